@@ -1,0 +1,1 @@
+"""Checkpoints: commit, verify, fetch once per node, retention."""

@@ -1,0 +1,1 @@
+"""Loops that journal, believe, act and tell."""

@@ -1,0 +1,82 @@
+"""What is at rest of a run besides its checkpoints and journal: that it exists, and who it is."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.clock import Clock
+from holdfast.errors import Conflict, Damaged, FormatTooNew, ObjectMissing, RunMissing
+from holdfast.storage.base import IF_ABSENT, Store
+from holdfast.storage.sealed import seal, unseal
+
+FORMAT = 1
+RUN_KEY = ".holdfast/run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """A run's own name for itself, which stays when its directory is moved or copied."""
+
+    run_id: str
+    name: str
+    kind: str
+    created: float
+
+    def to_record(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "run": self.run_id,
+            "name": self.name,
+            "kind": self.kind,
+            "created": self.created,
+        }
+
+
+def read_identity(store: Store) -> RunIdentity:
+    """Return who the run in `store` is; raise `RunMissing` if there is none."""
+    try:
+        data = store.get(RUN_KEY).data
+    except ObjectMissing:
+        raise _no_run(store) from None
+    try:
+        record = unseal(data.removesuffix(b"\n"))
+    except Damaged as error:
+        raise Damaged(
+            f"{store.url}/{RUN_KEY}: {error.message}",
+            hint="put the file back from a copy; checkpoints and journal are not affected",
+        ) from None
+    if record.get("format", 0) > FORMAT:
+        raise FormatTooNew(
+            f"{store.url} has run format {record['format']}, this version reads up to {FORMAT}",
+            hint="use the version of Holdfast that wrote it, or a newer one",
+        )
+    return RunIdentity(record["run"], record["name"], record["kind"], record["created"])
+
+
+def create_identity(store: Store, *, name: str, kind: str, clock: Clock) -> RunIdentity:
+    """Return who the run in `store` is, making it a new run if it is not one yet."""
+    try:
+        return read_identity(store)
+    except RunMissing:
+        identity = RunIdentity(secrets.token_hex(8), name, kind, clock.now())
+    try:
+        store.put(RUN_KEY, seal(identity.to_record()) + b"\n", IF_ABSENT)
+    except Conflict:
+        return read_identity(store)  # another driver was quicker; the lease decides between them
+    return identity
+
+
+def _no_run(store: Store) -> RunMissing:
+    runs = [folder for folder in store.folders() if store.stat(f"{folder}/{RUN_KEY}")]
+    if runs:
+        return RunMissing(
+            f"{store.url} is not a run but holds {len(runs)}: {', '.join(runs[:5])}"
+            + ("…" if len(runs) > 5 else ""),
+            hint=f"name one of them, such as {store.url}/{runs[0]}",
+        )
+    return RunMissing(
+        f"there is no run at {store.url}",
+        hint="check the path; a run's directory is {storage_path}/{name}",
+    )

@@ -1,0 +1,273 @@
+"""A run that this process may write to: lease held, journal replayed, checkpoints accounted for.
+
+The order matters everywhere: journal before act, data before manifest, manifest before
+acknowledgement, commit of the new before deletion of the old.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from holdfast.checkpoint.commit import Slot, commit, default_directory, publish
+from holdfast.checkpoint.manifests import get_manifest, manifest_key, read_manifests
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.control.identity import RunIdentity, create_identity
+from holdfast.core.manifest import Manifest, Part
+from holdfast.core.names import broken_path_rule, shown
+from holdfast.core.record import Event, Kept, RunRecord, record_of
+from holdfast.core.retention import Retention, dispensable
+from holdfast.errors import ConfigError, Conflict, Damaged, LeaseLost, ObjectMissing
+from holdfast.journal.journal import Journal
+from holdfast.journal.segments import Record
+from holdfast.journal.lease import TIME_TO_LIVE_S, Heartbeat, Lease, take_lease
+from holdfast.storage.base import Store
+from holdfast.storage.digest import ALGORITHM
+from holdfast.storage.transfer import Watch, damage_of
+
+log = logging.getLogger(__name__)
+
+QUARANTINE = ".holdfast/quarantine"
+_RESERVED = re.compile(r"\.holdfast(/.*)?|checkpoint_\d+(/.*)?")
+
+
+def open_run(
+    store: Store,
+    *,
+    name: str | None = None,
+    kind: str = "train",
+    clock: Clock = SYSTEM_CLOCK,
+    time_to_live_s: float = TIME_TO_LIVE_S,
+) -> OpenRun:
+    """Become the one writer of the run in `store`, which is made if it does not exist.
+
+    Raises `RunHeld` if a live driver holds it, `FormatTooNew` if a newer version wrote it.
+    """
+    store.probe(writable=True)
+    name = name or os.path.basename(store.url.rstrip("/"))
+    identity = create_identity(store, name=name, kind=kind, clock=clock)
+    lease = take_lease(
+        store,
+        run=f"run {identity.name!r} at {store.url}",
+        clock=clock,
+        time_to_live_s=time_to_live_s,
+    )
+    return OpenRun(store, identity, lease, clock)
+
+
+class OpenRun:
+    """The checkpoints of a run, for the one driver that holds it.
+
+    Not to be called from several threads at once, except `heartbeat`, which has its own.
+    """
+
+    def __init__(self, store: Store, identity: RunIdentity, lease: Lease, clock: Clock) -> None:
+        self.store, self.identity, self.lease = store, identity, lease
+        self._clock = clock
+        self.journal = Journal(store, lease, identity.run_id, clock=clock)
+        self.record = RunRecord()
+        self.lost: LeaseLost | None = None
+        self._heartbeat: Heartbeat | None = None
+        for event in self.journal.replay():
+            self.record.apply(event.kind, event.data)
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        """Say in the journal that this epoch has begun, with everything that was found out."""
+        adopted = self._unrecorded_commits()
+        events: list[Event] = [
+            (
+                "run_opened",
+                {
+                    "epoch": self.lease.epoch,
+                    "owner": str(self.lease.record.owner),
+                    "next_number": max(
+                        [self.record.next_number, *(one.number + 1 for one in adopted)]
+                    ),
+                },
+            )
+        ]
+        for damage in self.journal.damages:
+            if damage.identity in self.record.known_damage:
+                continue
+            log.warning("the journal of %s is damaged: %s", self.store.url, damage.what)
+            if damage.remains:
+                self.store.put(f"{QUARANTINE}/journal-{damage.identity}", damage.remains)
+            facts = {"identity": damage.identity, "what": damage.what, "lost": damage.lost}
+            events.append(("journal_damaged", facts))
+        events += [("checkpoint_committed", Kept.of(manifest).to_data()) for manifest in adopted]
+        self._record(events)
+
+    def _unrecorded_commits(self) -> list[Manifest]:
+        """Return the checkpoints whose driver died between the manifest and the journal.
+
+        Where the journal has lost records, every manifest counts: it is the checkpoint.
+        """
+        forgetful = any(
+            damage.lost and damage.identity not in self.record.known_damage
+            for damage in self.journal.damages
+        )
+        known = {kept.directory for kept in self.record.kept.values()}
+        found = []
+        for directory, manifest in read_manifests(self.store, known):
+            if isinstance(manifest, Damaged):
+                log.warning("%s is not used: %s", directory, manifest.message)
+            elif manifest.run_id != self.identity.run_id:
+                log.warning("%s is not used: it belongs to run %s", directory, manifest.run_id)
+            elif forgetful or self.record.is_current(manifest):
+                found.append(manifest)
+        return sorted(found, key=lambda manifest: manifest.number)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def begin_checkpoint(self, *, attempt: int, directory: str | None = None) -> Slot:
+        """Give out a checkpoint number, never to be given out again, and say where files go."""
+        number = self.record.next_number
+        if directory is not None:
+            self._must_be_free(directory)
+        slot = Slot(number, directory or default_directory(number), self.lease.epoch, attempt)
+        facts = {"number": number, "directory": slot.directory, "attempt": attempt}
+        self._record([("checkpoint_begun", facts)])
+        return slot
+
+    def _must_be_free(self, directory: str) -> None:
+        rule = broken_path_rule(directory)
+        if rule is None and _RESERVED.fullmatch(directory):
+            rule = "names of this form are given out by the run itself"
+        if rule is None and any(k.directory == directory for k in self.record.kept.values()):
+            rule = "a checkpoint of this run has that name already"
+        if rule is not None:
+            raise ConfigError(
+                f"a checkpoint cannot be named {shown(directory)}: {rule}",
+                hint="choose another name, or none and let it be numbered",
+            )
+
+    def commit_checkpoint(
+        self,
+        slot: Slot,
+        parts: Iterable[Part],
+        *,
+        world_size: int = 1,
+        step: int | None = None,
+        metrics: Mapping[str, Any] | None = None,
+    ) -> Manifest:
+        """Make one checkpoint of what the ranks delivered.
+
+        When this has returned, the checkpoint is durable and is the one offered after any crash.
+        """
+        if slot.epoch != self.lease.epoch or slot.number not in self.record.doomed:
+            raise Conflict(
+                f"checkpoint {slot.number} of epoch {slot.epoch} cannot be committed:"
+                f" it is of an attempt that is over, or was committed before"
+            )
+        merged = publish(self.store, slot, list(parts))
+        manifest = Manifest(
+            run_id=self.identity.run_id,
+            directory=slot.directory,
+            number=slot.number,
+            epoch=slot.epoch,
+            attempt=slot.attempt,
+            world_size=world_size,
+            step=step,
+            created=self._clock.now(),
+            metrics=dict(metrics or {}),
+            algorithm=ALGORITHM,
+            files=merged.files,
+            folders=merged.folders,
+        )
+        commit(self.store, slot, manifest)
+        self._record([("checkpoint_committed", Kept.of(manifest).to_data())])
+        return manifest
+
+    def newest_good(self, watch: Watch | None = None) -> Manifest | None:
+        """Return the newest checkpoint whose every byte is as it was saved, None if there is none.
+
+        One that is not is quarantined: kept for inspection, never used, and the user is told.
+        """
+        for kept in self.record.usable():
+            try:
+                manifest = get_manifest(self.store, kept.directory)
+                problems = damage_of(self.store, kept.directory, manifest.files, watch)
+                if not problems:
+                    return manifest
+            except ObjectMissing:
+                problems = ["its manifest is missing"]
+            except Damaged as error:
+                problems = [error.message]
+            self.quarantine(kept.number, problems)
+        return None
+
+    def quarantine(self, number: int, problems: list[str]) -> None:
+        """Never use this checkpoint again, and keep it for inspection."""
+        directory = self.record.kept[number].directory
+        log.warning(
+            "checkpoint %s of %s is damaged and set aside: %s",
+            directory, self.store.url, "; ".join(problems[:3]),
+        )  # fmt: skip
+        self._record([("checkpoint_quarantined", {"number": number, "problems": problems})])
+
+    def pin(self, number: int, by: str) -> None:
+        """Keep a checkpoint, whatever retention says, until `by` lets go of it."""
+        self._record([("checkpoint_pinned", {"number": number, "by": by})])
+
+    def unpin(self, number: int, by: str) -> None:
+        self._record([("checkpoint_unpinned", {"number": number, "by": by})])
+
+    def retain(self, policy: Retention) -> list[str]:
+        """Delete the checkpoints that `policy` does not keep; return their folders."""
+        numbers = dispensable(policy, self.record.candidates())
+        directories = [self.record.kept[number].directory for number in numbers]
+        if numbers:
+            self._record([("checkpoint_retired", {"number": number}) for number in numbers])
+        for directory in directories:
+            # The manifest goes first: without it the files are litter, with it they are promised.
+            self.store.delete(manifest_key(directory))
+            self.store.delete_tree(directory)
+        if numbers:
+            self._record([("litter_swept", {"numbers": numbers})])
+        return directories
+
+    # ------------------------------------------------------------------ upkeep
+
+    def heartbeat(self) -> None:
+        """Keep the lease alive from now on; `lost` is set if another driver takes the run."""
+        self._heartbeat = Heartbeat(self.lease, lambda: self.journal.next_seq, self._on_lost)
+        self._heartbeat.start()
+
+    def _on_lost(self, lost: LeaseLost) -> None:
+        self.lost = lost
+        log.error("%s", lost)
+
+    def compact(self) -> None:
+        """Shorten the journal to what it amounts to; safe at any time, cheap to read later."""
+        self.journal.compact(_reduce)
+
+    def close(self) -> None:
+        """Leave in good order, so that the next driver can begin at once."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        if self.lost is None:
+            self._record([("run_closed", {})])
+            self.journal.close()
+            self.lease.release(self.journal.next_seq)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _record(self, events: Iterable[Event]) -> None:
+        """Journal events durably, then believe them."""
+        tickets = [(self.journal.append(kind, data), kind, data) for kind, data in events]
+        for ticket, _, _ in tickets:
+            ticket.wait()
+        for _, kind, data in tickets:
+            self.record.apply(kind, data)
+
+
+def _reduce(records: Iterable[Record]) -> list[Event]:
+    return record_of((record.kind, record.data) for record in records).to_events()

@@ -1,0 +1,178 @@
+"""What a run's journal amounts to, as far as checkpoints go: pure bookkeeping.
+
+No clock, no store. `apply` takes one event and is the only thing that changes a record, so the
+same events always lead to the same record. Events of other kinds pass by unharmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from holdfast.core.manifest import Manifest
+from holdfast.core.retention import Candidate
+
+Event = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A committed checkpoint that has not been retired.
+
+    Attributes:
+        problems: Why it must not be used, if it must not; it is kept for inspection.
+        pins: Who asked that it be kept; it is never retired while anybody does.
+    """
+
+    number: int
+    directory: str
+    epoch: int
+    attempt: int
+    step: int | None
+    metrics: Mapping[str, Any]
+    created: float
+    problems: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Kept:
+        return cls(
+            number=manifest.number,
+            directory=manifest.directory,
+            epoch=manifest.epoch,
+            attempt=manifest.attempt,
+            step=manifest.step,
+            metrics=manifest.metrics,
+            created=manifest.created,
+        )
+
+    def to_data(self) -> dict[str, Any]:
+        return {**asdict(self), "problems": list(self.problems), "pins": list(self.pins)}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Kept:
+        lists = {name: tuple(data.get(name, ())) for name in ("problems", "pins")}
+        return cls(**{**data, **lists})
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """The checkpoints of a run as its journal tells them.
+
+    Attributes:
+        epoch: The last epoch that opened the run.
+        next_number: The checkpoint number that will be given out next.
+        kept: Committed checkpoints by number, also the quarantined ones.
+        doomed: Folders by number that no checkpoint stands for: given out and never committed,
+            or retired. Whatever is still in them is litter.
+        known_damage: Damage of the journal that has been reported already.
+        closed: Whether the last driver left in good order.
+    """
+
+    epoch: int = 0
+    next_number: int = 0
+    kept: dict[int, Kept] = field(default_factory=dict)
+    doomed: dict[int, str] = field(default_factory=dict)
+    known_damage: dict[str, str] = field(default_factory=dict)
+    closed: bool = False
+
+    def apply(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Take in one event of the journal."""
+        match kind:
+            case "run_opened":
+                self.epoch = data["epoch"]
+                self.next_number = max(self.next_number, data["next_number"])
+                self.closed = False
+            case "run_closed":
+                self.closed = True
+            case "checkpoint_begun":
+                self.next_number = max(self.next_number, data["number"] + 1)
+                self.doomed[data["number"]] = data["directory"]
+            case "checkpoint_committed":
+                kept = Kept.from_data(data)
+                self.next_number = max(self.next_number, kept.number + 1)
+                self.kept[kept.number] = kept
+                self.doomed.pop(kept.number, None)
+            case "checkpoint_retired":
+                retired = self.kept.pop(data["number"], None)
+                if retired is not None:
+                    self.doomed[retired.number] = retired.directory
+            case "checkpoint_quarantined":
+                self._change(data["number"], problems=tuple(data["problems"]))
+            case "checkpoint_pinned":
+                pins = self._pins(data["number"])
+                self._change(data["number"], pins=tuple(dict.fromkeys((*pins, data["by"]))))
+            case "checkpoint_unpinned":
+                pins = self._pins(data["number"])
+                self._change(data["number"], pins=tuple(p for p in pins if p != data["by"]))
+            case "litter_swept":
+                for number in data["numbers"]:
+                    self.doomed.pop(number, None)
+            case "journal_damaged":
+                self.known_damage[data["identity"]] = data["what"]
+            case "record_snapshot":
+                self._restore(data)
+            case _:
+                pass  # another part of the run keeps its own account
+
+    def usable(self) -> list[Kept]:
+        """Return the checkpoints that may be restored, newest first."""
+        whole = (kept for kept in self.kept.values() if not kept.problems)
+        return sorted(whole, key=lambda kept: -kept.number)
+
+    def quarantined(self) -> list[Kept]:
+        """Return the checkpoints that must not be used, oldest first."""
+        bad = (kept for kept in self.kept.values() if kept.problems)
+        return sorted(bad, key=lambda kept: kept.number)
+
+    def candidates(self) -> list[Candidate]:
+        """Return the usable checkpoints as retention sees them."""
+        return [Candidate(k.number, k.metrics, bool(k.pins)) for k in self.usable()]
+
+    def is_current(self, manifest: Manifest) -> bool:
+        """Whether a manifest the journal does not know is a commit that was cut off after it.
+
+        One of an earlier epoch was put by a driver that had been replaced already, after its
+        successor had looked: nobody was told of it, and training has gone on without it.
+        """
+        return manifest.epoch >= self.epoch and manifest.number not in self.kept
+
+    def to_events(self) -> list[Event]:
+        """Return the shortest list of events that leads to this record."""
+        return [
+            (
+                "record_snapshot",
+                {
+                    "epoch": self.epoch,
+                    "next_number": self.next_number,
+                    "kept": [kept.to_data() for kept in self.kept.values()],
+                    "doomed": [[number, folder] for number, folder in self.doomed.items()],
+                    "known_damage": dict(self.known_damage),
+                    "closed": self.closed,
+                },
+            )
+        ]
+
+    def _restore(self, data: Mapping[str, Any]) -> None:
+        self.epoch, self.next_number = data["epoch"], data["next_number"]
+        self.kept = {one["number"]: Kept.from_data(one) for one in data["kept"]}
+        self.doomed = {number: folder for number, folder in data["doomed"]}
+        self.known_damage, self.closed = dict(data["known_damage"]), data["closed"]
+
+    def _pins(self, number: int) -> tuple[str, ...]:
+        kept = self.kept.get(number)
+        return kept.pins if kept else ()
+
+    def _change(self, number: int, **changes: Any) -> None:
+        kept = self.kept.get(number)
+        if kept is not None:
+            self.kept[number] = replace(kept, **changes)
+
+
+def record_of(events: Iterable[tuple[str, Mapping[str, Any]]]) -> RunRecord:
+    """Return the record that a list of events leads to."""
+    record = RunRecord()
+    for kind, data in events:
+        record.apply(kind, data)
+    return record

@@ -1,0 +1,86 @@
+"""Which checkpoints to keep: arithmetic on scores, nothing else.
+
+The best k by score are kept; among equals the later one is better. The newest and the pinned are
+never given up, so a few more than k may stay. A score that is missing, not a number or NaN ranks
+below every real one, minus infinity included.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How many checkpoints to keep, and by what.
+
+    Attributes:
+        keep: How many; None keeps all.
+        score: The metric to rank by, `a/b` for a nested one; None ranks by age.
+        highest_first: Whether a higher score is better.
+    """
+
+    keep: int | None = None
+    score: str | None = None
+    highest_first: bool = True
+
+    def __post_init__(self) -> None:
+        if self.keep is not None and self.keep < 1:
+            raise ConfigError(
+                f"keep={self.keep}: the newest checkpoint always stays, so at least 1 is kept",
+                hint="use None to keep all",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A committed checkpoint as retention sees it."""
+
+    number: int
+    metrics: Mapping[str, Any]
+    pinned: bool = False
+
+
+def ranked(policy: Retention, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates from worst to best."""
+    return sorted(candidates, key=lambda one: (*_worth(policy, one.metrics), one.number))
+
+
+def dispensable(policy: Retention, candidates: Iterable[Candidate]) -> list[int]:
+    """Return the numbers of the checkpoints to delete, worst first."""
+    order = ranked(policy, candidates)
+    if policy.keep is None or len(order) <= policy.keep:
+        return []
+    newest = max(one.number for one in order)
+    return [
+        one.number
+        for one in order[: len(order) - policy.keep]
+        if one.number != newest and not one.pinned
+    ]
+
+
+def score_of(metrics: Mapping[str, Any], name: str) -> float | None:
+    """Return the metric `name` as a number, looking inside nested metrics; None if it has none."""
+    found: Any = metrics.get(name)
+    if found is None:
+        found = metrics
+        for part in name.split("/"):
+            found = found.get(part) if isinstance(found, Mapping) else None
+    if isinstance(found, numbers.Real):
+        return float(found)
+    return None
+
+
+def _worth(policy: Retention, metrics: Mapping[str, Any]) -> tuple[int, float]:
+    if policy.score is None:
+        return (0, 0.0)
+    score = score_of(metrics, policy.score)
+    if score is None or math.isnan(score):
+        return (0, 0.0)
+    return (1, score if policy.highest_first else -score)

@@ -1,0 +1,159 @@
+"""Every error Holdfast raises on purpose, sorted by who must act.
+
+    HoldfastError
+    ├── ConfigError        you: a value you passed breaks a rule             HF1xx
+    ├── CannotResume       the record of a run cannot be used as it is       HF3xx
+    │   ├── RunMissing         there is no run where you pointed
+    │   ├── RunHeld            another live driver holds the run
+    │   ├── LeaseLost          this driver was replaced; it must stop writing
+    │   ├── FormatTooNew       a newer Holdfast wrote this
+    │   └── Damaged            bytes at rest are not the bytes that were written
+    ├── StoreError         where bytes rest did not do its part              HF4xx
+    │   ├── ObjectMissing      no such object
+    │   ├── Conflict           the condition of a put did not hold
+    │   ├── StoreBusy          passing fault; worth another try
+    │   ├── StoreDenied        not allowed: credentials, permissions
+    │   ├── StoreFull          no space or quota left
+    │   └── StoreForked        the store's runtime did not survive a fork
+    ├── TransferCancelled  the caller asked a transfer to stop               HF5xx
+    └── HoldfastBug        nobody but us                                     HF9xx
+
+A message says what is wrong with the value and which rule it broke; `hint` is one thing to try;
+`code` is stable. Errors survive pickling, because workers and helpers report them across processes.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Base of all errors raised on purpose; `str()` is message, code and hint."""
+
+    code = "HF000"
+
+    def __init__(self, message: str, *, hint: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if code is not None:
+            self.code = code
+
+    def __str__(self) -> str:
+        text = f"{self.message} [{self.code}]"
+        return f"{text}\n  Try: {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, dict(self.__dict__))
+
+
+def _rebuild(kind: type[HoldfastError], message: str, state: dict[str, object]) -> HoldfastError:
+    error = kind.__new__(kind, message)
+    error.args = (message,)
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigError(HoldfastError, ValueError):
+    """A value passed by the user breaks a rule."""
+
+    code = "HF100"
+
+
+class CannotResume(HoldfastError):
+    """The record of a run cannot be used as it is."""
+
+    code = "HF300"
+
+
+class RunMissing(CannotResume):
+    """There is no run at the given place."""
+
+    code = "HF301"
+
+
+class RunHeld(CannotResume):
+    """Another live driver holds the run's lease."""
+
+    code = "HF302"
+
+
+class LeaseLost(CannotResume):
+    """This driver's epoch is over: another one has taken the run."""
+
+    code = "HF303"
+
+
+class Damaged(CannotResume):
+    """Bytes at rest are not the bytes that were written."""
+
+    code = "HF304"
+
+
+class FormatTooNew(CannotResume):
+    """The record was written by a newer version of Holdfast."""
+
+    code = "HF305"
+
+
+class StoreError(HoldfastError):
+    """A store failed for good; `key` names the object, where there is one."""
+
+    code = "HF400"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        code: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, code=code)
+        self.key = key
+
+
+class ObjectMissing(StoreError):
+    """There is no such object."""
+
+    code = "HF401"
+
+
+class Conflict(StoreError):
+    """The condition of a put did not hold; nothing was written."""
+
+    code = "HF402"
+
+
+class StoreBusy(StoreError):
+    """A passing fault: throttling, a dropped connection, a server error."""
+
+    code = "HF403"
+
+
+class StoreDenied(StoreError):
+    """The store refused: wrong credentials or missing permission."""
+
+    code = "HF404"
+
+
+class StoreFull(StoreError):
+    """No space or no quota is left."""
+
+    code = "HF405"
+
+
+class StoreForked(StoreError):
+    """A store was used in a process forked after the store's runtime had started."""
+
+    code = "HF406"
+
+
+class TransferCancelled(HoldfastError):
+    """A transfer stopped because its caller asked for it; nothing was committed."""
+
+    code = "HF501"
+
+
+class HoldfastBug(HoldfastError):
+    """A state that cannot be reached unless Holdfast itself is wrong."""
+
+    code = "HF900"

@@ -1,0 +1,1 @@
+"""What is remembered: the record a run or study is rebuilt from."""

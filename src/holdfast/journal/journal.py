@@ -1,0 +1,283 @@
+"""The record a run is rebuilt from: appended and durable before the act it causes.
+
+Any thread may append; whoever waits first writes for all that are waiting (group commit), so the
+cost of an fsync or of a put is shared. A write that fails burns its segment: the next one begins
+a new segment that says where the good part of the chain ends, so nothing is written over and
+nothing that was refused can come back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.errors import Conflict, HoldfastError, LeaseLost
+from holdfast.journal.lease import Lease
+from holdfast.journal.replay import Replay
+from holdfast.journal.segments import (
+    JOURNAL,
+    Header,
+    JournalDamage,
+    Record,
+    SegmentName,
+    segment_key,
+)
+from holdfast.storage.base import IF_ABSENT, Store
+from holdfast.storage.local import Appender
+
+log = logging.getLogger(__name__)
+
+SEGMENT_BYTES = 8 << 20
+COMPACT_SEGMENTS = 64  # on object stores every commit is a segment; they are merged beyond this
+
+Reduce = Callable[[Iterable[Record]], Iterable[tuple[str, dict[str, Any]]]]
+
+
+class Ticket:
+    """A record on its way to the disk."""
+
+    __slots__ = ("_journal", "data", "error", "kind", "seq", "time")
+
+    def __init__(self, journal: Journal, kind: str, data: dict[str, Any], time: float) -> None:
+        self._journal = journal
+        self.kind, self.data, self.time = kind, data, time
+        self.seq: int | None = None  # set once it is durable
+        self.error: BaseException | None = None
+
+    def wait(self) -> int:
+        """Return the record's number once it is durable; raise if it could not be made so."""
+        return self._journal.wait_for(self)
+
+
+class Journal:
+    """The journal of a run, held by the one who holds its lease."""
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        run_id: str,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        self._store, self._lease, self._run_id, self._clock = store, lease, run_id, clock
+        self._segment_bytes = segment_bytes
+        self._pending: list[Ticket] = []
+        self._writing = False
+        self._changed = threading.Condition()
+        self._next_seq = 1
+        self._end: tuple[SegmentName, int] | None = None  # where the acknowledged part ends
+        self._finished: tuple[SegmentName, int] | None = None  # the same without the open segment
+        self._next_index = 0
+        self._appender: Appender | None = None
+        self._sealed_count = 0
+        self.damages: list[JournalDamage] = []
+
+    # ------------------------------------------------------------------ opening
+
+    def replay(self) -> Iterator[Record]:
+        """Yield every record there is; to be read to the end once, before the first append.
+
+        Whatever is found damaged is in `damages` afterwards.
+        """
+        replay = Replay(self._store, self._run_id)
+        yield from replay.records()
+        self._next_seq, self._end = replay.next_seq, replay.end
+        self._next_index = replay.chain.last_index.get(self._lease.epoch, -1) + 1
+        self._sealed_count = len(replay.chain.segments)
+        self.damages = replay.damages
+        promised = self._lease.record.journal_next
+        if promised > self._next_seq:
+            self.damages.append(JournalDamage.losing(self._next_seq, promised - 1))
+            self._next_seq = promised
+
+    @property
+    def next_seq(self) -> int:
+        """The number the next record will have; all below are durable."""
+        return self._next_seq
+
+    # ------------------------------------------------------------------ writing
+
+    def append(self, kind: str, data: dict[str, Any]) -> Ticket:
+        """Take a record; it is durable once the ticket's `wait` has returned."""
+        ticket = Ticket(self, kind, data, self._clock.now())
+        with self._changed:
+            self._pending.append(ticket)
+        return ticket
+
+    def record(self, kind: str, data: dict[str, Any]) -> int:
+        """Append a record and return its number once it is durable."""
+        return self.append(kind, data).wait()
+
+    def wait_for(self, ticket: Ticket) -> int:
+        """Return once `ticket` is durable, writing all that is pending if nobody else does."""
+        while True:
+            with self._changed:
+                while self._writing and ticket.seq is None and ticket.error is None:
+                    self._changed.wait()
+                if ticket.seq is not None:
+                    return ticket.seq
+                if ticket.error is not None:
+                    raise ticket.error
+                batch, self._pending = self._pending, []
+                self._writing = True
+            self._write_for_all(batch)
+
+    def flush(self) -> None:
+        """Return once everything appended so far is durable."""
+        with self._changed:
+            last = self._pending[-1] if self._pending else None
+        if last is not None:
+            last.wait()
+
+    def _write_for_all(self, batch: list[Ticket]) -> None:
+        error: BaseException | None = None
+        first = self._next_seq
+        try:
+            lines = [
+                Record(first + i, t.time, t.kind, t.data).to_line() for i, t in enumerate(batch)
+            ]
+            self._write(b"".join(lines))
+        except BaseException as failure:
+            error = failure
+        with self._changed:
+            for i, ticket in enumerate(batch):
+                if error is None:
+                    ticket.seq = first + i
+                else:
+                    ticket.error = error
+            if error is None:
+                self._next_seq = first + len(batch)
+            self._writing = False
+            self._changed.notify_all()
+        if error is not None and not isinstance(error, HoldfastError):
+            raise error
+
+    def _write(self, lines: bytes) -> None:
+        """Make `lines` durable at the end of the chain, or leave the chain as it was."""
+        if self._store.local is None:
+            self._put_segment(lines)
+        else:
+            self._append(lines)
+        self._lease.check()
+
+    def _append(self, lines: bytes) -> None:
+        if self._appender is None:
+            self._open_segment()
+        assert self._appender is not None and self._end is not None
+        try:
+            self._appender.write(lines)
+            self._appender.sync()
+        except BaseException:
+            self._abandon_segment()
+            raise
+        name, size = self._end
+        self._end = (name, size + len(lines))
+        if self._end[1] >= self._segment_bytes:
+            self._abandon_segment()
+
+    def _open_segment(self) -> None:
+        assert self._store.local is not None
+        header = self._next_header()
+        line = header.to_line()
+        appender = self._store.local.appender(segment_key(header.name))
+        try:
+            appender.write(line)
+            appender.sync()
+        except BaseException:
+            appender.close()
+            raise
+        with self._changed:
+            self._finished = self._end
+            self._appender, self._end = appender, (header.name, len(line))
+        self._sealed_count += 1
+
+    def _abandon_segment(self) -> None:
+        """Write no more to the current segment: it is full, or nobody knows what is in its tail."""
+        if self._appender is not None:
+            self._appender.close()
+            self._appender = None
+
+    def _put_segment(self, lines: bytes) -> None:
+        header = self._next_header()
+        data = header.to_line() + lines
+        try:
+            self._store.put(segment_key(header.name), data, IF_ABSENT)
+        except Conflict as error:
+            raise LeaseLost(
+                f"segment {header.name} of the journal exists already: somebody else writes it"
+            ) from error
+        self._end = (header.name, len(data))
+        self._sealed_count += 1
+
+    def _next_header(self) -> Header:
+        name = SegmentName(self._lease.epoch, self._next_index)
+        self._next_index += 1  # also if the write fails: a burnt name is never used again
+        after, after_bytes = self._end if self._end else (None, 0)
+        return Header(
+            run_id=self._run_id,
+            name=name,
+            first=self._next_seq,
+            after=after,
+            after_bytes=after_bytes,
+        )
+
+    # ------------------------------------------------------------------ compaction, closing
+
+    def wants_compaction(self) -> bool:
+        """Whether the chain has become long enough for `compact` to be worth its while."""
+        return self._sealed_count > COMPACT_SEGMENTS
+
+    def compact(self, reduce: Reduce) -> None:
+        """Replace all finished segments by one snapshot of what they amount to.
+
+        `reduce` gets every record so far and returns the events that lead to the same state. May
+        run in a thread of its own while others append: it only touches finished segments. A crash
+        at any point leaves the segments, or the snapshot, or both, which mean the same.
+        """
+        with self._changed:
+            end = self._finished if self._appender is not None else self._end
+        if end is None:
+            return
+        # Only up to where this journal knows its records to be acknowledged: a put that failed
+        # may still have left a segment, and that one must not count.
+        replay = Replay(self._store, self._run_id, until=end[0])
+        finished = replay.chain.segments
+        if not finished:
+            return
+        events = list(reduce(replay.records()))
+        header = Header(
+            run_id=self._run_id,
+            name=end[0],
+            first=replay.next_seq,
+            after=end[0],
+            after_bytes=end[1],
+            count=len(events),
+        )
+        now = self._clock.now()
+        lines = [Record(0, now, kind, data).to_line() for kind, data in events]
+        key = segment_key(end[0], snapshot=True)
+        self._store.put(key, header.to_line() + b"".join(lines))
+        self._lease.check()
+        obsolete = [segment.key for segment in finished]
+        if replay.chain.snapshot is not None and replay.chain.snapshot.key != key:
+            obsolete.append(replay.chain.snapshot.key)
+        for old in obsolete:
+            self._store.delete(old)
+        self._sealed_count -= len(finished)
+
+    def close(self) -> None:
+        """Make everything appended durable and let go of the current segment."""
+        try:
+            self.flush()
+        finally:
+            self._abandon_segment()
+
+
+def journal_exists(store: Store) -> bool:
+    """Whether the run in `store` has a journal at all."""
+    return next(iter(store.entries(JOURNAL)), None) is not None

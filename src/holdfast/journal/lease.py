@@ -1,0 +1,289 @@
+"""Who may write to a run: one holder at a time, each with an epoch one higher than the last.
+
+A lease is one object per epoch, `lease/{epoch}.json`. Taking the run means creating the object of
+the next epoch, which a store lets only one of many do; after that nobody but the holder writes
+it, so heartbeats need no lock and cannot hit a successor's. An epoch is over as soon as the next
+one's object exists.
+
+That gives a fence without a clock: a writer first writes, then looks whether its epoch is over,
+and only then acknowledges. A successor first creates its object and then reads the journal. So
+what a replaced writer wrote was either there to be read, or is not acknowledged. Expiry only
+decides when somebody else may try.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.errors import Conflict, Damaged, FormatTooNew, LeaseLost, RunHeld, StoreError
+from holdfast.journal.owner import Owner, this_process
+from holdfast.storage.base import IF_ABSENT, Store
+from holdfast.storage.sealed import seal, unseal
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+LEASES = ".holdfast/lease"
+TIME_TO_LIVE_S = 30.0
+BEATS_PER_LIFE = 3
+TRIES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRecord:
+    """What is at rest of one epoch.
+
+    Attributes:
+        renewed: When the holder last said that it lives.
+        released: Whether the holder gave the run back in good order.
+        journal_next: The number the journal's next record will have; what is below it was
+            acknowledged, so a journal that ends earlier has lost something.
+    """
+
+    epoch: int
+    owner: Owner
+    token: str
+    taken: float
+    renewed: float
+    time_to_live_s: float
+    released: bool = False
+    journal_next: int = 0
+
+    def to_record(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "epoch": self.epoch,
+            "owner": self.owner.to_record(),
+            "token": self.token,
+            "taken": self.taken,
+            "renewed": self.renewed,
+            "time_to_live_s": self.time_to_live_s,
+            "released": self.released,
+            "journal_next": self.journal_next,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> LeaseRecord:
+        if record.get("format", 0) > FORMAT:
+            raise FormatTooNew(
+                f"lease format {record['format']}, this version reads up to {FORMAT}",
+                hint="use the version of Holdfast that wrote it, or a newer one",
+            )
+        fields = {name: record[name] for name in cls.__slots__ if name != "owner"}
+        return cls(owner=Owner.from_record(record["owner"]), **fields)
+
+    def expires(self) -> float:
+        return self.renewed + self.time_to_live_s
+
+
+def lease_key(epoch: int) -> str:
+    return f"{LEASES}/{epoch:08d}.json"
+
+
+def newest_epoch(store: Store) -> int:
+    """Return the highest epoch ever taken, 0 if none was."""
+    epochs = [_epoch_of(entry.key) for entry in store.entries(LEASES)]
+    return max((epoch for epoch in epochs if epoch is not None), default=0)
+
+
+def read_lease(store: Store, epoch: int) -> LeaseRecord | None:
+    """Return the record of an epoch; None if it is damaged, so that nobody can say who holds it."""
+    data = store.get(lease_key(epoch)).data
+    try:
+        return LeaseRecord.from_record(unseal(data.removesuffix(b"\n")))
+    except (Damaged, KeyError, TypeError):
+        return None
+
+
+def take_lease(
+    store: Store,
+    *,
+    run: str,
+    clock: Clock = SYSTEM_CLOCK,
+    owner: Owner | None = None,
+    time_to_live_s: float = TIME_TO_LIVE_S,
+) -> Lease:
+    """Become the one writer of the run in `store`, or raise `RunHeld` that names who is.
+
+    Raises at once where the holder is known to live. A holder whose death is proven, or whose
+    lease has run out, is replaced.
+    """
+    owner = owner or this_process()
+    if not store.fences:
+        log.warning(
+            "%s cannot make sure that only one driver writes: it has no conditional put", store.url
+        )
+    for _ in range(TRIES_MAX):
+        newest = newest_epoch(store)
+        held = _Holder.of(store, newest) if newest else None
+        if held is not None:
+            held.must_be_gone(run, clock, store)
+        now = clock.now()
+        record = LeaseRecord(
+            epoch=newest + 1,
+            owner=owner,
+            token=secrets.token_hex(8),
+            taken=now,
+            renewed=now,
+            time_to_live_s=time_to_live_s,
+            journal_next=held.record.journal_next if held and held.record else 0,
+        )
+        try:
+            store.put(lease_key(record.epoch), seal(record.to_record()) + b"\n", IF_ABSENT)
+        except Conflict:
+            continue  # somebody was quicker: look who
+        return Lease(store, record, run, clock, replaced=held.record if held else None)
+    raise RunHeld(
+        f"{run} is being fought over: {TRIES_MAX} times another driver took it first",
+        hint="make sure that only one driver is started for it",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """The last to have taken the run; `record` is None where it can't be read."""
+
+    record: LeaseRecord | None
+    modified: float
+    epoch: int
+
+    @classmethod
+    def of(cls, store: Store, epoch: int) -> _Holder:
+        entry = store.stat(lease_key(epoch))
+        record = read_lease(store, epoch)
+        return cls(record, entry.modified if entry else 0.0, epoch)
+
+    def must_be_gone(self, run: str, clock: Clock, store: Store) -> None:
+        """Return if the holder may be replaced, else raise `RunHeld`."""
+        record = self.record
+        if record is None:
+            left_s = self.modified + TIME_TO_LIVE_S - clock.now()
+            if left_s > 0:
+                raise RunHeld(
+                    f"{run} may be held: the lease of epoch {self.epoch} cannot be read",
+                    hint=f"wait {left_s:.0f} s until it has surely run out",
+                )
+            return
+        if record.released or record.owner.is_proven_dead():
+            return
+        left_s = record.expires() - clock.now()
+        if left_s <= 0 and not self._beats(store, record, clock):
+            return
+        age_s = max(0.0, clock.now() - record.renewed)
+        raise RunHeld(
+            f"{run} is held by {record.owner}, lease renewed {age_s:.0f} s ago",
+            hint=f"stop that driver, or wait until the lease runs out in {max(0.0, left_s):.0f} s",
+        )
+
+    @staticmethod
+    def _beats(store: Store, record: LeaseRecord, clock: Clock) -> bool:
+        """Whether a lease that looks expired is still renewed: the other clock may be behind."""
+        if record.owner.host == this_process().host:
+            return False
+        clock.sleep(record.time_to_live_s / BEATS_PER_LIFE)
+        now = read_lease(store, record.epoch)
+        return now is not None and now.renewed != record.renewed
+
+
+class Lease:
+    """The right to write to a run, for as long as nobody has taken the next epoch."""
+
+    def __init__(
+        self,
+        store: Store,
+        record: LeaseRecord,
+        run: str,
+        clock: Clock,
+        replaced: LeaseRecord | None,
+    ) -> None:
+        self._store, self._run, self._clock = store, run, clock
+        self._record = record
+        self._lock = threading.Lock()
+        self.replaced = replaced
+
+    @property
+    def epoch(self) -> int:
+        return self._record.epoch
+
+    @property
+    def record(self) -> LeaseRecord:
+        return self._record
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if this epoch is over.
+
+        Call it after a write and before the write is acknowledged: see the module's docstring.
+        """
+        if self._store.stat(lease_key(self.epoch + 1)) is None:
+            return
+        successor = read_lease(self._store, self.epoch + 1)
+        who = f" by {successor.owner}" if successor else ""
+        raise LeaseLost(
+            f"{self._run} was taken over{who}; epoch {self.epoch} of this driver is over",
+            hint="nothing: the other driver carries on from the last acknowledged checkpoint",
+        )
+
+    def renew(self, journal_next: int) -> None:
+        """Say that the holder lives, and how far its journal is acknowledged."""
+        with self._lock:
+            self._record = replace(
+                self._record, renewed=self._clock.now(), journal_next=journal_next
+            )
+            self._write()
+        self.check()
+
+    def release(self, journal_next: int) -> None:
+        """Give the run back, so that the next driver need not wait."""
+        with self._lock:
+            self._record = replace(
+                self._record,
+                renewed=self._clock.now(),
+                journal_next=journal_next,
+                released=True,
+            )
+            self._write()
+
+    def _write(self) -> None:
+        self._store.put(lease_key(self.epoch), seal(self._record.to_record()) + b"\n")
+
+
+class Heartbeat:
+    """Renews a lease from a thread of its own until it is stopped or the lease is lost."""
+
+    def __init__(
+        self, lease: Lease, progress: Callable[[], int], on_lost: Callable[[LeaseLost], None]
+    ) -> None:
+        self._lease, self._progress, self._on_lost = lease, progress, on_lost
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="holdfast-lease", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _beat(self) -> None:
+        period_s = self._lease.record.time_to_live_s / BEATS_PER_LIFE
+        while not self._stop.wait(period_s):
+            try:
+                self._lease.renew(self._progress())
+            except LeaseLost as lost:
+                self._on_lost(lost)
+                return
+            except StoreError as error:
+                # The fence keeps a run safe whose lease could not be renewed; try again in time.
+                log.warning("could not renew the lease: %s", error)
+
+
+def _epoch_of(key: str) -> int | None:
+    name = key.rsplit("/", 1)[-1].removesuffix(".json")
+    return int(name) if name.isdigit() else None

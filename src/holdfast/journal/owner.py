@@ -1,0 +1,90 @@
+"""Who a process is, so that another one can tell whether it still lives.
+
+A process id alone is not enough: ids are reused, and two machines or containers each have their
+own. Only where kernel, process namespace, id and start time can all be compared is death proven.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One process on one machine. `place` names the kernel and process namespace it runs in."""
+
+    host: str
+    pid: int
+    started: float
+    place: str
+    user: str
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Owner:
+        return cls(**{name: record[name] for name in cls.__slots__})
+
+    def is_proven_dead(self) -> bool:
+        """Whether this process cannot possibly run any more; False where nobody can tell."""
+        if self.place != _place():
+            return False
+        started = _start_time(self.pid)
+        return started is None or started != self.started
+
+    def __str__(self) -> str:
+        return f"{self.host} (pid {self.pid})"
+
+
+def this_process() -> Owner:
+    """Return the owner that stands for the calling process."""
+    pid = os.getpid()
+    started = _start_time(pid)
+    assert started is not None, "the calling process exists"
+    return Owner(socket.gethostname(), pid, started, _place(), _user())
+
+
+def _start_time(pid: int) -> float | None:
+    """Return when a process began, in whatever unit this system keeps; None if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name in parentheses may hold anything; the state is the first field after it.
+            fields = file.read().rpartition(b")")[2].split()
+    except FileNotFoundError:
+        return None if os.path.exists("/proc/self/stat") else _start_time_elsewhere(pid)
+    except ProcessLookupError:
+        return None
+    # Ticks since boot: unlike a wall time it does not move when the clock is set.
+    return None if fields[0] == b"Z" else float(fields[19])
+
+
+def _start_time_elsewhere(pid: int) -> float | None:
+    import psutil
+
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _place() -> str:
+    """Return a name for this kernel since its boot and this process namespace."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except FileNotFoundError:  # not Linux
+        return socket.gethostname()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -1,0 +1,321 @@
+"""Journal segments at rest: their names, how they are chained, and how they are read.
+
+A segment is lines of sealed JSON. Its first line is a header that names the segment it comes
+after and how many bytes of that one count; what lies beyond was never acknowledged, or was
+written by somebody whose epoch was over. So nothing at rest is ever changed to repair it: the
+next header says where the good part ends. A snapshot is a segment that stands for a whole prefix
+of the chain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.errors import Damaged, FormatTooNew
+from holdfast.storage.base import Store
+from holdfast.storage.sealed import MARK, is_whole, salvage, seal, unmarked, unseal
+
+FORMAT = 1
+JOURNAL = ".holdfast/journal"
+_NAME = re.compile(r"(\d{6,})-(\d{6,})(\.snapshot)?\.jsonl")
+_HEAD_BYTES = 4096
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentName:
+    """Which segment: the epoch of its writer, and its place in that epoch."""
+
+    epoch: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch:06d}-{self.index:06d}"
+
+    @classmethod
+    def parse(cls, text: str) -> SegmentName:
+        epoch, index = text.split("-")
+        return cls(int(epoch), int(index))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The first line of a segment.
+
+    Attributes:
+        first: The number of the first record in it.
+        after: The segment before this one, None for the first of all.
+        after_bytes: How many bytes of that segment count.
+        count: In a snapshot, how many records it holds. There `name` and `after` are the last
+            segment it stands for, and `first` is the number of the record that follows it.
+    """
+
+    run_id: str
+    name: SegmentName
+    first: int
+    after: SegmentName | None = None
+    after_bytes: int = 0
+    count: int | None = None
+
+    def to_line(self) -> bytes:
+        after = {"segment": str(self.after), "bytes": self.after_bytes} if self.after else None
+        record = {
+            "format": FORMAT,
+            "run": self.run_id,
+            "segment": str(self.name),
+            "first": self.first,
+            "after": after,
+            "count": self.count,
+        }
+        return seal(record) + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Header:
+        record = unseal(line)
+        if record.get("format", 0) > FORMAT:
+            raise FormatTooNew(
+                f"journal format {record['format']}, this version reads up to {FORMAT}",
+                hint="use the version of Holdfast that wrote it, or a newer one",
+            )
+        after = record["after"]
+        return cls(
+            run_id=record["run"],
+            name=SegmentName.parse(record["segment"]),
+            first=record["first"],
+            after=SegmentName.parse(after["segment"]) if after else None,
+            after_bytes=after["bytes"] if after else 0,
+            count=record["count"],
+        )
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One thing that happened. `seq` rises by one from record to record; in a snapshot it is 0."""
+
+    seq: int
+    time: float
+    kind: str
+    data: dict[str, Any]
+
+    def to_line(self) -> bytes:
+        record = {"seq": self.seq, "time": self.time, "kind": self.kind, "data": self.data}
+        return seal(record) + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Record | None:
+        """Return the record in a line, or None if the line is not whole."""
+        if not is_whole(line):
+            return None
+        record = _decode_record(line)
+        return replace(record, data=unmarked(record.data)) if MARK in line else record
+
+
+_decode_record = msgspec.json.Decoder(Record).decode
+
+
+@dataclass(frozen=True, slots=True)
+class JournalDamage:
+    """Something in the journal that is not as it was written.
+
+    Attributes:
+        identity: The same whenever the same damage is found again.
+        lost: How many records are gone for good.
+        remains: The damaged bytes, kept for inspection.
+    """
+
+    identity: str
+    what: str
+    lost: int = 0
+    remains: bytes = b""
+
+    @classmethod
+    def at(cls, segment: object, offset: int, what: str, remains: bytes = b"") -> JournalDamage:
+        return cls(f"{segment}@{offset}", f"segment {segment}, byte {offset}: {what}", 0, remains)
+
+    @classmethod
+    def losing(cls, first: int, last: int) -> JournalDamage:
+        what = f"record {first} is" if first == last else f"records {first} to {last} are"
+        return cls(f"lost-{first}-{last}", f"{what} missing", last - first + 1)
+
+
+@dataclass(slots=True)
+class Segment:
+    """A segment in the chain, and how much of it counts; `limit` is None where all of it does."""
+
+    key: str
+    header: Header
+    limit: int | None = None
+
+
+@dataclass(slots=True)
+class Chain:
+    """The segments that make up the journal, in order, and those that do not count.
+
+    Attributes:
+        stale: Keys of segments superseded by a snapshot or written after their epoch was over.
+        damages: What was wrong with the chain itself.
+        last_index: The highest index used in each epoch, also by segments that do not count.
+    """
+
+    segments: list[Segment] = field(default_factory=list)
+    snapshot: Segment | None = None
+    stale: list[str] = field(default_factory=list)
+    damages: list[JournalDamage] = field(default_factory=list)
+    last_index: dict[int, int] = field(default_factory=dict)
+
+
+def segment_key(name: SegmentName, *, snapshot: bool = False) -> str:
+    return f"{JOURNAL}/{name}{'.snapshot' if snapshot else ''}.jsonl"
+
+
+def find_chain(
+    store: Store,
+    run_id: str | None,
+    *,
+    until: SegmentName | None = None,
+    unusable: Collection[str] = (),
+) -> Chain:
+    """Return which segments make up the journal of the run in `store`.
+
+    With `until` the chain ends there, whatever else is at rest. Snapshots whose keys are
+    `unusable` are passed over, as if they had not been made.
+    """
+    chain = Chain()
+    plain: dict[SegmentName, Segment] = {}
+    snapshots: dict[SegmentName, Segment] = {}
+    for entry in store.entries(JOURNAL):
+        named = _NAME.fullmatch(entry.key.rsplit("/", 1)[-1])
+        if named is None or entry.key in unusable:
+            continue
+        name = SegmentName(int(named[1]), int(named[2]))
+        chain.last_index[name.epoch] = max(name.index, chain.last_index.get(name.epoch, -1))
+        segment = _open_segment(store, entry.key, name, run_id, chain)
+        if segment is not None:
+            (snapshots if named[3] else plain)[segment.header.name] = segment
+    base = max((name for name in snapshots if until is None or name <= until), default=None)
+    chain.snapshot = snapshots[base] if base else None
+    _follow(chain, plain, base, until)
+    used = {segment.key for segment in (*chain.segments, *snapshots.values())}
+    chain.stale += sorted(one.key for one in plain.values() if one.key not in used)
+    chain.stale += sorted(one.key for name, one in snapshots.items() if base and name < base)
+    return chain
+
+
+def _open_segment(
+    store: Store, key: str, name: SegmentName, run_id: str | None, chain: Chain
+) -> Segment | None:
+    line, newline, _ = store.read(key, 0, _HEAD_BYTES).partition(b"\n")
+    try:
+        header = Header.from_line(line)
+    except FormatTooNew as error:
+        raise FormatTooNew(f"{store.url}/{key}: {error.message}", hint=error.hint) from None
+    except (Damaged, KeyError, TypeError, ValueError):
+        if not newline:
+            chain.stale.append(key)  # torn while it was made: nothing in it was acknowledged
+            return None
+        # A whole line that does not verify was changed at rest. The records are still good.
+        chain.damages.append(JournalDamage.at(name, 0, "the header is damaged", line))
+        return Segment(key, Header(run_id=run_id or "", name=name, first=UNKNOWN))
+    if run_id is not None and header.run_id != run_id:
+        what = f"it belongs to another run, {header.run_id}"
+        chain.damages.append(JournalDamage.at(name, 0, what, line))
+        return None
+    if header.name != name:
+        chain.damages.append(JournalDamage.at(name, 0, f"it is segment {header.name}", line))
+    return Segment(key, header)
+
+
+def _follow(
+    chain: Chain,
+    plain: Mapping[SegmentName, Segment],
+    base: SegmentName | None,
+    until: SegmentName | None,
+) -> None:
+    """Walk back from the newest segment along the headers to the snapshot or the beginning."""
+    names = sorted(name for name in plain if base is None or name > base)
+
+    def before(name: SegmentName) -> SegmentName | None:
+        return max((other for other in names if other < name), default=None)
+
+    here = until or (names[-1] if names else None)
+    limit: int | None = None
+    while here is not None and (base is None or here > base):
+        segment = plain.get(here)
+        if segment is None:
+            chain.damages.append(JournalDamage.at(here, 0, "the segment is missing"))
+            limit, here = None, before(here)
+            continue
+        segment.limit = limit
+        chain.segments.append(segment)
+        if segment.header.first == UNKNOWN:  # the best guess is the one before it by name
+            limit, here = None, before(here)
+        else:
+            limit, here = segment.header.after_bytes, segment.header.after
+    chain.segments.reverse()
+
+
+class SegmentReader:
+    """Reads one segment, and knows afterwards what was wrong with it and where its good part ends.
+
+    Attributes:
+        good_bytes: Where the last good record ends.
+        torn: Bytes after that which are no record: the tail of a write that was cut off.
+        count: How many records were read.
+    """
+
+    def __init__(self, store: Store, segment: Segment) -> None:
+        self._store, self._segment = store, segment
+        self.good_bytes = 0
+        self.torn = b""
+        self.count = 0
+        self.damages: list[JournalDamage] = []
+
+    def records(self) -> Iterator[Record]:
+        segment = self._segment
+        data = self._store.get(segment.key).data
+        if segment.limit is not None:
+            if len(data) < segment.limit:
+                self._note(len(data), f"it ends {segment.limit - len(data)} bytes early", b"")
+            data = data[: segment.limit]
+        start = data.find(b"\n") + 1
+        self.good_bytes = start
+        while start < len(data):
+            end = data.find(b"\n", start)
+            record = Record.from_line(data[start:end]) if end >= 0 else None
+            if record is None:
+                start = yield from self._resume(data, start)
+                continue
+            self.good_bytes = start = end + 1
+            self.count += 1
+            yield record
+
+    def _resume(self, data: bytes, start: int) -> Generator[Record, None, int]:
+        """Skip what cannot be read, from `start` to the next good record, and say so."""
+        position = start
+        while (end := data.find(b"\n", position)) >= 0:
+            lines = salvage(data[position:end])
+            if lines:
+                self._note(start, "bytes in the middle are damaged", data[start:end])
+                for line in lines:
+                    record = Record.from_line(line)
+                    assert record is not None, "salvage returns whole lines"
+                    self.count += 1
+                    yield record
+                self.good_bytes = end + 1
+                return end + 1
+            position = end + 1
+        if self._segment.limit is not None:
+            # All of this was acknowledged: the next segment's header says so.
+            self._note(start, "bytes at the end are damaged", data[start:])
+        else:
+            self.torn = data[start:]
+        return len(data)
+
+    def _note(self, offset: int, what: str, remains: bytes) -> None:
+        name = self._segment.header.name
+        self.damages.append(JournalDamage.at(name, offset, what, remains))

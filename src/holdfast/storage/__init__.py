@@ -1,0 +1,1 @@
+"""Bytes at rest: local disk, object stores, memory, and any filesystem a user brings."""

@@ -1,0 +1,162 @@
+"""What a store is: bytes at rest under slash-separated keys.
+
+A key is relative to the store's root, has no leading slash, no empty part and no `..`. Nothing
+above this layer knows which backend it talks to, except through `Store.local`, which is how the
+local disk offers what object stores cannot: renames, appends and paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from holdfast.storage.local import LocalStore
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Put whatever is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class IfAbsent:
+    """Put only if there is no object under the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class IfVersion:
+    """Put only if the object is still the one that `get` returned with this version."""
+
+    version: str
+
+
+Condition: TypeAlias = Always | IfAbsent | IfVersion
+ALWAYS = Always()
+IF_ABSENT = IfAbsent()
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """An object as it was read: its bytes, and the version to name in `IfVersion`."""
+
+    data: bytes
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object in a listing; `modified` is seconds since 1970 by the store's clock."""
+
+    key: str
+    size: int
+    modified: float
+
+
+class Source(Protocol):
+    """A file about to be stored: it can be read again from the start for a second try."""
+
+    @property
+    def size(self) -> int: ...
+
+    def chunks(self) -> Iterable[Buffer]:
+        """Yield all bytes in order; a yielded buffer is valid until the next one is asked for."""
+        ...
+
+
+class TreeWriter(Protocol):
+    """Receives the files of one directory; `write` may be called from several threads."""
+
+    def write(self, name: str, source: Source) -> None:
+        """Store one file, named relative to the tree; a file already there is replaced."""
+        ...
+
+    def make_folder(self, name: str) -> None:
+        """Keep an empty folder where the backend has folders; elsewhere do nothing."""
+        ...
+
+    def finish(self) -> None:
+        """Return once everything written is durable under its name."""
+        ...
+
+
+class Store(Protocol):
+    """Whole objects under slash-separated keys.
+
+    Every `put` is atomic: a reader sees the old object or the new one, never a part. When `put`
+    has returned, the object survives the loss of this process and, where the backend can promise
+    it, of this machine. Folders come and go with the objects below them.
+
+    Methods raise `ObjectMissing`, `Conflict`, `StoreBusy`, `StoreDenied`, `StoreFull`,
+    `StoreForked` or plain `StoreError`, and never a vendor's error.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where the root is, as a user would write it; never holds a secret."""
+        ...
+
+    @property
+    def fences(self) -> bool:
+        """Whether conditional puts are atomic, so that two writers cannot both win."""
+        ...
+
+    @property
+    def local(self) -> LocalStore | None:
+        """The local disk behind this store, or None where there is none."""
+        ...
+
+    def get(self, key: str) -> Blob:
+        """Return the whole object and its version."""
+        ...
+
+    def read(self, key: str, start: int, length: int) -> bytes:
+        """Return `length` bytes from `start`; fewer only where the object ends."""
+        ...
+
+    def stream(self, key: str, chunk_bytes: int = 1 << 20) -> Iterator[Buffer]:
+        """Yield the object in order; a yielded buffer is valid until the next one is asked for."""
+        ...
+
+    def stat(self, key: str) -> Entry | None:
+        """Return what a listing would say of one object, or None if it is not there."""
+        ...
+
+    def put(self, key: str, data: bytes, condition: Condition = ALWAYS) -> str:
+        """Store `data` if `condition` holds, else raise `Conflict`; return the new version."""
+        ...
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        """Yield every object below the folder `prefix`, sorted by key; ours in the making are not."""
+        ...
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """Return the names of the folders directly below `prefix`, sorted."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove the object; removing what is not there is not an error."""
+        ...
+
+    def delete_tree(self, prefix: str) -> None:
+        """Remove everything below the folder `prefix` and the folder; absent is not an error."""
+        ...
+
+    def write_tree(self, prefix: str) -> TreeWriter:
+        """Begin to store many files below the folder `prefix`."""
+        ...
+
+    def litter(self, prefix: str = "") -> Iterator[Entry]:
+        """Yield what puts that never finished left below `prefix`: temporary files, upload parts."""
+        ...
+
+    def delete_litter(self, entry: Entry) -> None:
+        """Remove one thing that `litter` named; already gone is not an error."""
+        ...
+
+    def probe(self, *, writable: bool) -> None:
+        """Raise a clear error now if the root cannot be reached, read or (if asked) written."""
+        ...

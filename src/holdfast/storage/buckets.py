@@ -1,0 +1,197 @@
+"""Buckets of S3, Google Cloud Storage and Azure: how one is described, and its obstore clients.
+
+A `Bucket` is plain data that travels between processes; `Clients` are live, shared by all stores of
+a bucket in one process, and rebuilt when the store refuses, so that rotated credentials are found.
+
+obstore's runtime does not survive a fork: a forked child that touches it hangs for ever. So the
+process that starts it is remembered, and every use in another one raises `StoreForked`.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from typing import Any, TypeAlias
+
+from holdfast import settings
+from holdfast.errors import ConfigError, StoreForked
+
+try:
+    import obstore.store as vendor
+except ImportError as error:
+    raise ConfigError(
+        "object stores need the package obstore, which is not installed",
+        hint="pip install 'holdfast[s3]'",
+    ) from error
+
+Client: TypeAlias = vendor.S3Store | vendor.GCSStore | vendor.AzureStore
+
+LARGE_UPLOADS_AT_ONCE = 4
+
+
+class Cloud(Enum):
+    """The kinds of object store; the value is the scheme of their URLs."""
+
+    S3 = "s3"
+    GCS = "gs"
+    AZURE = "az"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bucket:
+    """A bucket (Azure: a container) and how to reach it, in plain data.
+
+    Attributes:
+        shown: The URL of its root as the user wrote it, without secrets.
+        options: obstore's configuration; what is not in it comes from the environment.
+        anonymous: Requests are not signed, because the bucket is public.
+        may_create: A probe for writing makes the bucket where it is missing.
+        given: The options by the names users write, so that the bucket can be opened again.
+    """
+
+    cloud: Cloud
+    name: str
+    shown: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
+    anonymous: bool = False
+    may_create: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patience:
+    """How long one request may take, and how often obstore itself repeats it.
+
+    Repeating is the work of `Retrying`, which knows of conditions and of deadlines. Only the parts
+    of a large upload are repeated below it, because there a new start would send everything anew.
+    """
+
+    connect_s: float = 5.0
+    request_s: float
+    read_s: float | None = None  # None: no limit between two reads
+    repeats: int = 0
+
+
+AT_ONCE = Patience(connect_s=3.0, request_s=8.0)
+QUICK = Patience(request_s=30.0)
+DOWNLOAD = Patience(request_s=3600.0, read_s=30.0)
+UPLOAD = Patience(request_s=300.0, repeats=4)
+
+_runtime_pid: int | None = None
+
+
+def enter_runtime(shown: str) -> None:
+    """Raise `StoreForked` in a child forked after obstore was used; else mark it as used here."""
+    global _runtime_pid  # noqa: PLW0603  # there is one runtime in a process, and this is its mark
+    pid = os.getpid()
+    if _runtime_pid is None:
+        _runtime_pid = pid
+    elif _runtime_pid != pid:
+        raise StoreForked(
+            f"{shown} was used in process {_runtime_pid}, and this process ({pid}) is a fork of it:"
+            " the client of object stores does not survive a fork",
+            hint="start workers with the spawn or forkserver method, or fork before the first use",
+        )
+
+
+class Clients:
+    """The live clients of one bucket in this process, one for each kind of patience."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.bucket = bucket
+        self.large_uploads = threading.BoundedSemaphore(LARGE_UPLOADS_AT_ONCE)
+        self._lock = threading.Lock()
+        self._built: dict[Patience, Client] = {}
+
+    def get(self, patience: Patience) -> Client:
+        enter_runtime(self.bucket.shown)
+        with self._lock:
+            if patience not in self._built:
+                self._built[patience] = build(self.bucket, patience)
+            return self._built[patience]
+
+    def renewed(self, refused: Client, patience: Patience) -> Client:
+        """Return a client that read its credentials after `refused` did."""
+        with self._lock:
+            if self._built.get(patience) is refused:
+                self._built.clear()
+        return self.get(patience)
+
+
+def build(bucket: Bucket, patience: Patience, **overrides: str) -> Client:
+    """Return a new client; credentials that are not in the options are read now."""
+    make: Callable[..., Client]
+    options: dict[str, Any] = dict(bucket.options)
+    match bucket.cloud:
+        case Cloud.S3:
+            make = vendor.S3Store
+            options = {**_profile(bucket), **options}
+        case Cloud.GCS:
+            make = vendor.GCSStore
+        case Cloud.AZURE:
+            make = vendor.AzureStore
+    if bucket.anonymous:
+        options["skip_signature"] = "true"
+    limits: dict[str, Any] = {
+        "allow_http": True,  # used where, and only where, an endpoint says http://
+        "connect_timeout": timedelta(seconds=patience.connect_s),
+        "timeout": timedelta(seconds=patience.request_s),
+    }
+    if patience.read_s is not None:
+        limits["read_timeout"] = timedelta(seconds=patience.read_s)
+    return make(
+        bucket.name,
+        config={**options, **overrides},
+        client_options=limits,
+        retry_config={
+            "max_retries": patience.repeats,
+            "retry_timeout": timedelta(seconds=patience.request_s),
+            "backoff": {
+                "init_backoff": timedelta(milliseconds=200),
+                "max_backoff": timedelta(seconds=5),
+                "base": 2,
+            },
+        },
+    )
+
+
+def _profile(bucket: Bucket) -> dict[str, str]:
+    """Return what the user's AWS files say, which obstore does not read: keys and region."""
+    found: dict[str, str] = {}
+    name = settings.aws_profile()
+    if not (
+        bucket.anonymous
+        or "access_key_id" in bucket.options
+        or settings.aws_credentials_are_in_environment()
+    ):
+        keys = _section(settings.aws_credentials_file(), name)
+        for theirs, ours in (
+            ("aws_access_key_id", "access_key_id"),
+            ("aws_secret_access_key", "secret_access_key"),
+            ("aws_session_token", "session_token"),
+        ):
+            if theirs in keys:
+                found[ours] = keys[theirs]
+    if not settings.aws_region_is_in_environment():
+        section = name if name == "default" else f"profile {name}"
+        region = _section(settings.aws_config_file(), section).get("region")
+        if region is not None:
+            found["region"] = region
+    return found
+
+
+def _section(path: str, name: str) -> Mapping[str, str]:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(path, encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path} is not an INI file: {str(error).splitlines()[0]}",
+            hint="mend it, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        ) from error
+    return parser[name] if parser.has_section(name) else {}

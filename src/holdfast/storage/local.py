@@ -1,0 +1,497 @@
+"""A store on a local (or mounted) disk: atomic by rename, durable by fsync of files and folders.
+
+Names that end in `.hf-tmp` are puts in the making or deletions under way; they are never listed
+and are litter once their process is gone. All file operations go through a `Disk`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+
+import xxhash
+
+from holdfast.errors import (
+    Conflict,
+    ObjectMissing,
+    StoreBusy,
+    StoreDenied,
+    StoreError,
+    StoreFull,
+)
+from holdfast.storage.base import (
+    ALWAYS,
+    Always,
+    Blob,
+    Buffer,
+    Condition,
+    Entry,
+    IfAbsent,
+    IfVersion,
+    Source,
+    TreeWriter,
+)
+from holdfast.storage.digest import digest_bytes
+from holdfast.storage.disk import Disk, PosixDisk
+
+TEMPORARY = ".hf-tmp"
+LOCK_NAME = ".hf-lock"
+LOCK_TIMEOUT_S = 10.0
+WRITE_BACK_BYTES = 8 << 20
+DIGEST_READ_BYTES = 1 << 20
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_PASSING = {errno.EAGAIN, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR}
+
+
+class LocalStore:
+    """A folder of this machine's disk as a store."""
+
+    fences = True
+
+    def __init__(self, root: str | os.PathLike[str], disk: Disk | None = None) -> None:
+        self.root = os.path.abspath(os.fspath(root))
+        self.disk: Disk = disk if disk is not None else PosixDisk()
+        self._durable: set[str] = set()  # folders whose names are known to be on disk for good
+
+    @property
+    def url(self) -> str:
+        return self.root
+
+    @property
+    def local(self) -> LocalStore | None:
+        return self
+
+    def path(self, key: str) -> str:
+        """Return the file path of `key`; an empty key is the root."""
+        return os.path.join(self.root, key) if key else self.root
+
+    # ------------------------------------------------------------------ reading
+
+    def get(self, key: str) -> Blob:
+        with _explained("read", self.path(key), key):
+            data = self._read_all(self.path(key))
+        return Blob(data, digest_bytes(data))
+
+    def read(self, key: str, start: int, length: int) -> bytes:
+        with _explained("read", self.path(key), key), self._opened(self.path(key)) as handle:
+            return self._read_at(handle, start, length)
+
+    def stream(self, key: str, chunk_bytes: int = 1 << 20) -> Iterator[Buffer]:
+        buffer = memoryview(bytearray(chunk_bytes))
+        with _explained("read", self.path(key), key), self._opened(self.path(key)) as handle:
+            offset = 0
+            while size := self.disk.read_into(handle, buffer, offset):
+                yield buffer[:size]
+                offset += size
+
+    def digest_range(self, key: str, start: int, length: int) -> bytes:
+        """Return the xxh3-128 of a part of the object; the buffer is small, to stay in cache."""
+        digest = xxhash.xxh3_128()
+        buffer = memoryview(bytearray(min(DIGEST_READ_BYTES, max(1, length))))
+        with _explained("read", self.path(key), key), self._opened(self.path(key)) as handle:
+            end = start + length
+            while start < end:
+                size = self.disk.read_into(handle, buffer[: end - start], start)
+                if not size:
+                    break
+                digest.update(buffer[:size])
+                start += size
+        return digest.digest()
+
+    def stat(self, key: str) -> Entry | None:
+        with _explained("look at", self.path(key), key):
+            found = self.disk.stat(self.path(key))
+        if found is None or found.is_folder:
+            return None
+        return Entry(key, found.size, found.modified)
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        for key, is_folder in self._walk(prefix.rstrip("/")):
+            if is_folder or _is_temporary(key):
+                continue
+            entry = self.stat(key)
+            if entry is not None:
+                yield entry
+
+    def folders(self, prefix: str = "") -> list[str]:
+        return sorted(
+            name
+            for name, is_folder in self._scan(prefix.rstrip("/"))
+            if is_folder and not _is_temporary(name)
+        )
+
+    # ------------------------------------------------------------------ writing
+
+    def put(self, key: str, data: bytes, condition: Condition = ALWAYS) -> str:
+        path = self.path(key)
+        folder = os.path.dirname(path)
+        temporary = os.path.join(folder, f".{secrets.token_hex(8)}{TEMPORARY}")
+        with _explained("write", path, key):
+            self.make_folder(folder)
+            try:
+                self._write_new(temporary, data)
+                self._put_in_place(key, temporary, condition)
+            except BaseException:
+                self._remove_quietly(temporary)
+                raise
+            self.disk.sync_dir(folder)
+        return digest_bytes(data)
+
+    def _put_in_place(self, key: str, temporary: str, condition: Condition) -> None:
+        path = self.path(key)
+        match condition:
+            case Always():
+                self.disk.rename(temporary, path)
+            case IfAbsent():
+                try:
+                    self.disk.link(temporary, path)
+                except FileExistsError:
+                    raise Conflict(f"{path} exists already", key=key) from None
+                self.disk.remove(temporary)
+            case IfVersion(version):
+                with self._locked(os.path.dirname(path)):
+                    now = self._version(path)
+                    if now != version:
+                        raise Conflict(f"{path} has changed since it was read", key=key)
+                    self.disk.rename(temporary, path)
+
+    def delete(self, key: str) -> None:
+        path = self.path(key)
+        with _explained("delete", path, key), contextlib.suppress(FileNotFoundError):
+            self.disk.remove(path)
+            self.disk.sync_dir(os.path.dirname(path))
+
+    def delete_tree(self, prefix: str) -> None:
+        path = self.path(prefix.rstrip("/"))
+        with _explained("delete", path, prefix):
+            if self.disk.stat(path) is None:
+                return
+            # First out of sight in one step, so that no reader ever sees half a folder.
+            doomed = os.path.join(
+                os.path.dirname(path), f".{secrets.token_hex(8)}{TEMPORARY}"
+            )
+            self.disk.rename(path, doomed)
+            self.disk.sync_dir(os.path.dirname(path))
+            self._forget(path)
+            self._remove_tree(doomed)
+
+    def discard_tree(self, key: str) -> None:
+        """Remove a folder that nobody reads; it may come back as litter after a power cut."""
+        path = self.path(key)
+        with _explained("delete", path, key), contextlib.suppress(FileNotFoundError):
+            self._forget(path)
+            self._remove_tree(path)
+
+    def write_tree(self, prefix: str) -> TreeWriter:
+        return _LocalTree(self, prefix.rstrip("/"))
+
+    def move_tree(self, old: str, new: str) -> None:
+        """Give a folder a new key in one step, durably; `Conflict` if `new` holds anything."""
+        source, target = self.path(old), self.path(new)
+        with _explained("rename", target, new):
+            self.make_folder(os.path.dirname(target))
+            try:
+                self.disk.rename(source, target)
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise Conflict(f"{target} exists already", key=new) from None
+                raise
+            self._forget(source)
+            self.disk.sync_dir(os.path.dirname(target))
+            self.disk.sync_dir(os.path.dirname(source))
+
+    def move_file(self, old: str, new: str) -> None:
+        """Rename one file; not durable until `sync_folder` of both folders."""
+        with _explained("rename", self.path(new), new):
+            self.disk.rename(self.path(old), self.path(new))
+
+    def sync_folder(self, key: str) -> None:
+        """Make the names in a folder durable."""
+        with _explained("sync", self.path(key), key):
+            self.disk.sync_dir(self.path(key))
+
+    def appender(self, key: str) -> Appender:
+        """Create the object `key`, which must not exist, as a file that grows."""
+        path = self.path(key)
+        with _explained("write", path, key):
+            self.make_folder(os.path.dirname(path))
+            try:
+                handle = self.disk.create(path)
+            except FileExistsError:
+                raise Conflict(f"{path} exists already", key=key) from None
+            self.disk.sync_dir(os.path.dirname(path))
+        return Appender(self.disk, handle, path, key)
+
+    # ------------------------------------------------------------------ litter, probing
+
+    def litter(self, prefix: str = "") -> Iterator[Entry]:
+        for key, _ in self._walk(prefix.rstrip("/"), into_temporary=False):
+            if _is_temporary(key):
+                found = self.disk.stat(self.path(key))
+                if found is not None:
+                    yield Entry(key, found.size, found.modified)
+
+    def delete_litter(self, entry: Entry) -> None:
+        self.discard_tree(entry.key)
+
+    def probe(self, *, writable: bool) -> None:
+        with _explained("reach", self.root, None):
+            found = self.disk.stat(self.root)
+            if found is not None and not found.is_folder:
+                raise StoreError(
+                    f"{self.root} is a file, not a folder", hint="name a folder as storage path"
+                )
+            if found is not None:
+                self.disk.scan(self.root)
+            if writable:
+                self.make_folder(self.root)
+                temporary = os.path.join(self.root, f".{secrets.token_hex(8)}{TEMPORARY}")
+                self.disk.close(self.disk.create(temporary))
+                self.disk.remove(temporary)
+
+    # ------------------------------------------------------------------ folders
+
+    def make_folder(self, path: str) -> None:
+        """Make `path` and what is missing above it, with names that are on disk for good.
+
+        A folder that exists may have been made by a process that died before it synced the name,
+        so below the root every name is synced once by each store object that relies on it.
+        """
+        if path in self._durable:
+            return
+        parent = os.path.dirname(path)
+        made = False
+        if self.disk.stat(path) is None:
+            self.make_folder(parent)
+            with contextlib.suppress(FileExistsError):
+                self.disk.mkdir(path)
+            made = True
+        elif self._is_below_root(path):
+            self.make_folder(parent)
+        if made or self._is_below_root(path):
+            self.disk.sync_dir(parent)
+        self._durable.add(path)
+
+    def _is_below_root(self, path: str) -> bool:
+        return path != self.root and path.startswith(self.root + os.sep)
+
+    def _forget(self, path: str) -> None:
+        self._durable = {
+            known for known in self._durable if known != path and not known.startswith(path + "/")
+        }
+
+    # ------------------------------------------------------------------ pieces
+
+    def _scan(self, prefix: str) -> list[tuple[str, bool]]:
+        path = self.path(prefix)
+        with _explained("list", path, prefix):
+            try:
+                found = self.disk.scan(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        # A folder sorts as its keys do, which have a slash after its name.
+        return sorted(found, key=lambda item: item[0] + "/" if item[1] else item[0])
+
+    def _walk(self, prefix: str, *, into_temporary: bool = False) -> Iterator[tuple[str, bool]]:
+        for name, is_folder in self._scan(prefix):
+            key = f"{prefix}/{name}" if prefix else name
+            if name == LOCK_NAME:
+                continue
+            yield key, is_folder
+            if is_folder and (into_temporary or not _is_temporary(name)):
+                yield from self._walk(key, into_temporary=into_temporary)
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        handle = self.disk.open(path)
+        try:
+            yield handle
+        finally:
+            self.disk.close(handle)
+
+    def _read_at(self, handle: int, start: int, length: int) -> bytes:
+        buffer = bytearray(length)
+        view, done = memoryview(buffer), 0
+        while done < length:
+            size = self.disk.read_into(handle, view[done:], start + done)
+            if not size:
+                break
+            done += size
+        return bytes(view[:done])
+
+    def _read_all(self, path: str) -> bytes:
+        with self._opened(path) as handle:
+            parts = []
+            offset = 0
+            while part := self._read_at(handle, offset, 1 << 20 if offset else 1 << 16):
+                parts.append(part)
+                offset += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _version(self, path: str) -> str | None:
+        try:
+            return digest_bytes(self._read_all(path))
+        except FileNotFoundError:
+            return None
+
+    def _write_new(self, path: str, data: Buffer) -> None:
+        handle = self.disk.create(path)
+        try:
+            self.disk.write(handle, data)
+            self.disk.sync(handle)
+        finally:
+            self.disk.close(handle)
+
+    @contextlib.contextmanager
+    def _locked(self, folder: str) -> Iterator[None]:
+        path = os.path.join(folder, LOCK_NAME)
+        try:
+            with self.disk.lock(path, LOCK_TIMEOUT_S):
+                yield
+        except BlockingIOError:
+            raise StoreBusy(f"{path} has been locked for {LOCK_TIMEOUT_S:.0f} s") from None
+
+    def _remove_quietly(self, path: str) -> None:
+        # The error that brought us here is the one to report; a leftover is litter for a sweep.
+        with contextlib.suppress(OSError):
+            self.disk.remove(path)
+
+    def _remove_tree(self, path: str) -> None:
+        found = self.disk.stat(path)
+        if found is None or not found.is_folder:
+            self.disk.remove(path)
+            return
+        for name, is_folder in self.disk.scan(path):
+            child = os.path.join(path, name)
+            if is_folder:
+                self._remove_tree(child)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    self.disk.remove(child)
+        with contextlib.suppress(FileNotFoundError):
+            self.disk.rmdir(path)
+
+
+class Appender:
+    """A file that grows; what was written is durable once `sync` has returned."""
+
+    def __init__(self, disk: Disk, handle: int, path: str, key: str) -> None:
+        self._disk, self._handle, self._path, self._key = disk, handle, path, key
+
+    def write(self, data: Buffer) -> None:
+        with _explained("append to", self._path, self._key):
+            self._disk.write(self._handle, data)
+
+    def sync(self) -> None:
+        with _explained("sync", self._path, self._key):
+            self._disk.sync(self._handle)
+
+    def close(self) -> None:
+        self._disk.close(self._handle)
+
+
+class _LocalTree:
+    """Files below one folder: each synced as it is written, folders synced once at the end."""
+
+    def __init__(self, store: LocalStore, prefix: str) -> None:
+        self._store, self._prefix = store, prefix
+        self._folders: set[str] = set()
+        self._lock = threading.RLock()
+
+    def write(self, name: str, source: Source) -> None:
+        disk = self._store.disk
+        key = f"{self._prefix}/{name}" if self._prefix else name
+        path = self._store.path(key)
+        with _explained("write", path, key):
+            self._enter(os.path.dirname(path))
+            try:
+                handle = disk.create(path)
+            except FileExistsError:
+                disk.remove(path)
+                handle = disk.create(path)
+            try:
+                self._copy(disk, handle, source)
+                disk.sync(handle)
+            finally:
+                disk.close(handle)
+
+    @staticmethod
+    def _copy(disk: Disk, handle: int, source: Source) -> None:
+        written = begun = 0
+        for chunk in source.chunks():
+            disk.write(handle, chunk)
+            written += len(chunk)
+            if written - begun >= WRITE_BACK_BYTES:
+                disk.write_back(handle, begun, written - begun)
+                begun = written
+
+    def make_folder(self, name: str) -> None:
+        path = self._store.path(f"{self._prefix}/{name}" if self._prefix else name)
+        with _explained("make", path, name):
+            self._enter(path)
+
+    def finish(self) -> None:
+        root = self._store.path(self._prefix)
+        with _explained("sync", root, self._prefix):
+            self._enter(root)
+            for folder in sorted(self._folders, key=len, reverse=True):
+                self._store.disk.sync_dir(folder)
+            self._store.make_folder(root)
+
+    def _enter(self, folder: str) -> None:
+        with self._lock:
+            if folder in self._folders:
+                return
+            if folder == self._store.path(self._prefix):
+                self._store.make_folder(os.path.dirname(folder))
+            else:
+                self._enter(os.path.dirname(folder))
+            with contextlib.suppress(FileExistsError):
+                self._store.disk.mkdir(folder)
+            self._folders.add(folder)
+
+
+def _is_temporary(key: str) -> bool:
+    return key.endswith(TEMPORARY)
+
+
+@contextlib.contextmanager
+def _explained(verb: str, path: str, key: str | None) -> Iterator[None]:
+    """Turn an `OSError` into a store error that names the path and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error(error, verb, path, key) from error
+
+
+def store_error(error: OSError, verb: str, path: str, key: str | None) -> StoreError:
+    """Return the store error for a failed file operation."""
+    reason = error.strerror or type(error).__name__
+    message = f"cannot {verb} {path}: {reason}"
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR | errno.EISDIR if verb == "read":
+            return ObjectMissing(message, key=key)
+        case code if code in _FULL:
+            return StoreFull(
+                message, key=key, hint="free some space, then give the same command again"
+            )
+        case code if code in _DENIED:
+            return StoreDenied(
+                message, key=key, hint="check who owns the folder and whether it is writable"
+            )
+        case code if code in _PASSING:
+            return StoreBusy(message, key=key)
+        case errno.ENOTDIR:
+            return StoreError(
+                message, key=key, hint="a part of the path is a file; name a folder instead"
+            )
+        case errno.ENAMETOOLONG:
+            return StoreError(message, key=key, hint="use a shorter name")
+        case _:
+            return StoreError(message, key=key)
