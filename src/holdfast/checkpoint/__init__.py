@@ -1,1 +1,5 @@
 """Checkpoints: commit, verify, fetch once per node, retention."""
+
+from holdfast.checkpoint.checkpoint import Checkpoint
+
+__all__ = ["Checkpoint"]

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.checkpoint.manifests import PRIVATE, has_manifest, put_manifest
-from holdfast.core.manifest import Contest, FileEntry, Manifest, Merged, Part, merge
+from holdfast.checkpoint.metadata import metadata_key
+from holdfast.core.manifest import Contest, Manifest, Merged, Part, merge
 from holdfast.errors import Conflict, Damaged, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.local import LocalStore
@@ -55,10 +57,16 @@ def deliver(
     source: str | os.PathLike[str],
     watch: Watch | None = None,
 ) -> Part:
-    """Transfer one rank's files and return what they are; durable on return, not yet committed."""
+    """Transfer one rank's files and return what they are; not committed yet.
+
+    On a local disk the bytes are durable on return; their names follow when the folder they are
+    staged in is published.
+    """
     prefix = _part_prefix(store, slot, rank)
+    if store.local is not None:
+        _discard(store, prefix)  # an earlier try of this very delivery
     try:
-        files, folders = upload_tree(store, source, prefix, watch)
+        files, folders = upload_tree(store, source, prefix, watch, staged=bool(store.local))
     except BaseException:
         if store.local is not None:
             _discard(store, prefix)
@@ -119,43 +127,58 @@ def discard(store: Store, slot: Slot) -> None:
         _discard(store, slot.directory)
 
 
+def remove_directory(store: Store, directory: str) -> None:
+    """Remove a checkpoint whose manifest is gone, metadata too; already gone is not an error.
+
+    On a local disk it leaves its place in one step, so that nobody ever sees half of it, and what
+    a crash leaves of it lies where a sweep looks.
+    """
+    store.delete(metadata_key(directory))
+    if store.local is None:
+        store.delete_tree(directory)
+        return
+    doomed = f"{STAGING}/gone-{secrets.token_hex(8)}"
+    if store.local.disk.stat(store.local.path(directory)) is not None:
+        store.local.move_tree(directory, doomed)
+        _discard(store, doomed)
+
+
 def _part_prefix(store: Store, slot: Slot, rank: int) -> str:
     return slot.directory if store.local is None else f"{slot.staging}/rank-{rank}"
 
 
 def _publish_folder(store: LocalStore, slot: Slot, merged: Merged) -> None:
-    ranks = sorted({rank for rank in merged.owners.values()})
-    base = f"{slot.staging}/rank-{ranks[0]}" if ranks else f"{slot.staging}/none"
-    touched = {base}
-    for folder in merged.folders:
-        store.make_folder(store.path(f"{base}/{folder}"))
-    if not ranks:
-        store.make_folder(store.path(base))
+    lowest = min(merged.owners.values(), default=0)
+    base = f"{slot.staging}/rank-{lowest}"
     for path, rank in merged.owners.items():
-        if rank == ranks[0]:
-            continue
-        target = f"{base}/{path}"
-        folder = os.path.dirname(target)
-        store.make_folder(store.path(folder))
-        store.move_file(f"{slot.staging}/rank-{rank}/{path}", target)
-        touched.add(folder)
-    if len(ranks) > 1:
-        for folder in sorted(touched):
-            store.sync_folder(folder)
+        if rank != lowest:
+            store.move_file(f"{slot.staging}/rank-{rank}/{path}", f"{base}/{path}")
+    folders = {os.path.dirname(path) for path in merged.owners} | set(merged.folders)
+    inner = {parent for folder in folders for parent in _with_parents(folder)}
+    store.sync_folders([*(f"{base}/{folder}" for folder in sorted(inner)), base])
     if store.disk.stat(store.path(slot.directory)) is not None:
         # A name of the user's own, used before by an attempt that never committed it.
-        store.delete_tree(slot.directory)
+        remove_directory(store, slot.directory)
     store.move_tree(base, slot.directory)
 
 
+def _with_parents(folder: str) -> list[str]:
+    parts = folder.split("/") if folder else []
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+
+
 def _publish_objects(store: Store, slot: Slot, merged: Merged) -> None:
-    if slot.directory != default_directory(slot.number):
-        keep = {f"{slot.directory}/{entry.path}" for entry in merged.files}
-        for entry in list(store.entries(slot.directory)):
-            if entry.key not in keep:
-                store.delete(entry.key)
+    wanted = {f"{slot.directory}/{entry.path}": entry for entry in merged.files}
+    found = {entry.key: entry.size for entry in store.entries(slot.directory)}
+    for key in found.keys() - wanted.keys():
+        # Of an attempt that used the same name and never committed it, or of a rank that lost.
+        store.delete(key)
+    for key, entry in wanted.items():
+        if found.get(key) != entry.size:
+            rank = merged.owners[entry.path]
+            raise Damaged(f"{store.url}/{key} is not what rank {rank} says it delivered")
     contested = {contest.path for contest in merged.contests}
-    doubtful: list[FileEntry] = [entry for entry in merged.files if entry.path in contested]
+    doubtful = [entry for entry in merged.files if entry.path in contested]
     if problems := damage_of(store, slot.directory, doubtful):
         raise Damaged(f"{slot.directory} was not settled: {'; '.join(problems)}")
 

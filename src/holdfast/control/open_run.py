@@ -12,7 +12,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from holdfast.checkpoint.commit import Slot, commit, default_directory, publish
+from holdfast.checkpoint.commit import (
+    Slot,
+    commit,
+    default_directory,
+    publish,
+    remove_directory,
+)
 from holdfast.checkpoint.manifests import get_manifest, manifest_key, read_manifests
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.identity import RunIdentity, create_identity
@@ -158,7 +164,7 @@ class OpenRun:
 
         When this has returned, the checkpoint is durable and is the one offered after any crash.
         """
-        if slot.epoch != self.lease.epoch or slot.number not in self.record.doomed:
+        if slot.epoch != self.lease.epoch or slot.number not in self.record.begun:
             raise Conflict(
                 f"checkpoint {slot.number} of epoch {slot.epoch} cannot be committed:"
                 f" it is of an attempt that is over, or was committed before"
@@ -225,7 +231,7 @@ class OpenRun:
         for directory in directories:
             # The manifest goes first: without it the files are litter, with it they are promised.
             self.store.delete(manifest_key(directory))
-            self.store.delete_tree(directory)
+            remove_directory(self.store, directory)
         if numbers:
             self._record([("litter_swept", {"numbers": numbers})])
         return directories
@@ -259,6 +265,10 @@ class OpenRun:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def note(self, kind: str, data: dict[str, Any]) -> None:
+        """Journal one event durably and take it in."""
+        self._record([(kind, data)])
 
     def _record(self, events: Iterable[Event]) -> None:
         """Journal events durably, then believe them."""

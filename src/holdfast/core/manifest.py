@@ -137,11 +137,12 @@ def merge(parts: Iterable[Part]) -> Merged:
     Of several files with one path the lowest rank's is kept; that is a contest only where their
     contents differ. A file and a folder cannot share a name either, and are settled the same way.
     """
+    ordered = sorted(parts, key=lambda part: part.rank)
     owners: dict[str, int] = {}
     chosen: dict[str, FileEntry] = {}
     losers: dict[str, list[int]] = {}
     used_as_folder: dict[str, str] = {}  # folder -> the first file that needed it
-    for part in sorted(parts, key=lambda part: part.rank):
+    for part in ordered:
         for entry in part.files:
             rival = _rival(entry.path, chosen, used_as_folder)
             if rival is None:
@@ -151,7 +152,7 @@ def merge(parts: Iterable[Part]) -> Merged:
                     used_as_folder.setdefault(folder, entry.path)
             elif rival != entry.path or chosen[rival] != entry:
                 losers.setdefault(rival, []).append(part.rank)
-    wanted = {f for part in parts for f in part.folders}
+    wanted = {f for part in ordered for f in part.folders}
     folders = {f for f in wanted if f not in used_as_folder and _rival(f, chosen, {}) is None}
     return Merged(
         files=tuple(chosen[path] for path in sorted(chosen)),

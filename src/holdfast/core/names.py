@@ -29,7 +29,7 @@ def broken_path_rule(path: object) -> str | None:
         return "a path is not empty"
     if path.startswith("/"):
         return "a path is relative"
-    if len(path.encode(errors="surrogateescape")) > PATH_BYTES_MAX:
+    if len(path.encode(errors="surrogatepass")) > PATH_BYTES_MAX:
         return f"a path has at most {PATH_BYTES_MAX} bytes"
     for part in path.split("/"):
         if broken := _broken_part_rule(part, bytes_max=255):

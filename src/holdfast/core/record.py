@@ -64,8 +64,8 @@ class RunRecord:
         epoch: The last epoch that opened the run.
         next_number: The checkpoint number that will be given out next.
         kept: Committed checkpoints by number, also the quarantined ones.
-        doomed: Folders by number that no checkpoint stands for: given out and never committed,
-            or retired. Whatever is still in them is litter.
+        begun: Folders by number that were given out and have not been committed.
+        retired: Folders by number whose checkpoint was given up and may not be deleted yet.
         known_damage: Damage of the journal that has been reported already.
         closed: Whether the last driver left in good order.
     """
@@ -73,7 +73,8 @@ class RunRecord:
     epoch: int = 0
     next_number: int = 0
     kept: dict[int, Kept] = field(default_factory=dict)
-    doomed: dict[int, str] = field(default_factory=dict)
+    begun: dict[int, str] = field(default_factory=dict)
+    retired: dict[int, str] = field(default_factory=dict)
     known_damage: dict[str, str] = field(default_factory=dict)
     closed: bool = False
 
@@ -88,16 +89,16 @@ class RunRecord:
                 self.closed = True
             case "checkpoint_begun":
                 self.next_number = max(self.next_number, data["number"] + 1)
-                self.doomed[data["number"]] = data["directory"]
+                self.begun[data["number"]] = data["directory"]
             case "checkpoint_committed":
                 kept = Kept.from_data(data)
                 self.next_number = max(self.next_number, kept.number + 1)
                 self.kept[kept.number] = kept
-                self.doomed.pop(kept.number, None)
+                self.begun.pop(kept.number, None)
             case "checkpoint_retired":
                 retired = self.kept.pop(data["number"], None)
                 if retired is not None:
-                    self.doomed[retired.number] = retired.directory
+                    self.retired[retired.number] = retired.directory
             case "checkpoint_quarantined":
                 self._change(data["number"], problems=tuple(data["problems"]))
             case "checkpoint_pinned":
@@ -108,7 +109,8 @@ class RunRecord:
                 self._change(data["number"], pins=tuple(p for p in pins if p != data["by"]))
             case "litter_swept":
                 for number in data["numbers"]:
-                    self.doomed.pop(number, None)
+                    self.begun.pop(number, None)
+                    self.retired.pop(number, None)
             case "journal_damaged":
                 self.known_damage[data["identity"]] = data["what"]
             case "record_snapshot":
@@ -136,7 +138,8 @@ class RunRecord:
         One of an earlier epoch was put by a driver that had been replaced already, after its
         successor had looked: nobody was told of it, and training has gone on without it.
         """
-        return manifest.epoch >= self.epoch and manifest.number not in self.kept
+        is_known = manifest.number in self.kept or manifest.number in self.retired
+        return manifest.epoch >= self.epoch and not is_known
 
     def to_events(self) -> list[Event]:
         """Return the shortest list of events that leads to this record."""
@@ -147,7 +150,8 @@ class RunRecord:
                     "epoch": self.epoch,
                     "next_number": self.next_number,
                     "kept": [kept.to_data() for kept in self.kept.values()],
-                    "doomed": [[number, folder] for number, folder in self.doomed.items()],
+                    "begun": [[number, folder] for number, folder in self.begun.items()],
+                    "retired": [[number, folder] for number, folder in self.retired.items()],
                     "known_damage": dict(self.known_damage),
                     "closed": self.closed,
                 },
@@ -157,7 +161,8 @@ class RunRecord:
     def _restore(self, data: Mapping[str, Any]) -> None:
         self.epoch, self.next_number = data["epoch"], data["next_number"]
         self.kept = {one["number"]: Kept.from_data(one) for one in data["kept"]}
-        self.doomed = {number: folder for number, folder in data["doomed"]}
+        self.begun = {number: folder for number, folder in data["begun"]}
+        self.retired = {number: folder for number, folder in data["retired"]}
         self.known_damage, self.closed = dict(data["known_damage"]), data["closed"]
 
     def _pins(self, number: int) -> tuple[str, ...]:

@@ -67,14 +67,25 @@ def dispensable(policy: Retention, candidates: Iterable[Candidate]) -> list[int]
 
 def score_of(metrics: Mapping[str, Any], name: str) -> float | None:
     """Return the metric `name` as a number, looking inside nested metrics; None if it has none."""
-    found: Any = metrics.get(name)
-    if found is None:
-        found = metrics
-        for part in name.split("/"):
-            found = found.get(part) if isinstance(found, Mapping) else None
-    if isinstance(found, numbers.Real):
+    found = _find(metrics, name)
+    if not isinstance(found, numbers.Real):
+        return None
+    try:
         return float(found)
-    return None
+    except OverflowError:  # an integer beyond all floats
+        return -math.inf if found < 0 else math.inf
+
+
+def _find(metrics: Mapping[str, Any], name: str) -> Any:
+    """Return what is called `name` once nested keys are joined with slashes; None if nothing is."""
+    found = metrics.get(name)
+    cut = name.find("/")
+    while found is None and cut >= 0:
+        below = metrics.get(name[:cut])
+        if isinstance(below, Mapping):
+            found = _find(below, name[cut + 1 :])
+        cut = name.find("/", cut + 1)
+    return found
 
 
 def _worth(policy: Retention, metrics: Mapping[str, Any]) -> tuple[int, float]:

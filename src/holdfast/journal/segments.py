@@ -209,16 +209,17 @@ def find_chain(
 def _open_segment(
     store: Store, key: str, name: SegmentName, run_id: str | None, chain: Chain
 ) -> Segment | None:
-    line, newline, _ = store.read(key, 0, _HEAD_BYTES).partition(b"\n")
+    line = store.read(key, 0, _HEAD_BYTES).partition(b"\n")[0]
     try:
         header = Header.from_line(line)
     except FormatTooNew as error:
         raise FormatTooNew(f"{store.url}/{key}: {error.message}", hint=error.hint) from None
     except (Damaged, KeyError, TypeError, ValueError):
-        if not newline:
-            chain.stale.append(key)  # torn while it was made: nothing in it was acknowledged
+        if not salvage(store.get(key).data.partition(b"\n")[2]):
+            # Cut off while it was made: records are only written once the header is durable.
+            chain.stale.append(key)
             return None
-        # A whole line that does not verify was changed at rest. The records are still good.
+        # Changed at rest; the records are still good.
         chain.damages.append(JournalDamage.at(name, 0, "the header is damaged", line))
         return Segment(key, Header(run_id=run_id or "", name=name, first=UNKNOWN))
     if run_id is not None and header.run_id != run_id:

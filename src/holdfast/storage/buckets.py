@@ -12,6 +12,7 @@ from __future__ import annotations
 import configparser
 import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -31,7 +32,7 @@ except ImportError as error:
 
 Client: TypeAlias = vendor.S3Store | vendor.GCSStore | vendor.AzureStore
 
-LARGE_UPLOADS_AT_ONCE = 4
+LARGE_UPLOADS_AT_ONCE = 4  # each has several parts on the way; more would only cost memory
 
 
 class Cloud(Enum):
@@ -82,6 +83,12 @@ QUICK = Patience(request_s=30.0)
 DOWNLOAD = Patience(request_s=3600.0, read_s=30.0)
 UPLOAD = Patience(request_s=300.0, repeats=4)
 
+_MAKERS: Mapping[Cloud, Callable[..., Client]] = {
+    Cloud.S3: vendor.S3Store,
+    Cloud.GCS: vendor.GCSStore,
+    Cloud.AZURE: vendor.AzureStore,
+}
+
 _runtime_pid: int | None = None
 
 
@@ -100,7 +107,7 @@ def enter_runtime(shown: str) -> None:
 
 
 class Clients:
-    """The live clients of one bucket in this process, one for each kind of patience."""
+    """The live clients of one bucket, one for each kind of patience; `clients_of` makes them."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
@@ -123,18 +130,23 @@ class Clients:
         return self.get(patience)
 
 
+_Identity: TypeAlias = tuple[Cloud, str, bool, frozenset[tuple[str, str]]]
+_live: weakref.WeakValueDictionary[_Identity, Clients] = weakref.WeakValueDictionary()
+_live_lock = threading.Lock()
+
+
+def clients_of(bucket: Bucket) -> Clients:
+    """Return the clients that all stores of this bucket in this process share."""
+    enter_runtime(bucket.shown)  # before the lock: a fork may have copied it locked
+    identity = (bucket.cloud, bucket.name, bucket.anonymous, frozenset(bucket.options.items()))
+    with _live_lock:
+        return _live.setdefault(identity, Clients(bucket))
+
+
 def build(bucket: Bucket, patience: Patience, **overrides: str) -> Client:
     """Return a new client; credentials that are not in the options are read now."""
-    make: Callable[..., Client]
-    options: dict[str, Any] = dict(bucket.options)
-    match bucket.cloud:
-        case Cloud.S3:
-            make = vendor.S3Store
-            options = {**_profile(bucket), **options}
-        case Cloud.GCS:
-            make = vendor.GCSStore
-        case Cloud.AZURE:
-            make = vendor.AzureStore
+    make = _MAKERS[bucket.cloud]
+    options = {**_profile(bucket), **bucket.options}
     if bucket.anonymous:
         options["skip_signature"] = "true"
     limits: dict[str, Any] = {
@@ -163,6 +175,8 @@ def build(bucket: Bucket, patience: Patience, **overrides: str) -> Client:
 def _profile(bucket: Bucket) -> dict[str, str]:
     """Return what the user's AWS files say, which obstore does not read: keys and region."""
     found: dict[str, str] = {}
+    if bucket.cloud is not Cloud.S3:
+        return found
     name = settings.aws_profile()
     if not (
         bucket.anonymous

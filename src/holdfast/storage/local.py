@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import xxhash
 
@@ -203,18 +203,21 @@ class LocalStore:
                     raise Conflict(f"{target} exists already", key=new) from None
                 raise
             self._forget(source)
-            self.disk.sync_dir(os.path.dirname(target))
-            self.disk.sync_dir(os.path.dirname(source))
+            self.disk.sync_dir(os.path.dirname(target))  # a rename is durable with either folder
 
     def move_file(self, old: str, new: str) -> None:
-        """Rename one file; not durable until `sync_folder` of both folders."""
-        with _explained("rename", self.path(new), new):
-            self.disk.rename(self.path(old), self.path(new))
+        """Rename one file, making folders as needed; durable with `sync_folders` of its folder."""
+        target = self.path(new)
+        with _explained("rename", target, new):
+            self.make_folder_soon(os.path.dirname(target))
+            self.disk.rename(self.path(old), target)
 
-    def sync_folder(self, key: str) -> None:
-        """Make the names in a folder durable."""
-        with _explained("sync", self.path(key), key):
-            self.disk.sync_dir(self.path(key))
+    def sync_folders(self, keys: Iterable[str]) -> None:
+        """Make the names in these folders durable; a folder that is missing is made."""
+        for key in keys:
+            with _explained("sync", self.path(key), key):
+                self.make_folder_soon(self.path(key))
+                self.disk.sync_dir(self.path(key))
 
     def appender(self, key: str) -> Appender:
         """Create the object `key`, which must not exist, as a file that grows."""
@@ -251,9 +254,6 @@ class LocalStore:
                 self.disk.scan(self.root)
             if writable:
                 self.make_folder(self.root)
-                temporary = os.path.join(self.root, f".{secrets.token_hex(8)}{TEMPORARY}")
-                self.disk.close(self.disk.create(temporary))
-                self.disk.remove(temporary)
 
     # ------------------------------------------------------------------ folders
 
@@ -277,6 +277,13 @@ class LocalStore:
         if made or self._is_below_root(path):
             self.disk.sync_dir(parent)
         self._durable.add(path)
+
+    def make_folder_soon(self, path: str) -> None:
+        """Make `path` and what is missing above it; durable only once somebody syncs the names."""
+        if self.disk.stat(path) is None:
+            self.make_folder_soon(os.path.dirname(path))
+            with contextlib.suppress(FileExistsError):
+                self.disk.mkdir(path)
 
     def _is_below_root(self, path: str) -> bool:
         return path != self.root and path.startswith(self.root + os.sep)
@@ -445,15 +452,13 @@ class _LocalTree:
             self._store.make_folder(root)
 
     def _enter(self, folder: str) -> None:
+        """Make a folder of the tree, and remember it and those above it to be synced."""
         with self._lock:
             if folder in self._folders:
                 return
-            if folder == self._store.path(self._prefix):
-                self._store.make_folder(os.path.dirname(folder))
-            else:
+            if folder != self._store.path(self._prefix):
                 self._enter(os.path.dirname(folder))
-            with contextlib.suppress(FileExistsError):
-                self._store.disk.mkdir(folder)
+            self._store.make_folder_soon(folder)
             self._folders.add(folder)
 
 

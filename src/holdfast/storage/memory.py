@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.errors import Conflict, ObjectMissing, StoreForked
+from holdfast.errors import Conflict, ObjectMissing, StoreError, StoreForked
 from holdfast.storage.base import (
     ALWAYS,
     Always,
@@ -57,11 +57,16 @@ class MemoryStore:
         else:
             with _spaces_lock:
                 self._space = _spaces.setdefault(name, _Space())
-        self._name, self._prefix = name or "", prefix.strip("/")
+        self._name, self._prefix = name, prefix.strip("/")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._name is None:
+            raise StoreError("a memory store without a name cannot be sent to another process")
+        return _rejoin, (self._name, self._prefix, self._space.pid)
 
     @property
     def url(self) -> str:
-        return f"memory://{self._name}/{self._prefix}".rstrip("/")
+        return f"memory://{self._name or ''}" + (f"/{self._prefix}" if self._prefix else "")
 
     def get(self, key: str) -> Blob:
         held = self._held(key)
@@ -142,7 +147,17 @@ class MemoryStore:
     def _objects(self) -> dict[str, _Held]:
         if os.getpid() != self._space.pid:
             raise StoreForked(
-                f"{self.url} lives in the memory of process {self._space.pid}; this is a fork of it",
+                f"{self.url} lives in the memory of process {self._space.pid}; this is its fork",
                 hint="use a folder or an object store where several processes must see the data",
             )
         return self._space.objects
+
+
+def _rejoin(name: str, prefix: str, pid: int) -> MemoryStore:
+    """Return the store again where its memory is; anywhere else there is nothing to return."""
+    if os.getpid() != pid:
+        raise StoreError(
+            f"memory://{name} lives in the memory of process {pid}; this is process {os.getpid()}",
+            hint="use a folder or an object store where several processes must see the data",
+        )
+    return MemoryStore(name, prefix)

@@ -103,11 +103,17 @@ class _Found:
 
 
 def upload_tree(
-    store: Store, source: str | os.PathLike[str], prefix: str, watch: Watch | None = None
+    store: Store,
+    source: str | os.PathLike[str],
+    prefix: str,
+    watch: Watch | None = None,
+    *,
+    staged: bool = False,
 ) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
     """Store every file below the folder `source` and return them, and the empty folders.
 
-    Returns once all is durable. What a failed or cancelled transfer leaves is the caller's to
+    Returns once all is durable; with `staged` only the bytes are, and whoever moves them to
+    where they belong makes the names so. What a failed or cancelled transfer leaves is the caller's to
     remove with `store.delete_tree(prefix)`.
     """
     watch = watch or Watch()
@@ -117,7 +123,8 @@ def upload_tree(
     for folder in folders:
         tree.make_folder(folder)
     watch.checked()
-    tree.finish()
+    if not staged:
+        tree.finish()
     return tuple(sorted(entries, key=lambda entry: entry.path)), tuple(folders)
 
 
@@ -225,7 +232,10 @@ def download_tree(
     folders: Iterable[str] = (),
     watch: Watch | None = None,
 ) -> None:
-    """Copy the named files to the folder `target`; raise `Damaged` where one is not as saved."""
+    """Copy the named files to the folder `target`; raise `Damaged` where one is not as saved.
+
+    A file without a digest is taken as it is.
+    """
     watch = watch or Watch()
     top = os.fspath(target)
     for folder in {os.path.dirname(entry.path) for entry in files} | set(folders):
@@ -236,7 +246,7 @@ def download_tree(
     tally = _Tally(watch, sum(entry.size for entry in files), len(files))
 
     def fetch(block: _Block) -> bytes:
-        data = store.read(f"{prefix}/{block.file.path}", block.start, block.length)
+        data = store.read(_key(prefix, block.file.path), block.start, block.length)
         _write_at(os.path.join(top, block.file.path), data, block.start)
         tally.add(len(data))
         return xxhash.xxh3_128_digest(data)
@@ -244,6 +254,10 @@ def download_tree(
     problems = _check_blocks(files, fetch, THREADS_LOCAL if store.local else THREADS_REMOTE)
     if problems:
         raise Damaged(f"{prefix} of {store.url} is damaged: {'; '.join(problems[:5])}")
+
+
+def _key(prefix: str, name: str) -> str:
+    return f"{prefix}/{name}" if prefix else name
 
 
 def _write_at(path: str, data: bytes, offset: int) -> None:
@@ -275,7 +289,7 @@ def damage_of(
     tally = _Tally(watch or Watch(), sum(entry.size for entry in files), len(files))
 
     def digest(block: _Block) -> bytes:
-        found = _block_digest(store, f"{prefix}/{block.file.path}", block.start, block.length)
+        found = _block_digest(store, _key(prefix, block.file.path), block.start, block.length)
         tally.add(block.length)
         return found
 
@@ -283,7 +297,7 @@ def damage_of(
 
 
 def _size_problem(store: Store, prefix: str, entry: FileEntry) -> str | None:
-    found = store.stat(f"{prefix}/{entry.path}")
+    found = store.stat(_key(prefix, entry.path))
     if found is None:
         return f"{entry.path} is missing"
     if found.size != entry.size:
@@ -317,7 +331,7 @@ def _check_blocks(
         digests = found[entry.path]
         if None in digests:
             problems.append(f"{entry.path} is missing")
-        elif combine([d for d in digests if d is not None]) != entry.digest:
+        elif entry.digest and combine([d for d in digests if d is not None]) != entry.digest:
             problems.append(f"{entry.path} does not match its digest")
     return problems
 

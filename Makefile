@@ -1,0 +1,38 @@
+# Every target does its own set-up and works first, alone and twice; it needs Python, pip and make.
+
+PYTHON ?= python3
+JOBS ?= 2
+ARGS ?=
+
+environment = @$(PYTHON) tools/environment.py
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean
+
+help: ## Show this list
+	@echo 'make TARGET [PYTHON=python3] [JOBS=2] [ARGS=...]'
+	@awk -F ': ## ' '/^[a-z]+: ## / { printf "  %-8s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## See a checkpoint survive `kill -9` in the middle of a save
+	$(environment) .venv
+	@.venv/bin/python examples/survive_kill.py $(ARGS)
+
+test: ## Run all tests; ARGS="tests/unit -k lease" for some
+	$(environment) .venv test
+	.venv/bin/python -m pytest -n $(JOBS) $(ARGS)
+
+check: ## Check format, style, types and layers
+	$(environment) .venv dev
+	@failed=0; \
+	for tool in 'ruff format --check .' 'ruff check .' mypy 'lint-imports --no-logo'; do \
+		echo "$$tool"; .venv/bin/$$tool || failed=1; \
+	done; exit $$failed
+
+bench: ## Measure Holdfast beside the limits of this machine and its peers
+	$(environment) .venv-bench bench
+	.venv-bench/bin/python -m bench $(ARGS)
+
+clean: ## Remove environments, caches and build results
+	rm -rf .venv .venv-bench build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .hypothesis .coverage .coverage.*
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,181 @@
+"""The `Checkpoint` that users hold: a folder of files, here or far away, cheap to send around."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+from holdfast.checkpoint.fetch import fetch_once
+from holdfast.checkpoint.manifests import PRIVATE, get_manifest
+from holdfast.checkpoint.metadata import read_metadata, write_metadata
+from holdfast.core.manifest import FileEntry, Manifest
+from holdfast.errors import ConfigError
+from holdfast.storage.arrow import absolute, arrow_filesystem, filesystem_path
+from holdfast.storage.base import Store
+from holdfast.storage.digest import digest_bytes
+from holdfast.storage.locate import open_store
+from holdfast.storage.transfer import Watch, download_tree
+
+_GONE = {
+    "from_dict": "write the dictionary to a file in a folder and use Checkpoint.from_directory",
+    "to_dict": "read the file you saved from the folder that as_directory() gives",
+    "from_bytes": "write the bytes to a file in a folder and use Checkpoint.from_directory",
+    "to_bytes": "read the files from the folder that as_directory() gives",
+    "from_uri": "use Checkpoint(uri)",
+    "to_uri": "use Checkpoint.path",
+    "uri": "use Checkpoint.path",
+    "get_internal_representation": "use Checkpoint.path and Checkpoint.filesystem",
+    "get_preprocessor": "keep it in the metadata: get_metadata()",
+    "set_preprocessor": "keep it in the metadata: set_metadata()",
+}
+
+
+class Checkpoint:
+    """A folder of files at `path`, on this machine or on any storage Holdfast can reach.
+
+    Args:
+        path: A folder, or a URI such as `s3://bucket/folder`.
+        filesystem: A pyarrow or fsspec filesystem that `path` is on, if it is not a plain
+            path or a URI.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], filesystem: Any | None = None) -> None:
+        self._location = os.fspath(path) if filesystem is not None else absolute(path)
+        self._given_filesystem = filesystem
+        self._uuid = uuid.uuid4().hex
+        self._opened: Store | None = None
+
+    @classmethod
+    def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
+        """Return the checkpoint in a folder of this machine."""
+        return cls(os.path.abspath(os.path.expanduser(os.fspath(path))))
+
+    @property
+    def path(self) -> str:
+        """Where the files are, as `filesystem` names it: a path without a scheme."""
+        return filesystem_path(self._location)
+
+    @property
+    def filesystem(self) -> Any:
+        """The filesystem that `path` is on, as pyarrow has them."""
+        if self._given_filesystem is not None:
+            return self._given_filesystem
+        return arrow_filesystem(self._location)
+
+    # ------------------------------------------------------------------ files
+
+    @contextlib.contextmanager
+    def as_directory(self) -> Iterator[str]:
+        """Give a folder of this machine with the checkpoint's files, to read and not to change.
+
+        Files on this machine are given as they are, without a copy. Others are fetched once per
+        machine, whoever asks and whenever, and every process gets the same folder.
+        """
+        yield self._local_folder()
+
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Copy the files to the folder `path` and return it.
+
+        Without `path`, return a folder that this machine's processes share; see `as_directory`.
+        """
+        if path is None:
+            return self._fetched() if self._store.local else self._local_folder()
+        target = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        os.makedirs(target, exist_ok=True)
+        self._copy_to(target)
+        return target
+
+    def _local_folder(self) -> str:
+        local = self._store.local
+        if local is None:
+            return self._fetched()
+        if not os.path.isdir(local.root):
+            raise ConfigError(
+                f"the checkpoint folder {local.root} does not exist",
+                hint="it was moved or deleted; check the path",
+            )
+        return local.root
+
+    def _fetched(self) -> str:
+        manifest = self._manifest()
+        if manifest is None:
+            # Nothing says that the files will stay as they are, so only copies of this very
+            # object, which the name travels with, may share.
+            return str(fetch_once(self._uuid, self._copy_to, ()))
+        identity = digest_bytes(f"{manifest.run_id}/{manifest.directory}".encode())
+        return str(fetch_once(identity, self._copy_to, manifest.files))
+
+    def _copy_to(self, target: str, watch: Watch | None = None) -> None:
+        manifest = self._manifest()
+        if manifest is not None:
+            files, folders = manifest.files, manifest.folders
+            download_tree(self._store, "", files, target, folders=folders, watch=watch)
+            return
+        found = [FileEntry(e.key, e.size, "") for e in self._store.entries()]
+        if not found and self._store.local is None:
+            raise ConfigError(
+                f"there is no checkpoint at {self._store.url}", hint="check the path"
+            )
+        download_tree(self._store, "", found, target, watch=watch)
+
+    def _manifest(self) -> Manifest | None:
+        """Return the manifest if this is a committed checkpoint of a run."""
+        home = self._home()
+        return get_manifest(*home) if home else None
+
+    def _home(self) -> tuple[Store, str] | None:
+        """Return the run this checkpoint was committed to, and its folder there."""
+        location, _, query = self._location.partition("?")
+        parts = location.rstrip("/").split("/")
+        for depth in range(1, min(4, len(parts))):
+            run, folder = "/".join(parts[:-depth]), "/".join(parts[-depth:])
+            if not run or run.endswith((":", ":/")):
+                return None
+            store = open_store(run + (f"?{query}" if query else ""), self._given_filesystem)
+            if store.stat(f"{PRIVATE}/manifests/{folder}.json") is not None:
+                return store, folder
+        return None
+
+    @property
+    def _store(self) -> Store:
+        if self._opened is None:
+            self._opened = open_store(self._location, self._given_filesystem)
+        return self._opened
+
+    # ------------------------------------------------------------------ metadata
+
+    def get_metadata(self) -> dict[str, Any]:
+        """Return the metadata of the checkpoint, {} if it has none."""
+        return read_metadata(self._store, self._home())
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Replace the metadata of the checkpoint; it must be expressible as JSON."""
+        write_metadata(self._store, self._home(), dict(metadata))
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add to the metadata of the checkpoint, replacing what has the same name."""
+        self.set_metadata({**self.get_metadata(), **metadata})
+
+    # ------------------------------------------------------------------ being an object
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({self._location!r})"
+
+    def __fspath__(self) -> NoReturn:
+        raise TypeError("a Checkpoint is not a path; use `with checkpoint.as_directory() as path`")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _GONE:
+            raise AttributeError(f"Checkpoint.{name} is no more: {_GONE[name]}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+

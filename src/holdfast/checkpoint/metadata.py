@@ -1,0 +1,68 @@
+"""Metadata of a checkpoint: a small JSON object that belongs to it.
+
+Before a checkpoint is committed it is a file among its files, `.metadata.json`, and is committed
+with them. Afterwards the files are what the manifest says and stay so; later metadata rests
+beside the manifest and is what counts.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from holdfast.checkpoint.manifests import PRIVATE
+from holdfast.errors import ConfigError, Damaged, ObjectMissing
+from holdfast.storage.base import Store
+from holdfast.storage.sealed import seal, unseal
+
+FILE_NAME = ".metadata.json"
+
+
+def metadata_key(directory: str) -> str:
+    """Return where the metadata of a committed checkpoint rests, in the run's store."""
+    return f"{PRIVATE}/metadata/{directory}.json"
+
+
+def read_metadata(files: Store, home: tuple[Store, str] | None) -> dict[str, Any]:
+    """Return the metadata of the checkpoint whose files are in `files`.
+
+    `home` is the run it was committed to and its folder there, None if it was not.
+    """
+    if home is not None:
+        run, directory = home
+        try:
+            found: dict[str, Any] = unseal(run.get(metadata_key(directory)).data)["metadata"]
+            return found
+        except ObjectMissing:
+            pass  # never changed since the commit: the file that was committed counts
+        except Damaged as error:
+            raise Damaged(f"{run.url}/{metadata_key(directory)}: {error.message}") from None
+    try:
+        text = files.get(FILE_NAME).data
+    except ObjectMissing:
+        return {}
+    try:
+        metadata = json.loads(text)
+    except ValueError as error:
+        raise Damaged(f"{files.url}/{FILE_NAME} is not JSON: {error}") from None
+    if not isinstance(metadata, dict):
+        raise Damaged(f"{files.url}/{FILE_NAME} is not a JSON object")
+    return metadata
+
+
+def write_metadata(
+    files: Store, home: tuple[Store, str] | None, metadata: dict[str, Any]
+) -> None:
+    """Replace the metadata of the checkpoint whose files are in `files`."""
+    try:
+        text = json.dumps(metadata)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"metadata must be expressible as JSON: {error}",
+            hint="keep only numbers, strings, lists and dictionaries in it",
+        ) from None
+    if home is None:
+        files.put(FILE_NAME, text.encode())
+    else:
+        run, directory = home
+        run.put(metadata_key(directory), seal({"metadata": metadata}))

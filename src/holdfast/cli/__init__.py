@@ -1,0 +1,39 @@
+"""The `holdfast` command: parse, call one function of the layer below, print, exit.
+
+Exit codes: 0 all is well, 1 something is damaged, 2 the command line is wrong, 3 the run or the
+storage cannot be used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from holdfast import __version__
+from holdfast.cli.gc import gc
+from holdfast.cli.ls import ls
+from holdfast.cli.output import EXIT_UNUSABLE
+from holdfast.cli.show import show
+from holdfast.cli.verify import verify
+from holdfast.errors import HoldfastError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="holdfast")
+def cli() -> None:
+    """Look at runs and keep them in order."""
+
+
+for command in (ls, show, verify, gc):
+    cli.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; an expected error is a message and an exit code, not a traceback."""
+    try:
+        cli.main(arguments, prog_name="holdfast")
+    except HoldfastError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(EXIT_UNUSABLE)

@@ -1,0 +1,74 @@
+"""How the commands print: tables for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+EXIT_DAMAGED = 1
+EXIT_UNUSABLE = 3
+
+
+def print_json(value: object) -> None:
+    """Print one JSON object, strict JSON: what is not finite is printed as text."""
+    click.echo(json.dumps(_strict(value), indent=2, allow_nan=False))
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return {str(key): _strict(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(inner) for inner in value]
+    return value
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows in columns as wide as they need to be."""
+    texts = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
+    for row in texts:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Print names and values under each other."""
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        click.echo(f"{name:>{width}}  {value}")
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as people say it: 12 B, 3.4 kB, 256 MB."""
+    amount, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1000, larger
+    digits = 0 if unit == "B" or amount >= 100 else 1
+    return f"{amount:.{digits}f} {unit}"
+
+
+def age(then: float) -> str:
+    """Return how long ago a moment was: 12 s, 5 min, 3 h, 2 d."""
+    seconds = max(0.0, time.time() - then)
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
+
+
+def metrics(values: Mapping[str, Any], most: int = 4) -> str:
+    """Return a few metrics on one line."""
+    shown = [f"{name}={_short(value)}" for name, value in list(values.items())[:most]]
+    return " ".join(shown) + (" …" if len(values) > most else "")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,150 @@
+"""A run as somebody sees it who only looks on: no lease, no writes, safe beside a live driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from holdfast.checkpoint.manifests import get_manifest, manifest_key, read_manifests
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.control.identity import RUN_KEY, RunIdentity, read_identity
+from holdfast.control.upkeep import Litter, find_litter
+from holdfast.core.manifest import Manifest
+from holdfast.core.record import Kept, RunRecord
+from holdfast.errors import Damaged, ObjectMissing
+from holdfast.journal.lease import LeaseRecord, newest_epoch, read_lease
+from holdfast.journal.replay import Replay, read_journal
+from holdfast.storage.base import Store
+from holdfast.storage.locate import child
+from holdfast.storage.transfer import Watch, damage_of
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What can be known of a run without holding it.
+
+    Attributes:
+        lease: The last lease taken, None if none was or it cannot be read.
+        is_live: Whether a driver seems to hold the run at this moment.
+        journal_damage: What is wrong with the journal, one line each.
+        unreadable: Folders whose manifest cannot be read, with the reason.
+    """
+
+    store: Store
+    identity: RunIdentity
+    record: RunRecord
+    lease: LeaseRecord | None
+    is_live: bool
+    journal_damage: list[str]
+    unreadable: dict[str, str]
+
+    @property
+    def state(self) -> str:
+        if self.is_live:
+            return "held"
+        return "closed" if self.record.closed else "interrupted"
+
+
+def look(store: Store, clock: Clock = SYSTEM_CLOCK) -> RunView:
+    """Return what there is to know of the run in `store`; raise `RunMissing` if there is none."""
+    identity = read_identity(store)
+    records, replay = read_journal(store, identity.run_id)
+    record = RunRecord()
+    for event in records:
+        record.apply(event.kind, event.data)
+    lease = _last_lease(store)
+    damage = _journal_damage(replay, lease)
+    unreadable = {}
+    known = {kept.directory for kept in record.kept.values()}
+    for directory, manifest in read_manifests(store, known):
+        if isinstance(manifest, Damaged):
+            unreadable[directory] = manifest.message
+        elif manifest.run_id == identity.run_id and (damage or record.is_current(manifest)):
+            record.apply("checkpoint_committed", Kept.of(manifest).to_data())
+    is_live = lease is not None and not (
+        lease.released or lease.owner.is_proven_dead() or lease.expires() < clock.now()
+    )
+    return RunView(store, identity, record, lease, is_live, damage, unreadable)
+
+
+def find_runs(store: Store) -> Iterator[tuple[str, RunIdentity | Damaged]]:
+    """Yield the runs directly below `store`, with who they are or why that cannot be read."""
+    for folder in store.folders():
+        if store.stat(f"{folder}/{RUN_KEY}") is None:
+            continue
+        try:
+            yield folder, read_identity(child(store, folder))
+        except Damaged as error:
+            yield folder, error
+
+
+def _last_lease(store: Store) -> LeaseRecord | None:
+    epoch = newest_epoch(store)
+    return read_lease(store, epoch) if epoch else None
+
+
+def _journal_damage(replay: Replay, lease: LeaseRecord | None) -> list[str]:
+    damage = [one.what for one in replay.damages]
+    promised = lease.journal_next if lease else 0
+    if promised > replay.next_seq:
+        damage.append(f"records {replay.next_seq} to {promised - 1} are missing")
+    return damage
+
+
+@dataclass(slots=True)
+class Verification:
+    """The result of reading everything again.
+
+    Attributes:
+        damaged: What is not as it was written, by key.
+        quarantined: Checkpoints set aside earlier, by folder.
+        foreign: Files in checkpoint folders that no manifest names.
+        litter: What a sweep would remove; empty for a live run, where it may be in use.
+    """
+
+    checkpoints: int = 0
+    files: int = 0
+    size: int = 0
+    damaged: dict[str, list[str]] = field(default_factory=dict)
+    quarantined: dict[str, list[str]] = field(default_factory=dict)
+    foreign: list[str] = field(default_factory=list)
+    litter: list[Litter] = field(default_factory=list)
+
+
+def verify(view: RunView, watch: Watch | None = None) -> Verification:
+    """Read every byte of every checkpoint again and say what is not as it was saved."""
+    result = Verification()
+    if view.journal_damage:
+        result.damaged[".holdfast/journal"] = view.journal_damage
+    for directory, reason in view.unreadable.items():
+        result.damaged[manifest_key(directory)] = [reason]
+    if newest_epoch(view.store) and view.lease is None:
+        result.damaged[".holdfast/lease"] = ["the newest lease cannot be read"]
+    for kept in sorted(view.record.kept.values(), key=lambda kept: kept.number):
+        if kept.problems:
+            result.quarantined[kept.directory] = list(kept.problems)
+        else:
+            _verify_checkpoint(view.store, kept, result, watch)
+    if not view.is_live:
+        result.litter = find_litter(view.store, view.identity.run_id, view.record)
+    return result
+
+
+def _verify_checkpoint(
+    store: Store, kept: Kept, result: Verification, watch: Watch | None
+) -> None:
+    try:
+        manifest: Manifest = get_manifest(store, kept.directory)
+    except ObjectMissing:
+        result.damaged[manifest_key(kept.directory)] = ["the manifest is missing"]
+        return
+    except Damaged as error:
+        result.damaged[manifest_key(kept.directory)] = [error.message]
+        return
+    result.checkpoints += 1
+    result.files += len(manifest.files)
+    result.size += manifest.size
+    if problems := damage_of(store, kept.directory, manifest.files, watch):
+        result.damaged[kept.directory] = problems
+    named = {f"{kept.directory}/{entry.path}" for entry in manifest.files}
+    result.foreign += [e.key for e in store.entries(kept.directory) if e.key not in named]

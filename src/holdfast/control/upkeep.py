@@ -1,0 +1,119 @@
+"""Litter: what crashes leave behind, found by knowing what belongs, and removed by the holder.
+
+Nothing is litter because we do not recognise it. Only what is certainly ours and certainly of no
+use is: puts that never finished, staging folders, folders of numbers that were given out and
+never committed or have been retired, commits by a driver that had been replaced, and journal
+segments that no longer count. A user's own files are never touched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from holdfast.checkpoint.commit import STAGING, remove_directory
+from holdfast.checkpoint.manifests import (
+    PRIVATE,
+    has_manifest,
+    manifest_key,
+    read_manifests,
+)
+from holdfast.control.open_run import OpenRun
+from holdfast.core.manifest import Manifest
+from holdfast.core.record import RunRecord
+from holdfast.journal.segments import find_chain
+from holdfast.storage.base import Entry, Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Litter:
+    """One thing of no use. `number` is that of the checkpoint it would have been, if any."""
+
+    key: str
+    size: int
+    why: str
+    number: int | None = None
+
+
+def find_litter(
+    store: Store, run_id: str, record: RunRecord, *, in_flight: Collection[int] = ()
+) -> list[Litter]:
+    """Return all litter of a run, leaving out the numbers that are being written right now."""
+    found = [
+        Litter(entry.key, entry.size, "a write that never finished")
+        for entry in store.litter(PRIVATE if store.local else "")
+        if not entry.key.startswith(f"{STAGING}/")
+    ]
+    busy = {f"{number:06d}" for number in in_flight}
+    for folder in store.folders(STAGING):
+        if folder.split("-")[0] not in busy:
+            key = f"{STAGING}/{folder}"
+            found.append(Litter(key, _size_below(store, key), "staged and never committed"))
+    found += _abandoned_folders(store, record, in_flight)
+    found += _stale_commits(store, run_id, record)
+    found += [
+        Litter(key, entry.size, "a journal segment that no longer counts")
+        for key in find_chain(store, run_id).stale
+        if (entry := store.stat(key)) is not None
+    ]
+    return found
+
+
+def _abandoned_folders(
+    store: Store, record: RunRecord, in_flight: Collection[int]
+) -> Iterator[Litter]:
+    in_use = {kept.directory for kept in record.kept.values()}
+    for numbers, why in ((record.begun, "never committed"), (record.retired, "retired")):
+        for number, directory in numbers.items():
+            if number in in_flight or directory in in_use:
+                continue
+            size = _size_below(store, directory)
+            if (size or _exists(store, directory)) and not has_manifest(store, directory):
+                yield Litter(directory, size, why, number)
+            elif number in record.retired and has_manifest(store, directory):
+                yield Litter(directory, size, why, number)
+
+
+def _stale_commits(store: Store, run_id: str, record: RunRecord) -> Iterator[Litter]:
+    known = {kept.directory for kept in record.kept.values()} | set(record.retired.values())
+    for directory, manifest in read_manifests(store, known):
+        if (
+            isinstance(manifest, Manifest)
+            and manifest.run_id == run_id
+            and not record.is_current(manifest)
+        ):
+            size = _size_below(store, directory)
+            yield Litter(directory, size, "committed by a driver that was replaced", manifest.number)
+
+
+def sweep(run: OpenRun, *, in_flight: Collection[int] = ()) -> list[Litter]:
+    """Remove all litter of a run that this process holds, and return what it was."""
+    found = find_litter(run.store, run.identity.run_id, run.record, in_flight=in_flight)
+    run.lease.check()  # whoever was replaced must not take its successor's work for litter
+    for litter in found:
+        if litter.number is not None:
+            run.store.delete(manifest_key(litter.key))
+            remove_directory(run.store, litter.key)
+        elif litter.key.startswith(f"{STAGING}/") and run.store.local:
+            run.store.local.discard_tree(litter.key)
+        elif litter.why.startswith("a journal segment"):
+            run.store.delete(litter.key)
+        else:
+            run.store.delete_litter(Entry(litter.key, litter.size, 0.0))
+    swept = [n for n in (*run.record.begun, *run.record.retired) if n not in in_flight]
+    if swept:
+        run.note("litter_swept", {"numbers": sorted(set(swept))})
+    return found
+
+
+def _exists(store: Store, directory: str) -> bool:
+    """Whether a folder is there even if it is empty, which only disks know."""
+    local = store.local
+    return local is not None and local.disk.stat(local.path(directory)) is not None
+
+
+def _size_below(store: Store, prefix: str) -> int:
+    return sum(entry.size for entry in store.entries(prefix))

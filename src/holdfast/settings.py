@@ -1,0 +1,42 @@
+"""Every environment variable that Holdfast reads; no other module looks at the environment.
+
+An argument wins over a variable. The client of an object store reads its vendor's variables
+(`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_KEY` …) itself; those
+below are the ones it leaves out.
+"""
+
+from __future__ import annotations
+
+import os
+
+_CREDENTIAL_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+
+
+def aws_credentials_are_in_environment() -> bool:
+    """Return whether the environment itself says where S3 credentials come from."""
+    return any(os.environ.get(name) for name in _CREDENTIAL_VARIABLES)
+
+
+def aws_region_is_in_environment() -> bool:
+    """Return whether the environment itself names the S3 region."""
+    return bool(os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"))
+
+
+def aws_profile() -> str:
+    """Return the section of the files below that holds this user's credentials."""
+    return os.environ.get("AWS_PROFILE") or "default"
+
+
+def aws_credentials_file() -> str:
+    """Return the path of the file that holds keys, a section for each profile."""
+    return os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or os.path.expanduser("~/.aws/credentials")
+
+
+def aws_config_file() -> str:
+    """Return the path of the file that holds regions, a section for each profile."""
+    return os.environ.get("AWS_CONFIG_FILE") or os.path.expanduser("~/.aws/config")

@@ -1,0 +1,133 @@
+"""From what a user writes as a storage path to a store, and from a store to plain data and back."""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
+from holdfast.storage import uris
+from holdfast.storage.base import Store
+from holdfast.storage.below import Below, child
+from holdfast.storage.local import LocalStore
+from holdfast.storage.memory import MemoryStore
+from holdfast.storage.retry import Retrying, RetryPolicy
+from holdfast.storage.uris import Uri
+
+__all__ = ["child", "describe", "open_store", "reopen"]
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    filesystem: object | None = None,
+    *,
+    options: Mapping[str, str] | None = None,
+    retry: RetryPolicy | None = None,
+) -> Store:
+    """Return the store at `path`, one that waits out passing faults; nothing is touched yet.
+
+    Args:
+        path: A folder (relative ones and `~` too), or a URI: `file://`, `s3://bucket/folder`,
+            `gs://`, `az://`, `abfs[s]://`, `memory://name`. Where an object store is and how it is
+            entered may stand in the query (`?endpoint_override=…&region=…&access_key=…`), by
+            pyarrow's names; what is not there comes from the environment.
+        filesystem: A filesystem of fsspec or pyarrow.fs that `path` is a path of.
+        options: More of what may stand in the query, kept out of sight.
+        retry: How long passing faults are waited out.
+
+    Raises:
+        ConfigError: The path cannot be one of these.
+    """
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise ConfigError(f"the storage path {shown(path)} must be text, not bytes")
+    uri = uris.split(text)
+    if filesystem is not None:
+        return Retrying(_on_filesystem(text, uri, filesystem), retry)
+    if uri is None:
+        return Retrying(LocalStore(_local_path(text)), retry)
+    match uri.scheme:
+        case "file":
+            return Retrying(LocalStore(_file_path(uri)), retry)
+        case "memory":
+            return Retrying(MemoryStore(uri.authority, uri.path), retry)
+        case "s3" | "gs" | "gcs" | "az" | "abfs" | "abfss":
+            return Retrying(_object_store(uri, options or {}), retry)
+        case _:
+            raise uris.unknown_scheme(uri)
+
+
+def describe(store: Store) -> dict[str, Any]:
+    """Return plain data from which `reopen` makes the same store in another process.
+
+    It holds the secrets that were given with the path: send it to a process, never write it down.
+    """
+    match store:
+        case Retrying():
+            return {**describe(store.store), "retry": asdict(store.policy)}
+        case LocalStore():
+            return {"path": store.root}
+        case MemoryStore() if store.url != MemoryStore().url:
+            return {"path": store.url}
+        case Below():
+            return {**describe(store.store), "below": store.prefix}
+        case _:
+            described = getattr(store, "describe", None)
+            if described is None:
+                raise ConfigError(f"{store.url} cannot be opened again from plain data")
+            found: dict[str, Any] = described()
+            return found
+
+
+def reopen(described: Mapping[str, Any]) -> Store:
+    """Return the store that `describe` was given."""
+    retry = RetryPolicy(**described["retry"]) if "retry" in described else None
+    filesystem = None
+    if "fsspec" in described:
+        from fsspec import AbstractFileSystem
+
+        filesystem = AbstractFileSystem.from_dict(dict(described["fsspec"]))
+    store = open_store(described["path"], filesystem, options=described.get("options"), retry=retry)
+    return child(store, described.get("below", ""))
+
+
+def _on_filesystem(path: str, uri: Uri | None, filesystem: object) -> Store:
+    from holdfast.storage.foreign import adopt
+
+    if uri is not None:
+        raise ConfigError(
+            f"the storage path is a {uri.scheme}:// URI and storage_filesystem is given too:"
+            " the path must be one of that filesystem",
+            hint="leave out storage_filesystem, or the scheme",
+        )
+    return adopt(filesystem, path)
+
+
+def _local_path(path: str) -> str:
+    expanded = os.path.expanduser(path)
+    if path.startswith("~") and expanded == path:
+        raise ConfigError(
+            f"the storage path {shown(path)} begins with the home of a user that is not known here",
+            hint=f"write ./{path} if it is the name of a folder",
+        )
+    return expanded
+
+
+def _file_path(uri: Uri) -> str:
+    if uri.authority not in ("", "localhost"):
+        raise ConfigError(
+            f"the storage path file://{uri.authority}/… names another machine, or lacks a slash",
+            hint="file:///folder/of/this/machine has three",
+        )
+    return "/" + urllib.parse.unquote(uri.path)
+
+
+def _object_store(uri: Uri, options: Mapping[str, str]) -> Store:
+    from holdfast.storage.bucket_options import bucket_of
+    from holdfast.storage.objects import ObjectStore
+
+    return ObjectStore(bucket_of(uri, {**uri.options, **options}), uri.path)

@@ -1,0 +1,138 @@
+"""What a storage path says: schemes, buckets, query parameters. Nothing is opened here.
+
+Object keys are taken as they are written, not percent-decoded, so that a URL we show is one that
+can be given back; the query is decoded, because secrets hold every kind of character.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
+
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_ONE_SLASH = re.compile(r"(s3|gs|gcs|az|abfss?|memory):(?!//)", re.IGNORECASE)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_AZURE_HOST = re.compile(r"([a-z0-9]{3,24})\.(dfs|blob)\.[a-z0-9.]+", re.IGNORECASE)
+
+SCHEMES = ("s3://", "gs://", "az://", "abfs://", "file://", "memory://")
+
+
+@dataclass(frozen=True, slots=True)
+class Uri:
+    """A storage path, taken apart; `options` may hold secrets and are not shown."""
+
+    scheme: str
+    authority: str
+    path: str
+    options: Mapping[str, str]
+
+
+def split(path: str) -> Uri | None:
+    """Return the parts of a URI, or None for a plain path; raise `ConfigError` for neither."""
+    if not path.strip():
+        raise ConfigError(
+            "the storage path is empty", hint="name a folder, or a URI such as s3://bucket/folder"
+        )
+    if "\x00" in path:
+        raise ConfigError(f"the storage path {shown(path)} holds a NUL character")
+    found = _URI.fullmatch(path)
+    if found is None:
+        if one := _ONE_SLASH.match(path):
+            raise ConfigError(
+                f"the storage path {shown(path)} begins with {one[0]} but is not a URI",
+                hint=f"write {one[0]}// and the name of the bucket, or ./{path} for a folder",
+            )
+        return None
+    scheme, rest = found[1].lower(), found[2]
+    if scheme in ("file", "memory"):
+        authority, _, inner = rest.partition("/")
+        return Uri(scheme, authority, inner, {})
+    place, _, query = rest.partition("?")
+    authority, _, inner = place.partition("/")
+    return Uri(scheme, authority, inner.strip("/"), _query(query, scheme))
+
+
+def unknown_scheme(uri: Uri) -> ConfigError:
+    """Return the error for a scheme that no store has."""
+    hint = f"use one of {', '.join(SCHEMES)}, a plain path, or storage_filesystem"
+    return ConfigError(f"the storage path has the unknown scheme {uri.scheme}://", hint=hint)
+
+
+def bucket_name(name: str, scheme: str) -> str:
+    """Return the name of a bucket if it can be one."""
+    if not name:
+        raise ConfigError(
+            f"the storage path {scheme}:// names no bucket", hint=f"{scheme}://bucket/folder"
+        )
+    if not _BUCKET.fullmatch(name) or ".." in name:
+        raise ConfigError(
+            f"{shown(name)} cannot be the name of a bucket: it has letters, digits, '-' and '.'",
+            hint=f"{scheme}://bucket/folder",
+        )
+    return name
+
+
+def endpoint_url(given: str, scheme: str | None) -> str:
+    """Return an endpoint with its scheme; `scheme` is used where it has none, else https."""
+    url = given if "://" in given else f"{scheme or 'https'}://{given}"
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good or re.search(r"[\s?#@]", url):
+        raise ConfigError(
+            f"endpoint_override={shown(given)}: must be a host, a host:port, or an http(s) URL",
+            hint="endpoint_override=http://127.0.0.1:9000",
+        )
+    return url.rstrip("/")
+
+
+def userinfo(authority: str) -> tuple[str | None, str | None, str]:
+    """Return user, password and the rest of what stands between `://` and the first slash."""
+    before, at, host = authority.rpartition("@")
+    if not at:
+        return None, None, host
+    user, _, password = before.partition(":")
+    decode = urllib.parse.unquote
+    return decode(user) or None, decode(password) or None, host
+
+
+def azure_container(authority: str) -> tuple[str, str | None]:
+    """Return container and account of `container` or `container@account.dfs.core.windows.net`."""
+    container, at, host = authority.partition("@")
+    if not at:
+        return container, None
+    found = _AZURE_HOST.fullmatch(host)
+    if found is None:
+        raise ConfigError(
+            f"{shown(host)} is not the host of an Azure account",
+            hint="abfss://container@account.dfs.core.windows.net/folder",
+        )
+    return container, found[1]
+
+
+def flag(name: str, value: str) -> bool:
+    """Return what a true-or-false parameter says."""
+    match value.lower():
+        case "true" | "1" | "yes":
+            return True
+        case "false" | "0" | "no" | "":
+            return False
+        case _:
+            raise ConfigError(f"{name}={shown(value)}: must be true or false")
+
+
+def _query(query: str, scheme: str) -> dict[str, str]:
+    try:
+        pairs = urllib.parse.parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise ConfigError(
+            f"the query of the {scheme}:// storage path cannot be read: name=value&name=value"
+        ) from None
+    return dict(pairs)

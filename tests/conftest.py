@@ -1,0 +1,59 @@
+"""Servers that tests share: each is started when the first test asks, once in every worker."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from holdfast.testing.gcs import GcsStub
+from holdfast.testing.servers import AzureServer, S3Server, azurite, moto, seaweedfs
+from tools import install_servers
+
+pytest.register_assert_rewrite("holdfast.testing.suites")
+
+BUCKET = "lab"
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """SeaweedFS with the bucket `lab`."""
+    server = seaweedfs()
+    server.make_bucket(BUCKET)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[S3Server]:
+    """moto with the bucket `lab`."""
+    server = moto()
+    server.make_bucket(BUCKET)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[AzureServer]:
+    """Azurite with the container `lab`."""
+    assert install_servers.MAIN.is_file(), "Azurite is missing: python tools/install_servers.py"
+    server = azurite(str(install_servers.MAIN))
+    server.make_container(BUCKET)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[GcsStub]:
+    """The stand-in for Google Cloud Storage with the bucket `lab`."""
+    server = GcsStub(BUCKET)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def new_folder() -> Callable[[], str]:
+    """Return names of folders that no other test of this worker uses."""
+    numbers = itertools.count(1)
+    return lambda: f"folder-{next(numbers)}"

@@ -1,0 +1,236 @@
+"""Stories told to a simulated disk, and what must be true of a run after a power cut in any of them.
+
+A story marks the log with what it promises as it goes: `begun N` when a number has been given out,
+`acked N` when a commit has returned, `retiring N` when a checkpoint may go from here on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.checkpoint.commit import Slot, deliver
+from holdfast.checkpoint.manifests import get_manifest
+from holdfast.control.open_run import OpenRun, open_run
+from holdfast.control.run_view import look
+from holdfast.control.upkeep import find_litter, sweep
+from holdfast.core.retention import Retention
+from holdfast.errors import LeaseLost
+from holdfast.storage.disk import Disk
+from holdfast.storage.local import LocalStore
+from holdfast.storage.transfer import damage_of
+from holdfast.testing.disk import SimDisk
+from holdfast.testing.faults import TappedDisk
+
+ROOT = "/storage/run"
+RANKS = 2
+
+
+@dataclass
+class FakeClock:
+    """Time that passes only when told to."""
+
+    time: float = 1_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@dataclass
+class Teller:
+    """Drives runs on one simulated disk and marks what they promise."""
+
+    sources: Path
+    disk: SimDisk
+    seen: Disk  # the same disk as the run sees it: a mutant may stand in between
+    clock: FakeClock = field(default_factory=FakeClock)
+    shapes: int = 2  # how many files a rank delivers
+
+    def open(self) -> OpenRun:
+        run = open_run(LocalStore(ROOT, self.seen), name="story", clock=self.clock)
+        self.disk.mark(f"epoch {run.lease.epoch}")
+        return run
+
+    def begin(self, run: OpenRun, directory: str | None = None) -> Slot:
+        slot = run.begin_checkpoint(attempt=1, directory=directory)
+        self.disk.mark(f"begun {slot.number}")
+        return slot
+
+    def commit(self, run: OpenRun, directory: str | None = None) -> int:
+        slot = self.begin(run, directory)
+        parts = [
+            deliver(run.store, slot, rank, self.source(slot.number, rank)) for rank in range(RANKS)
+        ]
+        metrics = {"loss": -slot.number}
+        run.commit_checkpoint(slot, parts, world_size=RANKS, step=slot.number, metrics=metrics)
+        self.disk.mark(f"acked {slot.number}")
+        return slot.number
+
+    def retire(self, run: OpenRun, keep: int) -> None:
+        numbers = sorted(run.record.kept)[:-keep]
+        for number in numbers:
+            self.disk.mark(f"retiring {number}")
+        run.retain(Retention(keep=keep))
+
+    def source(self, number: int, rank: int) -> Path:
+        folder = self.sources / f"{number}-{rank}"
+        for name, content in contents(number, rank).items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return folder
+
+
+def contents(number: int, rank: int) -> dict[str, bytes]:
+    """Return what a rank saves; the number is in every file, so generations cannot be confused."""
+    shard = {f"shards/{rank}.bin": f"shard {rank} of {number}".encode() * 3}
+    return {**shard, "model.pt": f"model of {number}".encode()} if rank == 0 else shard
+
+
+def merged_contents(number: int) -> dict[str, bytes]:
+    return {name: data for rank in range(RANKS) for name, data in contents(number, rank).items()}
+
+
+def commits_and_retention(teller: Teller) -> None:
+    run = teller.open()
+    for _ in range(3):
+        teller.commit(run)
+        teller.retire(run, keep=2)
+    run.close()
+
+
+def named_checkpoint_used_twice(teller: Teller) -> None:
+    """A name of the user's own whose first use was cut off must not mix with its second."""
+    run = teller.open()
+    teller.commit(run)
+    slot = teller.begin(run, "epoch-1")
+    deliver(run.store, slot, 0, teller.source(slot.number, 0))
+    teller.commit(run, "epoch-1")
+    run.close()
+
+
+def journal_upkeep(teller: Teller) -> None:
+    """Short segments, so that rotation, compaction and their deletions all happen."""
+    run = teller.open()
+    run.journal._segment_bytes = 600  # noqa: SLF001
+    teller.commit(run)
+    run.lease.renew(run.journal.next_seq)
+    run.compact()
+    teller.commit(run)
+    run.compact()
+    sweep(run)
+    run.close()
+
+
+def takeover(teller: Teller) -> None:
+    """A driver that is replaced in the middle of a commit cannot undo what its successor did."""
+    first = teller.open()
+    teller.commit(first)
+    slot = teller.begin(first)
+    part = deliver(first.store, slot, 0, teller.source(slot.number, 0))
+    teller.clock.sleep(1000)
+    second = teller.open()
+    teller.commit(second)
+    for act in (
+        lambda: first.commit_checkpoint(slot, [part]),
+        lambda: first.begin_checkpoint(attempt=1),
+        lambda: first.lease.renew(first.journal.next_seq),
+        lambda: first.retain(Retention(keep=1)),
+        lambda: sweep(first),
+    ):
+        try:
+            act()
+        except LeaseLost:
+            continue
+    teller.commit(second)
+    second.close()
+
+
+STORIES: dict[str, Callable[[Teller], None]] = {
+    "commits": commits_and_retention,
+    "named": named_checkpoint_used_twice,
+    "journal": journal_upkeep,
+    "takeover": takeover,
+}
+
+
+def record(story: Callable[[Teller], None], sources: Path, tap: object | None = None) -> SimDisk:
+    """Return the disk a story was told to, with the log of everything that happened."""
+    disk = SimDisk(os.path.dirname(ROOT))
+    seen = disk if tap is None else TappedDisk(disk, tap)  # type: ignore[arg-type]
+    story(Teller(sources, disk, seen))
+    return disk
+
+
+class Violation(AssertionError):
+    """A promise that a state of the disk breaks."""
+
+
+def recover(disk: SimDisk, marks: Sequence[str]) -> None:
+    """Open the run that a power cut left and hold it against what was promised."""
+    begun, acked, retiring, epochs = (
+        {int(mark.split()[1]) for mark in marks if mark.startswith(f"{kind} ")}
+        for kind in ("begun", "acked", "retiring", "epoch")
+    )
+    clock = FakeClock(2_000_000.0)
+    store = LocalStore(ROOT, disk)
+    if begun:
+        must(look(store, clock).journal_damage == [], "an onlooker sees damage")
+    run = open_run(store, name="story", clock=clock)
+    must(run.journal.damages == [], f"damage: {run.journal.damages}")
+    must(run.lease.epoch > max(epochs, default=0), "an epoch was given out twice")
+    must(run.record.next_number > max(begun, default=-1), "a number would be given out twice")
+    must(run.record.quarantined() == [], "something is in quarantine")
+    usable = {kept.number: kept.directory for kept in run.record.usable()}
+    must(acked - retiring <= usable.keys(), f"acknowledged {acked}, there are {sorted(usable)}")
+    for number, directory in usable.items():
+        check_contents(store, number, directory)
+    newest = run.newest_good()
+    must((newest.number if newest else -1) >= max(acked, default=-1), "an older one is offered")
+    sweep(run)
+    must(find_litter(store, run.identity.run_id, run.record) == [], "litter after a sweep")
+    must(strangers(disk, set(usable.values())) == [], f"left: {strangers(disk, set(usable.values()))}")
+    run.close()
+    again = open_run(store, name="story", clock=clock)
+    kept = {one.number for one in again.record.usable()}
+    must(kept == usable.keys(), "the second recovery differs from the first")
+
+
+def check_contents(store: LocalStore, number: int, directory: str) -> None:
+    manifest = get_manifest(store, directory)
+    must(damage_of(store, directory, manifest.files) == [], f"{directory} is damaged")
+    expected = merged_contents(number)
+    # A takeover story commits one rank's part only.
+    named = {entry.path for entry in manifest.files}
+    must(named in ({*expected}, {*contents(number, 0)}), f"{directory} has files {named}")
+    found = {entry.key.removeprefix(f"{directory}/") for entry in store.entries(directory)}
+    must(found == named, f"{directory} holds {found}, its manifest names {named}")
+    for path in named:
+        data = store.get(f"{directory}/{path}").data
+        must(data == expected[path], f"{directory}/{path} is of another generation")
+
+
+def strangers(disk: SimDisk, directories: set[str]) -> list[str]:
+    """Return what lies in the run's folder that is neither a checkpoint nor the run's record."""
+    ours = {f"{ROOT}/{directory}" for directory in directories}
+    found = []
+    for path, data in disk.tree().items():
+        if not path.startswith(f"{ROOT}/") or path.startswith(f"{ROOT}/.holdfast/"):
+            if data is not None and ("/staging/" in path or path.endswith(".hf-tmp")):
+                found.append(path)
+            continue
+        if path != f"{ROOT}/.holdfast" and not any(
+            path == one or path.startswith(f"{one}/") for one in ours
+        ):
+            found.append(path)
+    return found
+
+
+def must(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise Violation(otherwise)
