@@ -17,6 +17,7 @@ from holdfast.storage.arrow import absolute, arrow_filesystem, filesystem_path
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
 from holdfast.storage.locate import open_store
+from holdfast.storage.sealed import seal
 from holdfast.storage.transfer import Watch, download_tree
 
 _GONE = {
@@ -105,7 +106,7 @@ class Checkpoint:
             # Nothing says that the files will stay as they are, so only copies of this very
             # object, which the name travels with, may share.
             return str(fetch_once(self._uuid, self._copy_to, ()))
-        identity = digest_bytes(f"{manifest.run_id}/{manifest.directory}".encode())
+        identity = digest_bytes(seal(manifest.to_record()))
         return str(fetch_once(identity, self._copy_to, manifest.files))
 
     def _copy_to(self, target: str, watch: Watch | None = None) -> None:

@@ -26,7 +26,7 @@ from holdfast.journal.segments import (
     segment_key,
 )
 from holdfast.storage.base import IF_ABSENT, Store
-from holdfast.storage.local import Appender
+from holdfast.storage.local_files import Appender
 
 log = logging.getLogger(__name__)
 

@@ -10,19 +10,11 @@ import contextlib
 import errno
 import os
 import secrets
-import threading
 from collections.abc import Iterable, Iterator
 
 import xxhash
 
-from holdfast.errors import (
-    Conflict,
-    ObjectMissing,
-    StoreBusy,
-    StoreDenied,
-    StoreError,
-    StoreFull,
-)
+from holdfast.errors import Conflict, StoreBusy, StoreError
 from holdfast.storage.base import (
     ALWAYS,
     Always,
@@ -32,21 +24,17 @@ from holdfast.storage.base import (
     Entry,
     IfAbsent,
     IfVersion,
-    Source,
     TreeWriter,
 )
 from holdfast.storage.digest import digest_bytes
 from holdfast.storage.disk import Disk, PosixDisk
+from holdfast.storage.disk_errors import explained
+from holdfast.storage.local_files import Appender, LocalTree
 
 TEMPORARY = ".hf-tmp"
 LOCK_NAME = ".hf-lock"
 LOCK_TIMEOUT_S = 10.0
-WRITE_BACK_BYTES = 8 << 20
 DIGEST_READ_BYTES = 1 << 20
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_PASSING = {errno.EAGAIN, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR}
 
 
 class LocalStore:
@@ -74,17 +62,17 @@ class LocalStore:
     # ------------------------------------------------------------------ reading
 
     def get(self, key: str) -> Blob:
-        with _explained("read", self.path(key), key):
+        with explained("read", self.path(key), key):
             data = self._read_all(self.path(key))
         return Blob(data, digest_bytes(data))
 
     def read(self, key: str, start: int, length: int) -> bytes:
-        with _explained("read", self.path(key), key), self._opened(self.path(key)) as handle:
+        with explained("read", self.path(key), key), self._opened(self.path(key)) as handle:
             return self._read_at(handle, start, length)
 
     def stream(self, key: str, chunk_bytes: int = 1 << 20) -> Iterator[Buffer]:
         buffer = memoryview(bytearray(chunk_bytes))
-        with _explained("read", self.path(key), key), self._opened(self.path(key)) as handle:
+        with explained("read", self.path(key), key), self._opened(self.path(key)) as handle:
             offset = 0
             while size := self.disk.read_into(handle, buffer, offset):
                 yield buffer[:size]
@@ -94,7 +82,7 @@ class LocalStore:
         """Return the xxh3-128 of a part of the object; the buffer is small, to stay in cache."""
         digest = xxhash.xxh3_128()
         buffer = memoryview(bytearray(min(DIGEST_READ_BYTES, max(1, length))))
-        with _explained("read", self.path(key), key), self._opened(self.path(key)) as handle:
+        with explained("read", self.path(key), key), self._opened(self.path(key)) as handle:
             end = start + length
             while start < end:
                 size = self.disk.read_into(handle, buffer[: end - start], start)
@@ -105,7 +93,7 @@ class LocalStore:
         return digest.digest()
 
     def stat(self, key: str) -> Entry | None:
-        with _explained("look at", self.path(key), key):
+        with explained("look at", self.path(key), key):
             found = self.disk.stat(self.path(key))
         if found is None or found.is_folder:
             return None
@@ -132,7 +120,7 @@ class LocalStore:
         path = self.path(key)
         folder = os.path.dirname(path)
         temporary = os.path.join(folder, f".{secrets.token_hex(8)}{TEMPORARY}")
-        with _explained("write", path, key):
+        with explained("write", path, key):
             self.make_folder(folder)
             try:
                 self._write_new(temporary, data)
@@ -163,13 +151,13 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         path = self.path(key)
-        with _explained("delete", path, key), contextlib.suppress(FileNotFoundError):
+        with explained("delete", path, key), contextlib.suppress(FileNotFoundError):
             self.disk.remove(path)
             self.disk.sync_dir(os.path.dirname(path))
 
     def delete_tree(self, prefix: str) -> None:
         path = self.path(prefix.rstrip("/"))
-        with _explained("delete", path, prefix):
+        with explained("delete", path, prefix):
             if self.disk.stat(path) is None:
                 return
             # First out of sight in one step, so that no reader ever sees half a folder.
@@ -184,17 +172,17 @@ class LocalStore:
     def discard_tree(self, key: str) -> None:
         """Remove a folder that nobody reads; it may come back as litter after a power cut."""
         path = self.path(key)
-        with _explained("delete", path, key), contextlib.suppress(FileNotFoundError):
+        with explained("delete", path, key), contextlib.suppress(FileNotFoundError):
             self._forget(path)
             self._remove_tree(path)
 
     def write_tree(self, prefix: str) -> TreeWriter:
-        return _LocalTree(self, prefix.rstrip("/"))
+        return LocalTree(self, prefix.rstrip("/"))
 
     def move_tree(self, old: str, new: str) -> None:
         """Give a folder a new key in one step, durably; `Conflict` if `new` holds anything."""
         source, target = self.path(old), self.path(new)
-        with _explained("rename", target, new):
+        with explained("rename", target, new):
             self.make_folder(os.path.dirname(target))
             try:
                 self.disk.rename(source, target)
@@ -208,21 +196,21 @@ class LocalStore:
     def move_file(self, old: str, new: str) -> None:
         """Rename one file, making folders as needed; durable with `sync_folders` of its folder."""
         target = self.path(new)
-        with _explained("rename", target, new):
+        with explained("rename", target, new):
             self.make_folder_soon(os.path.dirname(target))
             self.disk.rename(self.path(old), target)
 
     def sync_folders(self, keys: Iterable[str]) -> None:
         """Make the names in these folders durable; a folder that is missing is made."""
         for key in keys:
-            with _explained("sync", self.path(key), key):
+            with explained("sync", self.path(key), key):
                 self.make_folder_soon(self.path(key))
                 self.disk.sync_dir(self.path(key))
 
     def appender(self, key: str) -> Appender:
         """Create the object `key`, which must not exist, as a file that grows."""
         path = self.path(key)
-        with _explained("write", path, key):
+        with explained("write", path, key):
             self.make_folder(os.path.dirname(path))
             try:
                 handle = self.disk.create(path)
@@ -244,7 +232,7 @@ class LocalStore:
         self.discard_tree(entry.key)
 
     def probe(self, *, writable: bool) -> None:
-        with _explained("reach", self.root, None):
+        with explained("reach", self.root, None):
             found = self.disk.stat(self.root)
             if found is not None and not found.is_folder:
                 raise StoreError(
@@ -297,7 +285,7 @@ class LocalStore:
 
     def _scan(self, prefix: str) -> list[tuple[str, bool]]:
         path = self.path(prefix)
-        with _explained("list", path, prefix):
+        with explained("list", path, prefix):
             try:
                 found = self.disk.scan(path)
             except (FileNotFoundError, NotADirectoryError):
@@ -385,118 +373,5 @@ class LocalStore:
             self.disk.rmdir(path)
 
 
-class Appender:
-    """A file that grows; what was written is durable once `sync` has returned."""
-
-    def __init__(self, disk: Disk, handle: int, path: str, key: str) -> None:
-        self._disk, self._handle, self._path, self._key = disk, handle, path, key
-
-    def write(self, data: Buffer) -> None:
-        with _explained("append to", self._path, self._key):
-            self._disk.write(self._handle, data)
-
-    def sync(self) -> None:
-        with _explained("sync", self._path, self._key):
-            self._disk.sync(self._handle)
-
-    def close(self) -> None:
-        self._disk.close(self._handle)
-
-
-class _LocalTree:
-    """Files below one folder: each synced as it is written, folders synced once at the end."""
-
-    def __init__(self, store: LocalStore, prefix: str) -> None:
-        self._store, self._prefix = store, prefix
-        self._folders: set[str] = set()
-        self._lock = threading.RLock()
-
-    def write(self, name: str, source: Source) -> None:
-        disk = self._store.disk
-        key = f"{self._prefix}/{name}" if self._prefix else name
-        path = self._store.path(key)
-        with _explained("write", path, key):
-            self._enter(os.path.dirname(path))
-            try:
-                handle = disk.create(path)
-            except FileExistsError:
-                disk.remove(path)
-                handle = disk.create(path)
-            try:
-                self._copy(disk, handle, source)
-                disk.sync(handle)
-            finally:
-                disk.close(handle)
-
-    @staticmethod
-    def _copy(disk: Disk, handle: int, source: Source) -> None:
-        written = begun = 0
-        for chunk in source.chunks():
-            disk.write(handle, chunk)
-            written += len(chunk)
-            if written - begun >= WRITE_BACK_BYTES:
-                disk.write_back(handle, begun, written - begun)
-                begun = written
-
-    def make_folder(self, name: str) -> None:
-        path = self._store.path(f"{self._prefix}/{name}" if self._prefix else name)
-        with _explained("make", path, name):
-            self._enter(path)
-
-    def finish(self) -> None:
-        root = self._store.path(self._prefix)
-        with _explained("sync", root, self._prefix):
-            self._enter(root)
-            for folder in sorted(self._folders, key=len, reverse=True):
-                self._store.disk.sync_dir(folder)
-            self._store.make_folder(root)
-
-    def _enter(self, folder: str) -> None:
-        """Make a folder of the tree, and remember it and those above it to be synced."""
-        with self._lock:
-            if folder in self._folders:
-                return
-            if folder != self._store.path(self._prefix):
-                self._enter(os.path.dirname(folder))
-            self._store.make_folder_soon(folder)
-            self._folders.add(folder)
-
-
 def _is_temporary(key: str) -> bool:
     return key.endswith(TEMPORARY)
-
-
-@contextlib.contextmanager
-def _explained(verb: str, path: str, key: str | None) -> Iterator[None]:
-    """Turn an `OSError` into a store error that names the path and what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise store_error(error, verb, path, key) from error
-
-
-def store_error(error: OSError, verb: str, path: str, key: str | None) -> StoreError:
-    """Return the store error for a failed file operation."""
-    reason = error.strerror or type(error).__name__
-    message = f"cannot {verb} {path}: {reason}"
-    match error.errno:
-        case errno.ENOENT | errno.ENOTDIR | errno.EISDIR if verb == "read":
-            return ObjectMissing(message, key=key)
-        case code if code in _FULL:
-            return StoreFull(
-                message, key=key, hint="free some space, then give the same command again"
-            )
-        case code if code in _DENIED:
-            return StoreDenied(
-                message, key=key, hint="check who owns the folder and whether it is writable"
-            )
-        case code if code in _PASSING:
-            return StoreBusy(message, key=key)
-        case errno.ENOTDIR:
-            return StoreError(
-                message, key=key, hint="a part of the path is a file; name a folder instead"
-            )
-        case errno.ENAMETOOLONG:
-            return StoreError(message, key=key, hint="use a shorter name")
-        case _:
-            return StoreError(message, key=key)

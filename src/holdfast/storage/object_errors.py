@@ -107,12 +107,12 @@ def failure_in(text: str) -> Failure:
     """Return what obstore's text says of a failed request."""
     status, code = _STATUS.search(text), _CODE.search(text)
     asked = _ASKED.search(text)
+    if _ASKS_FOR_CREDENTIALS.search(text.partition(" - ")[0]):
+        return Failure(None, "NoCredentials", "no credentials were found")
     if status is not None:
         message = _MESSAGE.search(text)
         said = [status[1], *(found[1].strip() for found in (code, message) if found is not None)]
         return Failure(int(status[1]), code[1] if code is not None else None, ": ".join(said))
-    if _ASKS_FOR_CREDENTIALS.search(text):
-        return Failure(None, "NoCredentials", "no credentials were found")
     if _TRANSPORT.search(text):
         kernel = _KERNEL_SAYS.search(text)
         if kernel is not None:

@@ -1,9 +1,9 @@
 """One line of JSON that knows whether it is whole: the form of every record we keep.
 
 A sealed line is a JSON object whose last member, `"~"`, holds the length and the xxh3-64, in
-hexadecimal, of the bytes before it. Any JSON tool reads it; a changed, cut or spliced line does not pass `unseal`.
-JSON has no NaN or infinity, so those are kept as `{"$float": "nan"}`; a key of the user's that
-begins with `$` gets a second one, so that nothing can be mistaken for ours.
+hexadecimal, of the bytes before it. Any JSON tool reads it; a changed, cut or spliced line does
+not pass `unseal`. JSON has no NaN or infinity, so those are kept as `{"$float": "nan"}`; a key of
+the user's that begins with `$` gets a second one, so that nothing can be mistaken for ours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from holdfast.errors import Damaged
+from holdfast.errors import ConfigError, Damaged
 
 _SEAL = re.compile(rb',"~":"([0-9a-f]{8})[0-9a-f]{16}"\}')
 _SEAL_BYTES = 32
@@ -30,23 +30,33 @@ _decode = msgspec.json.Decoder().decode
 
 
 def seal(record: Mapping[str, Any]) -> bytes:
-    """Return `record` as one sealed line, without a newline."""
+    """Return `record`, which is not empty, as one sealed line without a newline."""
+    try:
+        body = _text_of(record)[:-1].encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"a value cannot be kept as JSON: {error}",
+            hint="use numbers, text, lists, and dictionaries whose keys are text",
+        ) from error
+    return body + _seal_of(body)
+
+
+def _text_of(record: Mapping[str, Any]) -> str:
     try:
         text = _encode_strict(record)
     except ValueError:  # NaN or infinity somewhere inside
-        text = _encode_strict(_marked(record))
-    else:
-        if MARK_TEXT in text:
-            text = _encode_strict(_marked(record))
-    body = text[:-1].encode()
-    return body + _seal_of(body)
+        return _encode_strict(_marked(record))
+    return _encode_strict(_marked(record)) if MARK_TEXT in text else text
 
 
 def unseal(line: bytes) -> dict[str, Any]:
     """Return the record in a sealed line; raise `Damaged` if a single bit is not as it was."""
     if not is_whole(line):
         raise Damaged("the record does not match its checksum")
-    record: dict[str, Any] = _decode(line)
+    try:
+        record: dict[str, Any] = _decode(line)
+    except msgspec.DecodeError as error:
+        raise Damaged(f"the record is sealed but is not JSON: {error}") from error
     del record["~"]
     return unmarked(record) if MARK in line else record
 
@@ -89,10 +99,7 @@ def unmarked(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"$float"}:
             return float(value["$float"])
-        return {
-            key[1:] if key.startswith("$") else key: unmarked(inner)
-            for key, inner in value.items()
-        }
+        return {key.removeprefix("$"): unmarked(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [unmarked(inner) for inner in value]
     return value

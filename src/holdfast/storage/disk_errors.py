@@ -1,0 +1,49 @@
+"""What a failed file operation means to the layers above: which error, and what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from holdfast.errors import ObjectMissing, StoreBusy, StoreDenied, StoreError, StoreFull
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_PASSING = {errno.EAGAIN, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR}
+
+
+@contextlib.contextmanager
+def explained(verb: str, path: str, key: str | None) -> Iterator[None]:
+    """Turn an `OSError` into a store error that names the path and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error(error, verb, path, key) from error
+
+
+def store_error(error: OSError, verb: str, path: str, key: str | None) -> StoreError:
+    """Return the store error for a failed file operation."""
+    reason = error.strerror or type(error).__name__
+    message = f"cannot {verb} {path}: {reason}"
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR | errno.EISDIR if verb == "read":
+            return ObjectMissing(message, key=key)
+        case code if code in _FULL:
+            return StoreFull(
+                message, key=key, hint="free some space, then give the same command again"
+            )
+        case code if code in _DENIED:
+            return StoreDenied(
+                message, key=key, hint="check who owns the folder and whether it is writable"
+            )
+        case code if code in _PASSING:
+            return StoreBusy(message, key=key)
+        case errno.ENOTDIR:
+            return StoreError(
+                message, key=key, hint="a part of the path is a file; name a folder instead"
+            )
+        case errno.ENAMETOOLONG:
+            return StoreError(message, key=key, hint="use a shorter name")
+        case _:
+            return StoreError(message, key=key)

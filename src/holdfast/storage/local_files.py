@@ -1,0 +1,93 @@
+"""Files that `LocalStore` writes piece by piece: whole trees, and files that grow."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from holdfast.storage.base import Buffer, Source
+from holdfast.storage.disk import Disk
+from holdfast.storage.disk_errors import explained
+
+if TYPE_CHECKING:
+    from holdfast.storage.local import LocalStore
+
+WRITE_BACK_BYTES = 8 << 20
+
+
+class Appender:
+    """A file that grows; what was written is durable once `sync` has returned."""
+
+    def __init__(self, disk: Disk, handle: int, path: str, key: str) -> None:
+        self._disk, self._handle, self._path, self._key = disk, handle, path, key
+
+    def write(self, data: Buffer) -> None:
+        with explained("append to", self._path, self._key):
+            self._disk.write(self._handle, data)
+
+    def sync(self) -> None:
+        with explained("sync", self._path, self._key):
+            self._disk.sync(self._handle)
+
+    def close(self) -> None:
+        self._disk.close(self._handle)
+
+
+class LocalTree:
+    """Files below one folder: each synced as it is written, folders synced once at the end."""
+
+    def __init__(self, store: LocalStore, prefix: str) -> None:
+        self._store, self._prefix = store, prefix
+        self._folders: set[str] = set()
+        self._lock = threading.RLock()
+
+    def write(self, name: str, source: Source) -> None:
+        disk = self._store.disk
+        key = f"{self._prefix}/{name}" if self._prefix else name
+        path = self._store.path(key)
+        with explained("write", path, key):
+            self._enter(os.path.dirname(path))
+            try:
+                handle = disk.create(path)
+            except FileExistsError:
+                disk.remove(path)
+                handle = disk.create(path)
+            try:
+                self._copy(disk, handle, source)
+                disk.sync(handle)
+            finally:
+                disk.close(handle)
+
+    @staticmethod
+    def _copy(disk: Disk, handle: int, source: Source) -> None:
+        written = begun = 0
+        for chunk in source.chunks():
+            disk.write(handle, chunk)
+            written += len(chunk)
+            if written - begun >= WRITE_BACK_BYTES:
+                disk.write_back(handle, begun, written - begun)
+                begun = written
+
+    def make_folder(self, name: str) -> None:
+        path = self._store.path(f"{self._prefix}/{name}" if self._prefix else name)
+        with explained("make", path, name):
+            self._enter(path)
+
+    def finish(self) -> None:
+        root = self._store.path(self._prefix)
+        with explained("sync", root, self._prefix):
+            self._enter(root)
+            for folder in sorted(self._folders, key=len, reverse=True):
+                self._store.disk.sync_dir(folder)
+            self._store.make_folder(root)
+
+    def _enter(self, folder: str) -> None:
+        """Make a folder of the tree, and remember it and those above it to be synced."""
+        with self._lock:
+            if folder in self._folders:
+                return
+            if folder != self._store.path(self._prefix):
+                self._enter(os.path.dirname(folder))
+            self._store.make_folder_soon(folder)
+            self._folders.add(folder)

@@ -1,0 +1,138 @@
+"""Every state of the disk that a power cut could leave behind, built from a recorded log.
+
+The model is the worst a journaling file system may do by its contract, not what one of them
+happens to do. At the moment of the cut:
+
+- Bytes are durable once their file was synced after the write. Each later write or truncation is
+  kept or lost on its own, in any combination; a kept write may be cut short, and a file may have
+  grown while zeros stand for the bytes, or for the first half of them.
+- A name is durable once its folder was synced after the change (create, link, rename, remove,
+  mkdir, rmdir). Each later change is kept or lost on its own, whatever became of the bytes, and
+  syncing a file makes no name durable.
+- A rename is one change, also between folders: both entries change or neither does. It is durable
+  once *either* folder was synced, because a journal holds it as one transaction. Where the name
+  of the folder it leads into is lost, the rename is lost too, synced or not.
+- Changes of one and the same entry happen in order: none is kept if an earlier one of that entry
+  was lost, or `rename a b; rename c a` could lose `a` altogether. So do moves of folders from
+  folder to folder, or one could end up inside itself. All other changes have no order, not even
+  within a folder, nor have names and bytes.
+- What was made below a folder whose own name was lost is lost with it, synced or not. A file or
+  folder that has no name left is gone.
+
+Marks in the log are promises: the states after a mark are listed with it, so that a test can hold
+them against what was acknowledged by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.testing.disk import SimDisk
+from holdfast.testing.fates import KEPT, Choices, Effort, Fate, Pending
+from holdfast.testing.oplog import (
+    FolderSynced,
+    Marked,
+    Named,
+    Operation,
+    Synced,
+    Truncated,
+    Written,
+)
+from holdfast.testing.replay import Moment, Replay
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPoint:
+    """One power cut: when it came and what was lost; `str()` is one line to find it again.
+
+    Attributes:
+        number: Which state of the enumeration this is, from 1.
+        position: How many operations of the log had been done.
+        marks: The labels passed by then, in order.
+        state: A hash of all names and contents, equal for equal states within one process.
+    """
+
+    number: int
+    position: int
+    marks: tuple[str, ...]
+    state: int
+    _log: Sequence[Operation] = field(repr=False, compare=False)
+    _pending: Sequence[Pending] = field(repr=False, compare=False)
+    _fates: tuple[Fate, ...] = field(repr=False, compare=False)
+
+    @property
+    def lost(self) -> list[str]:
+        """What was done but is not on the disk, or only in part."""
+        pairs = zip(self._pending, self._fates, strict=True)
+        return [item.described(fate) for item, fate in pairs if fate != KEPT]
+
+    def __str__(self) -> str:
+        last = f" ({self._log[self.position - 1]})" if self.position else ""
+        promised = f" with {self.marks[-1]!r}" if self.marks else ""
+        return (
+            f"state {self.number}: cut after operation {self.position} of {len(self._log)}{last}"
+            f"{promised}; lost: {', '.join(self.lost) or 'nothing'}"
+        )
+
+
+def crash_states(
+    disk: SimDisk, effort: Effort | None = None
+) -> Iterator[tuple[CrashPoint, SimDisk]]:
+    """Yield every state a power cut could have left, at any moment since the log of `disk` began.
+
+    A state comes once for each sequence of marks it can occur under. The disk that comes with it
+    holds only what survived, all of it durable, and begins a log of its own, so that a second cut
+    during recovery is `crash_states` of that disk again.
+    """
+    effort = effort if effort is not None else Effort()
+    log = tuple(disk.log)
+    replay = Replay(disk.start)
+    marks: tuple[str, ...] = ()
+    seen: set[int] = set()
+    number = 0
+    complete = False  # whether all states of the moment before, and of those before it, were seen
+    for position, operation in enumerate((None, *log)):
+        pinned = False
+        if operation is not None:
+            replay.take(position, operation)
+        match operation:
+            case Named() | Written() | Truncated():
+                pinned = True  # were it lost, the states would be those of the moment before
+            case Synced() | FolderSynced() if complete:
+                continue  # a sync adds no states, it only rules some out
+            case Marked(label):
+                marks = (*marks, label)
+                seen.clear()
+            case _:
+                pass
+        moment = Moment(replay)
+        choices = Choices(moment.pending, effort, pinned=pinned)
+        complete = choices.are_all and (complete or not pinned)
+        for fates in choices:
+            state = moment.state_of(fates)
+            if state in seen:
+                continue
+            seen.add(state)
+            number += 1
+            point = CrashPoint(number, position, marks, state, log, moment.pending, fates)
+            yield point, SimDisk(image=moment.image_of(fates), clock=disk.clock)
+
+
+def effective_syncs(disk: SimDisk) -> dict[int, str]:
+    """Return the syncs in the log that had something to make durable, by the number of each.
+
+    The numbers are those that `Drop.nth` counts, so that each of these is a mutant to be caught;
+    to drop any other sync changes nothing.
+    """
+    replay = Replay(disk.start)
+    found: dict[int, str] = {}
+    nth = 0
+    for position, operation in enumerate(disk.log, start=1):
+        before = dict(replay.pending)
+        replay.take(position, operation)
+        if isinstance(operation, Synced | FolderSynced):
+            nth += 1
+            if replay.pending != before:
+                found[nth] = str(operation)
+    return found

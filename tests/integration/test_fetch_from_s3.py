@@ -1,0 +1,77 @@
+"""Four workers of one machine load one checkpoint from an S3 server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.testing.servers import S3Server
+from tests.runs import commit, save_files
+
+WORKER = """
+import base64, json, os, pickle, sys
+from pathlib import Path
+import holdfast.checkpoint.checkpoint as module
+download = module.download_tree
+def counted(*arguments, **named):
+    with open(sys.argv[2], "a") as log:
+        log.write("download\\n")
+    return download(*arguments, **named)
+module.download_tree = counted
+checkpoint = pickle.loads(base64.b64decode(sys.argv[1]))
+with checkpoint.as_directory() as folder:
+    found = {str(p.relative_to(folder)): p.read_bytes().decode() for p in Path(folder).rglob("*.txt")}
+print(json.dumps([folder, found]), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.s3
+@pytest.mark.req("T-055", "T-056", "T-057", "T-058", "T-059")
+@pytest.mark.timeout(60)
+def test_every_worker_gets_the_newest_checkpoint_from_one_download(
+    s3_server: S3Server, new_folder: Callable[[], str], tmp_path: Path
+) -> None:
+    location = s3_server.uri("lab", f"runs/{new_folder()}")
+    for epoch in ("first", "second"):
+        files = {f"shard-{rank}.txt": f"{epoch} {rank}".encode() for rank in range(3)}
+        newest = commit(location, save_files(tmp_path / epoch, files))
+    base, _, query = location.partition("?")
+    checkpoint = Checkpoint(f"{base}/{newest.directory}?{query}")
+    sent = base64.b64encode(pickle.dumps(checkpoint)).decode()
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+
+    workers: list[subprocess.Popen[str]] = []
+    results = []
+    for batch in (2, 2):  # two at once, then two more when the first are done
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", WORKER, sent, str(tmp_path / "log")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+            for _ in range(batch)
+        ]
+        workers += started
+        for worker in started:
+            assert worker.stdout is not None
+            results.append(json.loads(worker.stdout.readline()))
+    for worker in workers:
+        worker.communicate()
+
+    assert {folder for folder, _ in results} == {results[0][0]}
+    expected = {f"shard-{rank}.txt": f"second {rank}" for rank in range(3)}
+    assert all(found == expected for _, found in results)
+    assert (tmp_path / "log").read_text() == "download\n"
+    assert not Path(results[0][0]).exists(), "the last worker to end removes the copy"

@@ -1,0 +1,215 @@
+"""The public Checkpoint: on local folders, in memory, committed and not."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import fsspec
+import pyarrow.fs
+import pytest
+
+import holdfast
+from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint.fetch import let_go
+from holdfast.checkpoint.manifests import manifest_key
+from holdfast.errors import ConfigError, Damaged
+from holdfast.storage.locate import open_store
+from tests.runs import commit, save_files
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return save_files(tmp_path / "saved", {"model.pt": b"weights", "inner/config": b"{}"})
+
+
+def contents(folder: str) -> dict[str, bytes]:
+    top = Path(folder)
+    return {
+        str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()
+    }
+
+
+def test_it_is_found_where_users_look_for_it() -> None:
+    assert holdfast.Checkpoint is Checkpoint
+
+
+@pytest.mark.req("T-056", "T-057")
+def test_a_local_folder_is_given_as_it_is_without_a_copy(saved: Path) -> None:
+    checkpoint = Checkpoint.from_directory(saved)
+
+    with checkpoint.as_directory() as folder:
+        assert folder == str(saved)
+    assert contents(str(saved)) == {"model.pt": b"weights", "inner/config": b"{}"}
+
+
+@pytest.mark.req("T-056")
+def test_to_directory_copies_the_files_where_asked(saved: Path, tmp_path: Path) -> None:
+    target = Checkpoint.from_directory(saved).to_directory(tmp_path / "new" / "place")
+
+    assert target == str(tmp_path / "new" / "place")
+    assert contents(target) == contents(str(saved))
+
+
+def test_to_directory_without_a_place_copies_even_a_local_folder(saved: Path) -> None:
+    target = Checkpoint.from_directory(saved).to_directory()
+
+    assert target != str(saved)
+    assert contents(target) == contents(str(saved))
+    let_go()
+
+
+@pytest.mark.req("T-056", "T-057")
+def test_a_remote_folder_is_copied_to_this_machine(saved: Path) -> None:
+    commit("memory://unit/remote", saved)
+    checkpoint = Checkpoint("memory://unit/remote/checkpoint_000000")
+
+    with checkpoint.as_directory() as folder:
+        assert Path(folder).is_dir()
+        assert contents(folder) == contents(str(saved))
+    let_go()
+
+
+@pytest.mark.req("T-058", "T-059")
+def test_two_objects_of_one_committed_checkpoint_share_its_copy(saved: Path) -> None:
+    commit("memory://unit/shared", saved)
+
+    with (
+        Checkpoint("memory://unit/shared/checkpoint_000000").as_directory() as one,
+        Checkpoint("memory://unit/shared/checkpoint_000000").as_directory() as other,
+    ):
+        assert one == other
+    let_go()
+
+
+def test_a_remote_folder_that_no_run_committed_is_shared_by_copies_of_the_object(
+    saved: Path,
+) -> None:
+    store = open_store("memory://unit/plain")
+    store.put("model.pt", b"weights")
+    checkpoint = Checkpoint("memory://unit/plain")
+    travelled = pickle.loads(pickle.dumps(checkpoint))
+
+    with checkpoint.as_directory() as one, travelled.as_directory() as other:
+        assert one == other
+        assert contents(one) == {"model.pt": b"weights"}
+    with Checkpoint("memory://unit/plain").as_directory() as third:
+        assert third != one, "its files may have changed, so another object fetches anew"
+    let_go()
+
+
+def test_a_damaged_remote_checkpoint_is_never_given(saved: Path) -> None:
+    commit("memory://unit/damaged", saved)
+    open_store("memory://unit/damaged").put("checkpoint_000000/model.pt", b"weighTs")
+    checkpoint = Checkpoint("memory://unit/damaged/checkpoint_000000")
+
+    with pytest.raises(Damaged, match=r"model\.pt does not match"), checkpoint.as_directory():
+        raise AssertionError("given")
+    let_go()
+
+
+def test_it_travels_light(saved: Path) -> None:
+    checkpoint = Checkpoint.from_directory(saved)
+    checkpoint.get_metadata()  # opens the store
+
+    assert len(pickle.dumps(checkpoint)) < 500 + len(str(saved))
+    assert pickle.loads(pickle.dumps(checkpoint)).path == checkpoint.path
+
+
+def test_copies_are_equal_only_to_themselves(saved: Path) -> None:
+    checkpoint = Checkpoint.from_directory(saved)
+
+    assert checkpoint == checkpoint  # noqa: PLR0124
+    assert pickle.loads(pickle.dumps(checkpoint)) != checkpoint
+
+
+def test_metadata_before_the_commit_is_one_of_the_files(saved: Path) -> None:
+    checkpoint = Checkpoint.from_directory(saved)
+    assert checkpoint.get_metadata() == {}
+
+    checkpoint.set_metadata({"epoch": 3})
+    checkpoint.update_metadata({"best": True})
+
+    assert checkpoint.get_metadata() == {"epoch": 3, "best": True}
+    assert (saved / ".metadata.json").read_text() == '{"epoch": 3, "best": true}'
+
+
+def test_metadata_after_the_commit_leaves_the_files_as_the_manifest_names_them(
+    saved: Path, tmp_path: Path
+) -> None:
+    Checkpoint.from_directory(saved).set_metadata({"epoch": 3})
+    run = tmp_path / "run"
+    commit(run, saved)
+    checkpoint = Checkpoint(run / "checkpoint_000000")
+    before = contents(checkpoint.path)
+
+    checkpoint.update_metadata({"score": 0.5})
+
+    assert Checkpoint(run / "checkpoint_000000").get_metadata() == {"epoch": 3, "score": 0.5}
+    assert contents(checkpoint.path) == before
+
+
+def test_metadata_that_is_not_json_is_refused(saved: Path) -> None:
+    with pytest.raises(ConfigError, match="expressible as JSON"):
+        Checkpoint.from_directory(saved).set_metadata({"model": object()})
+
+
+def test_path_and_filesystem_are_as_pyarrow_has_them(saved: Path) -> None:
+    checkpoint = Checkpoint.from_directory(saved)
+
+    assert checkpoint.path == str(saved)
+    with checkpoint.filesystem.open_input_file(f"{checkpoint.path}/model.pt") as file:
+        assert file.read() == b"weights"
+    remote = Checkpoint("s3://bucket/run/checkpoint_000001?region=eu-west-1")
+    assert remote.path == "bucket/run/checkpoint_000001"
+    assert isinstance(remote.filesystem, pyarrow.fs.S3FileSystem)
+
+
+def test_a_filesystem_that_is_given_is_used(saved: Path, tmp_path: Path) -> None:
+    filesystem = fsspec.filesystem("memory")
+    filesystem.pipe({"/given/ckpt/model.pt": b"weights"})
+    checkpoint = Checkpoint("/given/ckpt", filesystem)
+
+    assert checkpoint.filesystem is filesystem
+    assert contents(checkpoint.to_directory(tmp_path / "copy")) == {"model.pt": b"weights"}
+
+
+def test_a_relative_path_means_the_same_from_everywhere(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(saved.parent)
+    checkpoint = Checkpoint("saved")
+    monkeypatch.chdir("/")
+
+    with checkpoint.as_directory() as folder:
+        assert folder == str(saved)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.from_directory(tmp_path / "nowhere")
+
+    with pytest.raises(ConfigError, match="nowhere does not exist"), checkpoint.as_directory():
+        raise AssertionError("given")
+    with pytest.raises(ConfigError, match="no checkpoint at memory://unit/nothing"):
+        Checkpoint("memory://unit/nothing").to_directory()
+
+
+def test_names_of_older_eras_say_what_to_use_instead(saved: Path) -> None:
+    checkpoint = Checkpoint.from_directory(saved)
+
+    with pytest.raises(AttributeError, match="as_directory"):
+        checkpoint.to_dict()
+    with pytest.raises(TypeError, match="as_directory"):
+        open(checkpoint)  # noqa: SIM115
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        checkpoint.nonsense  # noqa: B018
+
+
+def test_a_manifest_that_was_changed_is_refused(saved: Path) -> None:
+    commit("memory://unit/changed", saved)
+    store = open_store("memory://unit/changed")
+    key = manifest_key("checkpoint_000000")
+    store.put(key, store.get(key).data.replace(b"model.pt", b"model.pu"))
+
+    with pytest.raises(Damaged, match="checksum"):
+        Checkpoint("memory://unit/changed/checkpoint_000000").to_directory()
