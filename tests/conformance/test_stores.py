@@ -55,6 +55,8 @@ class TestLocalFromPath(StoreSuite):
 
 @pytest.mark.s3
 class TestS3(StoreSuite):
+    folders_linger = True  # SeaweedFS has real folders, and sweeps empty ones later
+
     @pytest.fixture
     def store(self, s3_server: S3Server, new_folder: NewFolder) -> Store:
         return open_store(s3_server.uri("lab", f"conformance/{new_folder()}"))

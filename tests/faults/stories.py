@@ -1,4 +1,4 @@
-"""Stories told to a simulated disk, and what must be true of a run after a power cut in any of them.
+"""Stories told to a simulated disk, and what must be true of a run after a cut in any of them.
 
 A story marks the log with what it promises as it goes: `begun N` when a number has been given out,
 `acked N` when a commit has returned, `retiring N` when a checkpoint may go from here on.
@@ -194,7 +194,10 @@ def recover(disk: SimDisk, marks: Sequence[str]) -> None:
     must((newest.number if newest else -1) >= max(acked, default=-1), "an older one is offered")
     sweep(run)
     must(find_litter(store, run.identity.run_id, run.record) == [], "litter after a sweep")
-    must(strangers(disk, set(usable.values())) == [], f"left: {strangers(disk, set(usable.values()))}")
+    must(
+        strangers(disk, set(usable.values())) == [],
+        f"left: {strangers(disk, set(usable.values()))}",
+    )
     run.close()
     again = open_run(store, name="story", clock=clock)
     kept = {one.number for one in again.record.usable()}

@@ -1,4 +1,4 @@
-"""A power cut at every moment of commit, journal, lease, retention and gc, with every legal loss."""
+"""A power cut at every moment of commit, journal, lease, retention and gc, with every loss."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def first_violation(disk: SimDisk) -> tuple[int, str | None]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("story", STORIES)
-def test_no_power_cut_at_any_moment_costs_anything_acknowledged(
-    story: str, tmp_path: Path
-) -> None:
+def test_no_power_cut_at_any_moment_costs_anything_acknowledged(story: str, tmp_path: Path) -> None:
     count, violation = first_violation(record(STORIES[story], tmp_path))
 
     assert violation is None, violation

@@ -104,7 +104,8 @@ def test_show_tells_an_interrupted_run_from_a_closed_one(
         "from holdfast.control.open_run import open_run\n"
         "from holdfast.storage.locate import open_store\n"
         "from tests.runs import commit_to\n"
-        "commit_to(open_run(open_store(sys.argv[1])), Path(sys.argv[2]), metrics={'x': float('nan')})\n"
+        "run = open_run(open_store(sys.argv[1]))\n"
+        "commit_to(run, Path(sys.argv[2]), metrics={'x': float('nan')})\n"
         "os._exit(9)\n"
     )
     command = [sys.executable, "-c", script, str(storage / "killed"), str(files)]

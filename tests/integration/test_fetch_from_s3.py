@@ -29,7 +29,7 @@ def counted(*arguments, **named):
 module.download_tree = counted
 checkpoint = pickle.loads(base64.b64decode(sys.argv[1]))
 with checkpoint.as_directory() as folder:
-    found = {str(p.relative_to(folder)): p.read_bytes().decode() for p in Path(folder).rglob("*.txt")}
+    found = {p.name: p.read_text() for p in Path(folder).rglob("*.txt")}
 print(json.dumps([folder, found]), flush=True)
 sys.stdin.read()
 """
@@ -42,11 +42,12 @@ def test_every_worker_gets_the_newest_checkpoint_from_one_download(
     s3_server: S3Server, new_folder: Callable[[], str], tmp_path: Path
 ) -> None:
     location = s3_server.uri("lab", f"runs/{new_folder()}")
+    manifests = []
     for epoch in ("first", "second"):
         files = {f"shard-{rank}.txt": f"{epoch} {rank}".encode() for rank in range(3)}
-        newest = commit(location, save_files(tmp_path / epoch, files))
+        manifests.append(commit(location, save_files(tmp_path / epoch, files)))
     base, _, query = location.partition("?")
-    checkpoint = Checkpoint(f"{base}/{newest.directory}?{query}")
+    checkpoint = Checkpoint(f"{base}/{manifests[-1].directory}?{query}")
     sent = base64.b64encode(pickle.dumps(checkpoint)).decode()
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
 

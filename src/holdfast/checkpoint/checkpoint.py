@@ -117,9 +117,7 @@ class Checkpoint:
             return
         found = [FileEntry(e.key, e.size, "") for e in self._store.entries()]
         if not found and self._store.local is None:
-            raise ConfigError(
-                f"there is no checkpoint at {self._store.url}", hint="check the path"
-            )
+            raise ConfigError(f"there is no checkpoint at {self._store.url}", hint="check the path")
         download_tree(self._store, "", found, target, watch=watch)
 
     def _manifest(self) -> Manifest | None:
@@ -178,5 +176,3 @@ class Checkpoint:
         if name in _GONE:
             raise AttributeError(f"Checkpoint.{name} is no more: {_GONE[name]}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-

@@ -1,4 +1,4 @@
-"""How a checkpoint comes to exist: ranks deliver, the parts become one folder, the manifest is last.
+"""How a checkpoint comes to exist: ranks deliver, parts become one folder, the manifest is last.
 
 Before the manifest is put there is only litter, which a sweep removes. On a local disk ranks
 deliver to a hidden staging folder that is renamed when whole; on an object store they deliver to

@@ -57,7 +57,7 @@ def manifest_directories(store: Store) -> list[str]:
 def read_manifests(
     store: Store, except_for: Collection[str] = ()
 ) -> Iterator[tuple[str, Manifest | Damaged]]:
-    """Yield committed checkpoints' folders with their manifests, or with what is wrong with them."""
+    """Yield committed checkpoints' folders with their manifests, or what is wrong with them."""
     for directory in manifest_directories(store):
         if directory in except_for:
             continue

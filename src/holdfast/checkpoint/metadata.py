@@ -50,9 +50,7 @@ def read_metadata(files: Store, home: tuple[Store, str] | None) -> dict[str, Any
     return metadata
 
 
-def write_metadata(
-    files: Store, home: tuple[Store, str] | None, metadata: dict[str, Any]
-) -> None:
+def write_metadata(files: Store, home: tuple[Store, str] | None, metadata: dict[str, Any]) -> None:
     """Replace the metadata of the checkpoint whose files are in `files`."""
     try:
         text = json.dumps(metadata)

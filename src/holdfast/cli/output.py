@@ -34,7 +34,9 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     texts = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
     for row in texts:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        click.echo(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

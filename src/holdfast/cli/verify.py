@@ -54,9 +54,7 @@ def _facts(view: RunView, result: Verification) -> dict[str, object]:
         "damaged": result.damaged,
         "quarantined": result.quarantined,
         "foreign": result.foreign,
-        "litter": [
-            {"key": one.key, "bytes": one.size, "why": one.why} for one in result.litter
-        ],
+        "litter": [{"key": one.key, "bytes": one.size, "why": one.why} for one in result.litter],
     }
 
 

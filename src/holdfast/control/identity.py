@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.errors import Conflict, Damaged, FormatTooNew, ObjectMissing, RunMissing
+from holdfast.core.names import broken_name_rule, shown
+from holdfast.errors import (
+    ConfigError,
+    Conflict,
+    Damaged,
+    FormatTooNew,
+    ObjectMissing,
+    RunMissing,
+)
 from holdfast.storage.base import IF_ABSENT, Store
+from holdfast.storage.locate import child, open_store
 from holdfast.storage.sealed import seal, unseal
 
 FORMAT = 1
@@ -32,6 +42,18 @@ class RunIdentity:
             "kind": self.kind,
             "created": self.created,
         }
+
+
+def run_store(
+    storage_path: str | os.PathLike[str], name: str, filesystem: object | None = None
+) -> Store:
+    """Return the store of the run `name` at `storage_path`; nothing is touched yet."""
+    if rule := broken_name_rule(name):
+        raise ConfigError(
+            f"a run cannot be named {shown(name)}: {rule}",
+            hint="letters, digits and - _ . = are always fine",
+        )
+    return child(open_store(storage_path, filesystem), name)
 
 
 def read_identity(store: Store) -> RunIdentity:

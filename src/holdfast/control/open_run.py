@@ -26,10 +26,10 @@ from holdfast.core.manifest import Manifest, Part
 from holdfast.core.names import broken_path_rule, shown
 from holdfast.core.record import Event, Kept, RunRecord, record_of
 from holdfast.core.retention import Retention, dispensable
-from holdfast.errors import ConfigError, Conflict, Damaged, LeaseLost, ObjectMissing
+from holdfast.errors import ConfigError, Conflict, Damaged, LeaseLost, ObjectMissing, StoreError
 from holdfast.journal.journal import Journal
-from holdfast.journal.segments import Record
 from holdfast.journal.lease import TIME_TO_LIVE_S, Heartbeat, Lease, take_lease
+from holdfast.journal.segments import Record, refuse_newer_format
 from holdfast.storage.base import Store
 from holdfast.storage.digest import ALGORITHM
 from holdfast.storage.transfer import Watch, damage_of
@@ -55,13 +55,25 @@ def open_run(
     store.probe(writable=True)
     name = name or os.path.basename(store.url.rstrip("/"))
     identity = create_identity(store, name=name, kind=kind, clock=clock)
+    refuse_newer_format(store)
     lease = take_lease(
         store,
         run=f"run {identity.name!r} at {store.url}",
         clock=clock,
         time_to_live_s=time_to_live_s,
     )
-    return OpenRun(store, identity, lease, clock)
+    try:
+        return OpenRun(store, identity, lease, clock)
+    except BaseException:
+        _release_quietly(lease)
+        raise
+
+
+def _release_quietly(lease: Lease) -> None:
+    try:
+        lease.release(lease.record.journal_next)
+    except StoreError as error:
+        log.warning("the lease could not be given back and has to run out: %s", error)
 
 
 class OpenRun:

@@ -130,9 +130,7 @@ def verify(view: RunView, watch: Watch | None = None) -> Verification:
     return result
 
 
-def _verify_checkpoint(
-    store: Store, kept: Kept, result: Verification, watch: Watch | None
-) -> None:
+def _verify_checkpoint(store: Store, kept: Kept, result: Verification, watch: Watch | None) -> None:
     try:
         manifest: Manifest = get_manifest(store, kept.directory)
     except ObjectMissing:

@@ -70,10 +70,11 @@ def _abandoned_folders(
         for number, directory in numbers.items():
             if number in in_flight or directory in in_use:
                 continue
+            is_committed = has_manifest(store, directory)
+            if is_committed and numbers is record.begun:
+                continue  # cut off between its manifest and the journal: it counts
             size = _size_below(store, directory)
-            if (size or _exists(store, directory)) and not has_manifest(store, directory):
-                yield Litter(directory, size, why, number)
-            elif number in record.retired and has_manifest(store, directory):
+            if size or is_committed or _exists(store, directory):
                 yield Litter(directory, size, why, number)
 
 
@@ -85,8 +86,8 @@ def _stale_commits(store: Store, run_id: str, record: RunRecord) -> Iterator[Lit
             and manifest.run_id == run_id
             and not record.is_current(manifest)
         ):
-            size = _size_below(store, directory)
-            yield Litter(directory, size, "committed by a driver that was replaced", manifest.number)
+            why = "committed by a driver that was replaced"
+            yield Litter(directory, _size_below(store, directory), why, manifest.number)
 
 
 def sweep(run: OpenRun, *, in_flight: Collection[int] = ()) -> list[Litter]:

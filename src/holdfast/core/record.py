@@ -161,8 +161,8 @@ class RunRecord:
     def _restore(self, data: Mapping[str, Any]) -> None:
         self.epoch, self.next_number = data["epoch"], data["next_number"]
         self.kept = {one["number"]: Kept.from_data(one) for one in data["kept"]}
-        self.begun = {number: folder for number, folder in data["begun"]}
-        self.retired = {number: folder for number, folder in data["retired"]}
+        self.begun = dict(data["begun"])
+        self.retired = dict(data["retired"])
         self.known_damage, self.closed = dict(data["known_damage"]), data["closed"]
 
     def _pins(self, number: int) -> tuple[str, ...]:

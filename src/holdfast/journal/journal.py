@@ -23,10 +23,12 @@ from holdfast.journal.segments import (
     JournalDamage,
     Record,
     SegmentName,
+    record_line,
     segment_key,
 )
 from holdfast.storage.base import IF_ABSENT, Store
 from holdfast.storage.local_files import Appender
+from holdfast.storage.sealed import encode
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ class Ticket:
 
     __slots__ = ("_journal", "data", "error", "kind", "seq", "time")
 
-    def __init__(self, journal: Journal, kind: str, data: dict[str, Any], time: float) -> None:
+    def __init__(self, journal: Journal, kind: str, data: str, time: float) -> None:
         self._journal = journal
         self.kind, self.data, self.time = kind, data, time
         self.seq: int | None = None  # set once it is durable
@@ -103,8 +105,11 @@ class Journal:
     # ------------------------------------------------------------------ writing
 
     def append(self, kind: str, data: dict[str, Any]) -> Ticket:
-        """Take a record; it is durable once the ticket's `wait` has returned."""
-        ticket = Ticket(self, kind, data, self._clock.now())
+        """Take a record; it is durable once the ticket's `wait` has returned.
+
+        Raises `ConfigError` at once if the data cannot be kept; nobody else is affected.
+        """
+        ticket = Ticket(self, kind, encode(data), self._clock.now())
         with self._changed:
             self._pending.append(ticket)
         return ticket
@@ -138,11 +143,9 @@ class Journal:
         error: BaseException | None = None
         first = self._next_seq
         try:
-            lines = [
-                Record(first + i, t.time, t.kind, t.data).to_line() for i, t in enumerate(batch)
-            ]
+            lines = [record_line(first + i, t.time, t.kind, t.data) for i, t in enumerate(batch)]
             self._write(b"".join(lines))
-        except BaseException as failure:
+        except BaseException as failure:  # noqa: BLE001  # all who wait must hear of it
             error = failure
         with self._changed:
             for i, ticket in enumerate(batch):
@@ -217,7 +220,7 @@ class Journal:
     def _next_header(self) -> Header:
         name = SegmentName(self._lease.epoch, self._next_index)
         self._next_index += 1  # also if the write fails: a burnt name is never used again
-        after, after_bytes = self._end if self._end else (None, 0)
+        after, after_bytes = self._end or (None, 0)
         return Header(
             run_id=self._run_id,
             name=name,
@@ -259,7 +262,7 @@ class Journal:
             count=len(events),
         )
         now = self._clock.now()
-        lines = [Record(0, now, kind, data).to_line() for kind, data in events]
+        lines = [record_line(0, now, kind, encode(data)) for kind, data in events]
         key = segment_key(end[0], snapshot=True)
         self._store.put(key, header.to_line() + b"".join(lines))
         self._lease.check()

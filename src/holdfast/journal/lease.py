@@ -83,6 +83,7 @@ class LeaseRecord:
 
 
 def lease_key(epoch: int) -> str:
+    """Return where the lease of an epoch rests."""
     return f"{LEASES}/{epoch:08d}.json"
 
 

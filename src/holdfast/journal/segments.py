@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged, FormatTooNew
 from holdfast.storage.base import Store
-from holdfast.storage.sealed import MARK, is_whole, salvage, seal, unmarked, unseal
+from holdfast.storage.sealed import MARK, is_whole, salvage, seal, seal_body, unmarked, unseal
 
 FORMAT = 1
 JOURNAL = ".holdfast/journal"
@@ -102,10 +102,6 @@ class Record(msgspec.Struct, frozen=True):
     kind: str
     data: dict[str, Any]
 
-    def to_line(self) -> bytes:
-        record = {"seq": self.seq, "time": self.time, "kind": self.kind, "data": self.data}
-        return seal(record) + b"\n"
-
     @classmethod
     def from_line(cls, line: bytes) -> Record | None:
         """Return the record in a line, or None if the line is not whole."""
@@ -113,6 +109,12 @@ class Record(msgspec.Struct, frozen=True):
             return None
         record = _decode_record(line)
         return replace(record, data=unmarked(record.data)) if MARK in line else record
+
+
+def record_line(seq: int, time: float, kind: str, data: str) -> bytes:
+    """Return a record as it rests; `data` is encoded already."""
+    body = f'{{"seq":{seq},"time":{time!r},"kind":"{kind}","data":{data}'
+    return seal_body(body.encode()) + b"\n"
 
 
 _decode_record = msgspec.json.Decoder(Record).decode
@@ -170,7 +172,15 @@ class Chain:
 
 
 def segment_key(name: SegmentName, *, snapshot: bool = False) -> str:
+    """Return where a segment rests, or the snapshot of the chain up to it."""
     return f"{JOURNAL}/{name}{'.snapshot' if snapshot else ''}.jsonl"
+
+
+def refuse_newer_format(store: Store) -> None:
+    """Raise `FormatTooNew` if the newest segment was written by a newer version."""
+    keys = [entry.key for entry in store.entries(JOURNAL) if entry.key.endswith(".jsonl")]
+    if keys:
+        _read_header(store, keys[-1])
 
 
 def find_chain(
@@ -209,12 +219,8 @@ def find_chain(
 def _open_segment(
     store: Store, key: str, name: SegmentName, run_id: str | None, chain: Chain
 ) -> Segment | None:
-    line = store.read(key, 0, _HEAD_BYTES).partition(b"\n")[0]
-    try:
-        header = Header.from_line(line)
-    except FormatTooNew as error:
-        raise FormatTooNew(f"{store.url}/{key}: {error.message}", hint=error.hint) from None
-    except (Damaged, KeyError, TypeError, ValueError):
+    line, header = _read_header(store, key)
+    if header is None:
         if not salvage(store.get(key).data.partition(b"\n")[2]):
             # Cut off while it was made: records are only written once the header is durable.
             chain.stale.append(key)
@@ -229,6 +235,17 @@ def _open_segment(
     if header.name != name:
         chain.damages.append(JournalDamage.at(name, 0, f"it is segment {header.name}", line))
     return Segment(key, header)
+
+
+def _read_header(store: Store, key: str) -> tuple[bytes, Header | None]:
+    """Return the first line of a segment, and the header in it if it is whole."""
+    line = store.read(key, 0, _HEAD_BYTES).partition(b"\n")[0]
+    try:
+        return line, Header.from_line(line)
+    except FormatTooNew as error:
+        raise FormatTooNew(f"{store.url}/{key}: {error.message}", hint=error.hint) from None
+    except (Damaged, KeyError, TypeError, ValueError):
+        return line, None
 
 
 def _follow(

@@ -130,7 +130,7 @@ class Store(Protocol):
         ...
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """Yield every object below the folder `prefix`, sorted by key; ours in the making are not."""
+        """Yield every object below the folder `prefix`, sorted by key, none half made."""
         ...
 
     def folders(self, prefix: str = "") -> list[str]:
@@ -150,7 +150,7 @@ class Store(Protocol):
         ...
 
     def litter(self, prefix: str = "") -> Iterator[Entry]:
-        """Yield what puts that never finished left below `prefix`: temporary files, upload parts."""
+        """Yield what puts that never finished left below `prefix`: temporary files, parts."""
         ...
 
     def delete_litter(self, entry: Entry) -> None:

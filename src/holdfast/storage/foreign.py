@@ -40,9 +40,9 @@ from holdfast.storage.base import (
     TreeWriter,
 )
 from holdfast.storage.digest import digest_bytes
+from holdfast.storage.disk_errors import store_error
 from holdfast.storage.feeds import Feed
 from holdfast.storage.filesystems import ArrowFilesystem, Filesystem, FsspecFilesystem
-from holdfast.storage.disk_errors import store_error
 from holdfast.storage.local import TEMPORARY, LocalStore
 from holdfast.storage.trees import ObjectTree
 

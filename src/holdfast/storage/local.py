@@ -161,9 +161,7 @@ class LocalStore:
             if self.disk.stat(path) is None:
                 return
             # First out of sight in one step, so that no reader ever sees half a folder.
-            doomed = os.path.join(
-                os.path.dirname(path), f".{secrets.token_hex(8)}{TEMPORARY}"
-            )
+            doomed = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}{TEMPORARY}")
             self.disk.rename(path, doomed)
             self.disk.sync_dir(os.path.dirname(path))
             self._forget(path)

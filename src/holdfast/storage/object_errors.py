@@ -59,6 +59,14 @@ _CREDENTIALS = {
 }
 
 
+class BucketMissing(StoreError):
+    """There is no such bucket."""
+
+
+class BeyondEnd(StoreError):
+    """A range begins where the object has ended already."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What is known of a failed request: HTTP status, the store's own code, a line for people."""
@@ -113,6 +121,8 @@ def failure_in(text: str) -> Failure:
         message = _MESSAGE.search(text)
         said = [status[1], *(found[1].strip() for found in (code, message) if found is not None)]
         return Failure(int(status[1]), code[1] if code is not None else None, ": ".join(said))
+    if "StartTooLarge" in text:
+        return Failure(None, "InvalidRange", text.partition("\n")[0])
     if _TRANSPORT.search(text):
         kernel = _KERNEL_SAYS.search(text)
         if kernel is not None:
@@ -131,11 +141,13 @@ def store_error(failure: Failure, bucket: Bucket, verb: str, what: str, key: str
     message = f"cannot {verb} {what}: {failure.reason}"
     status, code = failure.status, failure.code
     if code in _NO_BUCKET:
-        return StoreError(
+        return BucketMissing(
             f"cannot {verb} {what}: there is no bucket {bucket.name!r}",
             key=key,
             hint="create it, or check its name and the endpoint",
         )
+    if code == "InvalidRange" or status == 416:
+        return BeyondEnd(message, key=key)
     if code in _FULL or status == 507:
         return StoreFull(message, key=key, hint="free some space, then give the same command again")
     if code in _PASSING or status in _PASSING_STATUS:

@@ -43,7 +43,7 @@ from holdfast.storage.buckets import (
 )
 from holdfast.storage.feeds import Feed
 from holdfast.storage.local import TEMPORARY
-from holdfast.storage.object_errors import explained
+from holdfast.storage.object_errors import BeyondEnd, BucketMissing, explained
 from holdfast.storage.object_streams import ObjectStream
 from holdfast.storage.trees import ObjectTree
 
@@ -102,10 +102,8 @@ class ObjectStore:
 
         try:
             return self._ask("read", key, request, DOWNLOAD)
-        except StoreError as error:
-            if type(error) is StoreError and ": 416" in error.message:  # begins beyond the end
-                return b""
-            raise
+        except BeyondEnd:
+            return b""
 
     def stream(self, key: str, chunk_bytes: int = 1 << 20) -> Iterator[Buffer]:
         def open_at(start: int, tag: str | None) -> obstore.GetResult:
@@ -246,8 +244,8 @@ class ObjectStore:
     def probe(self, *, writable: bool) -> None:
         try:
             self._look()
-        except StoreError as error:
-            if not (writable and self.bucket.may_create and "no bucket" in error.message):
+        except BucketMissing:
+            if not (writable and self.bucket.may_create):
                 raise
             signed.create_bucket(self._clients)
             self._look()

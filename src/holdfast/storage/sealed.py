@@ -30,23 +30,27 @@ _decode = msgspec.json.Decoder().decode
 
 
 def seal(record: Mapping[str, Any]) -> bytes:
-    """Return `record`, which is not empty, as one sealed line without a newline."""
-    try:
-        body = _text_of(record)[:-1].encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"a value cannot be kept as JSON: {error}",
-            hint="use numbers, text, lists, and dictionaries whose keys are text",
-        ) from error
+    """Return `record` as one sealed line, without a newline."""
+    return seal_body(encode(record)[:-1].encode())
+
+
+def seal_body(body: bytes) -> bytes:
+    """Return the sealed line of a JSON object that is complete but for its last brace."""
     return body + _seal_of(body)
 
 
-def _text_of(record: Mapping[str, Any]) -> str:
+def encode(value: Mapping[str, Any]) -> str:
+    """Return `value` as strict JSON, with marks where JSON has no word for it."""
     try:
-        text = _encode_strict(record)
+        text = _encode_strict(value)
     except ValueError:  # NaN or infinity somewhere inside
-        return _encode_strict(_marked(record))
-    return _encode_strict(_marked(record)) if MARK_TEXT in text else text
+        return _encode_strict(_marked(value))
+    except TypeError as error:
+        raise ConfigError(
+            f"cannot keep this as JSON: {error}",
+            hint="keep numbers, strings, lists and dictionaries; use .item() on a scalar array",
+        ) from None
+    return _encode_strict(_marked(value)) if MARK_TEXT in text else text
 
 
 def unseal(line: bytes) -> dict[str, Any]:

@@ -113,8 +113,8 @@ def upload_tree(
     """Store every file below the folder `source` and return them, and the empty folders.
 
     Returns once all is durable; with `staged` only the bytes are, and whoever moves them to
-    where they belong makes the names so. What a failed or cancelled transfer leaves is the caller's to
-    remove with `store.delete_tree(prefix)`.
+    where they belong makes the names so. What a failed or cancelled transfer leaves is the
+    caller's to remove with `store.delete_tree(prefix)`.
     """
     watch = watch or Watch()
     found, folders = survey(source)

@@ -39,7 +39,10 @@ def split(path: str) -> Uri | None:
             "the storage path is empty", hint="name a folder, or a URI such as s3://bucket/folder"
         )
     if "\x00" in path:
-        raise ConfigError(f"the storage path {shown(path)} holds a NUL character")
+        raise ConfigError(
+            f"the storage path {shown(path)} holds a NUL character",
+            hint="check how the path was put together",
+        )
     found = _URI.fullmatch(path)
     if found is None:
         if one := _ONE_SLASH.match(path):

@@ -194,14 +194,10 @@ class _Handler(BaseHTTPRequestHandler):
             found = sorted(self.held.objects[bucket].items())
         items = [item for item in _items(found, prefix, delimiter) if item[0] > after]
         page = items[: int(query.get("max-keys", PAGE))]
-        more = len(page) < len(items)
-        token = f"<NextContinuationToken>{escape(page[-1][0])}</NextContinuationToken>"
-        self._xml(
-            "ListBucketResult",
-            "".join(text for _, text in page)
-            + f"<IsTruncated>{str(more).lower()}</IsTruncated>"
-            + (token if more else ""),
-        )
+        shown = "".join(text for _, text in page)
+        if len(page) < len(items):
+            shown += f"<NextContinuationToken>{escape(page[-1][0])}</NextContinuationToken>"
+        self._xml("ListBucketResult", shown)
 
     def _list_uploads(self, prefix: str) -> None:
         with self.held.lock:

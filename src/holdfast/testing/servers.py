@@ -31,6 +31,7 @@ from urllib.parse import urlencode
 
 from holdfast.errors import ConfigError, StoreBusy, StoreDenied, StoreError
 from holdfast.storage.locate import open_store
+from holdfast.storage.object_errors import BucketMissing
 from holdfast.storage.retry import RetryPolicy
 
 START_TIMEOUT_S = 60.0
@@ -195,10 +196,10 @@ def _s3_answers(server: S3Server) -> bool:
     )
     try:
         store.probe(writable=False)
+    except BucketMissing:
+        return True
     except (StoreBusy, StoreDenied):
         return False
-    except StoreError as error:
-        return "no bucket" in error.message
     return True
 
 

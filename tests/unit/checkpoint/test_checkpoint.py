@@ -119,7 +119,7 @@ def test_it_travels_light(saved: Path) -> None:
 def test_copies_are_equal_only_to_themselves(saved: Path) -> None:
     checkpoint = Checkpoint.from_directory(saved)
 
-    assert checkpoint == checkpoint  # noqa: PLR0124
+    assert checkpoint == checkpoint
     assert pickle.loads(pickle.dumps(checkpoint)) != checkpoint
 
 
