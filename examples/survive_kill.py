@@ -43,7 +43,7 @@ def work(folder: str) -> None:
             slot = run.begin_checkpoint(attempt=run.lease.epoch)
             with tempfile.TemporaryDirectory() as files:
                 Path(files, "weights.bin").write_bytes(random.Random(step).randbytes(SIZE))
-                print(f"saving {step} {slot.staging}", flush=True)
+                print(f"saving {step} {slot.staging(0)}", flush=True)
                 part = deliver(store, slot, 0, files)
             run.commit_checkpoint(slot, [part], step=step, metrics={"loss": 1 / step})
             print(f"saved {step}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +15,20 @@ from tools import install_servers
 pytest.register_assert_rewrite("holdfast.testing.suites")
 
 BUCKET = "lab"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobodys_account() -> Iterator[None]:
+    """Keep the accounts of whoever runs the tests out of them, and the tests on this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            if name.startswith(("AWS_", "AZURE_", "GOOGLE_")):
+                patch.delenv(name)
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        patch.setenv("AWS_CONFIG_FILE", os.devnull)
+        patch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
+        patch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        yield
 
 
 @pytest.fixture(scope="session")

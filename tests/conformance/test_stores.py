@@ -56,6 +56,7 @@ class TestLocalFromPath(StoreSuite):
 @pytest.mark.s3
 class TestS3(StoreSuite):
     folders_linger = True  # SeaweedFS has real folders, and sweeps empty ones later
+    many = 1_050
 
     @pytest.fixture
     def store(self, s3_server: S3Server, new_folder: NewFolder) -> Store:
@@ -78,6 +79,8 @@ class TestAzure(StoreSuite):
 
 
 class TestGcs(StoreSuite):
+    many = 1_050
+
     @pytest.fixture
     def store(self, gcs_server: GcsStub, new_folder: NewFolder) -> Store:
         return open_store(gcs_server.uri("lab", f"conformance/{new_folder()}"))
@@ -98,8 +101,8 @@ class TestFsspecFiles(StoreSuite):
 class TestArrowFiles(StoreSuite):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        handler = pyarrow.fs.FSSpecHandler(Elsewhere())
-        return open_store(str(tmp_path / "root"), pyarrow.fs.PyFileSystem(handler))
+        elsewhere = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(Elsewhere()))
+        return open_store("root", pyarrow.fs.SubTreeFileSystem(str(tmp_path), elsewhere))
 
 
 @pytest.mark.s3

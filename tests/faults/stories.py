@@ -1,12 +1,15 @@
 """Stories told to a simulated disk, and what must be true of a run after a cut in any of them.
 
 A story marks the log with what it promises as it goes: `begun N` when a number has been given out,
-`acked N` when a commit has returned, `retiring N` when a checkpoint may go from here on.
+`acked N` when a commit has returned, `refused N` when it was, `retiring N` when a checkpoint may go
+from here on, `epoch N` and `closed N` when a driver has opened the run and left it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +21,12 @@ from holdfast.control.run_view import look
 from holdfast.control.upkeep import find_litter, sweep
 from holdfast.core.retention import Retention
 from holdfast.errors import LeaseLost
+from holdfast.journal.lease import read_lease
 from holdfast.storage.disk import Disk
 from holdfast.storage.local import LocalStore
 from holdfast.storage.transfer import damage_of
 from holdfast.testing.disk import SimDisk
-from holdfast.testing.faults import TappedDisk
+from holdfast.testing.faults import Tap, TappedDisk
 
 ROOT = "/storage/run"
 RANKS = 2
@@ -49,12 +53,15 @@ class Teller:
     disk: SimDisk
     seen: Disk  # the same disk as the run sees it: a mutant may stand in between
     clock: FakeClock = field(default_factory=FakeClock)
-    shapes: int = 2  # how many files a rank delivers
 
     def open(self) -> OpenRun:
         run = open_run(LocalStore(ROOT, self.seen), name="story", clock=self.clock)
         self.disk.mark(f"epoch {run.lease.epoch}")
         return run
+
+    def close(self, run: OpenRun) -> None:
+        run.close()
+        self.disk.mark(f"closed {run.lease.epoch}")
 
     def begin(self, run: OpenRun, directory: str | None = None) -> Slot:
         slot = run.begin_checkpoint(attempt=1, directory=directory)
@@ -101,7 +108,7 @@ def commits_and_retention(teller: Teller) -> None:
     for _ in range(3):
         teller.commit(run)
         teller.retire(run, keep=2)
-    run.close()
+    teller.close(run)
 
 
 def named_checkpoint_used_twice(teller: Teller) -> None:
@@ -111,7 +118,7 @@ def named_checkpoint_used_twice(teller: Teller) -> None:
     slot = teller.begin(run, "epoch-1")
     deliver(run.store, slot, 0, teller.source(slot.number, 0))
     teller.commit(run, "epoch-1")
-    run.close()
+    teller.close(run)
 
 
 def journal_upkeep(teller: Teller) -> None:
@@ -124,7 +131,7 @@ def journal_upkeep(teller: Teller) -> None:
     teller.commit(run)
     run.compact()
     sweep(run)
-    run.close()
+    teller.close(run)
 
 
 def takeover(teller: Teller) -> None:
@@ -136,19 +143,21 @@ def takeover(teller: Teller) -> None:
     teller.clock.sleep(1000)
     second = teller.open()
     teller.commit(second)
+    try:
+        first.commit_checkpoint(slot, [part])
+        teller.disk.mark(f"acked {slot.number}")
+    except LeaseLost:
+        teller.disk.mark(f"refused {slot.number}")
     for act in (
-        lambda: first.commit_checkpoint(slot, [part]),
         lambda: first.begin_checkpoint(attempt=1),
         lambda: first.lease.renew(first.journal.next_seq),
         lambda: first.retain(Retention(keep=1)),
         lambda: sweep(first),
     ):
-        try:
+        with contextlib.suppress(LeaseLost):
             act()
-        except LeaseLost:
-            continue
     teller.commit(second)
-    second.close()
+    teller.close(second)
 
 
 STORIES: dict[str, Callable[[Teller], None]] = {
@@ -159,10 +168,10 @@ STORIES: dict[str, Callable[[Teller], None]] = {
 }
 
 
-def record(story: Callable[[Teller], None], sources: Path, tap: object | None = None) -> SimDisk:
+def record(story: Callable[[Teller], None], sources: Path, tap: Tap | None = None) -> SimDisk:
     """Return the disk a story was told to, with the log of everything that happened."""
     disk = SimDisk(os.path.dirname(ROOT))
-    seen = disk if tap is None else TappedDisk(disk, tap)  # type: ignore[arg-type]
+    seen = disk if tap is None else TappedDisk(disk, tap)
     story(Teller(sources, disk, seen))
     return disk
 
@@ -171,37 +180,43 @@ class Violation(AssertionError):
     """A promise that a state of the disk breaks."""
 
 
-def recover(disk: SimDisk, marks: Sequence[str]) -> None:
+def recover(disk: SimDisk, marks: Sequence[str], *, now: float = 2_000_000.0) -> None:
     """Open the run that a power cut left and hold it against what was promised."""
-    begun, acked, retiring, epochs = (
-        {int(mark.split()[1]) for mark in marks if mark.startswith(f"{kind} ")}
-        for kind in ("begun", "acked", "retiring", "epoch")
-    )
-    clock = FakeClock(2_000_000.0)
-    store = LocalStore(ROOT, disk)
-    if begun:
+    promised: dict[str, set[int]] = defaultdict(set)
+    for mark in marks:
+        kind, number = mark.split()
+        promised[kind].add(int(number))
+    clock, store = FakeClock(now), LocalStore(ROOT, disk)
+    newest_epoch = max(promised["epoch"], default=0)
+    if newest_epoch:
+        lease = read_lease(store, newest_epoch)
+        must(lease is not None, "the lease cannot be read")
+        must(lease.released or newest_epoch not in promised["closed"], "the release is lost")
         must(look(store, clock).journal_damage == [], "an onlooker sees damage")
     run = open_run(store, name="story", clock=clock)
     must(run.journal.damages == [], f"damage: {run.journal.damages}")
-    must(run.lease.epoch > max(epochs, default=0), "an epoch was given out twice")
-    must(run.record.next_number > max(begun, default=-1), "a number would be given out twice")
-    must(run.record.quarantined() == [], "something is in quarantine")
+    must(run.lease.epoch > newest_epoch, "an epoch was given out twice")
+    must(
+        run.record.next_number > max(promised["begun"], default=-1),
+        "a number would be given out twice",
+    )
     usable = {kept.number: kept.directory for kept in run.record.usable()}
-    must(acked - retiring <= usable.keys(), f"acknowledged {acked}, there are {sorted(usable)}")
+    must(not run.record.quarantined(), "something is in quarantine")
+    must(promised["acked"] - promised["retiring"] <= usable.keys(), f"only {usable} is left")
+    must(promised["refused"].isdisjoint(usable), "a refused commit has come back")
     for number, directory in usable.items():
         check_contents(store, number, directory)
     newest = run.newest_good()
-    must((newest.number if newest else -1) >= max(acked, default=-1), "an older one is offered")
-    sweep(run)
-    must(find_litter(store, run.identity.run_id, run.record) == [], "litter after a sweep")
     must(
-        strangers(disk, set(usable.values())) == [],
-        f"left: {strangers(disk, set(usable.values()))}",
+        (newest.number if newest else -1) >= max(promised["acked"], default=-1),
+        "an older checkpoint is offered",
     )
+    sweep(run)
+    must(not find_litter(store, run.identity.run_id, run.record), "there is litter after a sweep")
+    must(not (left := strangers(disk, set(usable.values()))), f"left behind: {left}")
     run.close()
-    again = open_run(store, name="story", clock=clock)
-    kept = {one.number for one in again.record.usable()}
-    must(kept == usable.keys(), "the second recovery differs from the first")
+    kept = {one.number for one in look(store, clock).record.usable()}
+    must(kept == usable.keys(), "closing changed what is kept")
 
 
 def check_contents(store: LocalStore, number: int, directory: str) -> None:

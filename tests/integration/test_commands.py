@@ -166,7 +166,7 @@ def test_gc_says_what_it_would_remove_and_then_removes_just_that(
     (run / ".holdfast" / ".0123.hf-tmp").write_bytes(b"half a put")
 
     planned = holdfast("gc", run, "--dry-run", "--json").json
-    staged = ".holdfast/staging/000002-000003"
+    staged = ".holdfast/staging/000002-000003-0"
     assert {one["key"] for one in planned["litter"]} == {staged, ".holdfast/.0123.hf-tmp"}
     assert (run / staged).exists()
 

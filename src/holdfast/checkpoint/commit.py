@@ -39,10 +39,17 @@ class Slot:
     epoch: int
     attempt: int
 
+    def staging(self, rank: int) -> str:
+        """Return where a rank delivers on a local disk."""
+        return f"{STAGING}/{self._staging_name}{rank}"
+
+    def has_staged(self, folder: str) -> bool:
+        """Whether a folder of the staging area belongs to this slot."""
+        return folder.startswith(self._staging_name)
+
     @property
-    def staging(self) -> str:
-        """Where ranks deliver on a local disk."""
-        return f"{STAGING}/{self.number:06d}-{self.epoch:06d}"
+    def _staging_name(self) -> str:
+        return f"{self.number:06d}-{self.epoch:06d}-"
 
 
 def default_directory(number: int) -> str:
@@ -62,8 +69,9 @@ def deliver(
     On a local disk the bytes are durable on return; their names follow when the folder they are
     staged in is published.
     """
-    prefix = _part_prefix(store, slot, rank)
+    prefix = slot.directory if store.local is None else slot.staging(rank)
     if store.local is not None:
+        store.local.make_folder(store.local.path(STAGING))
         _discard(store, prefix)  # an earlier try of this very delivery
     try:
         files, folders = upload_tree(store, source, prefix, watch, staged=bool(store.local))
@@ -115,15 +123,13 @@ def publish(store: Store, slot: Slot, parts: Iterable[Part]) -> Merged:
 def commit(store: Store, slot: Slot, manifest: Manifest) -> None:
     """Put the manifest: the checkpoint exists when this has returned. Then tidy up behind it."""
     put_manifest(store, manifest)
-    if store.local is not None:
-        _discard(store, slot.staging)
+    _discard_staged(store, slot)
 
 
 def discard(store: Store, slot: Slot) -> None:
     """Remove what was delivered for a slot that will not be committed."""
-    if store.local is not None:
-        _discard(store, slot.staging)
-    elif not has_manifest(store, slot.directory):
+    _discard_staged(store, slot)
+    if store.local is None and not has_manifest(store, slot.directory):
         _discard(store, slot.directory)
 
 
@@ -143,16 +149,12 @@ def remove_directory(store: Store, directory: str) -> None:
         _discard(store, doomed)
 
 
-def _part_prefix(store: Store, slot: Slot, rank: int) -> str:
-    return slot.directory if store.local is None else f"{slot.staging}/rank-{rank}"
-
-
 def _publish_folder(store: LocalStore, slot: Slot, merged: Merged) -> None:
     lowest = min(merged.owners.values(), default=0)
-    base = f"{slot.staging}/rank-{lowest}"
+    base = slot.staging(lowest)
     for path, rank in merged.owners.items():
         if rank != lowest:
-            store.move_file(f"{slot.staging}/rank-{rank}/{path}", f"{base}/{path}")
+            store.move_file(f"{slot.staging(rank)}/{path}", f"{base}/{path}")
     folders = {os.path.dirname(path) for path in merged.owners} | set(merged.folders)
     inner = {parent for folder in folders for parent in _with_parents(folder)}
     store.sync_folders([*(f"{base}/{folder}" for folder in sorted(inner)), base])
@@ -181,6 +183,13 @@ def _publish_objects(store: Store, slot: Slot, merged: Merged) -> None:
     doubtful = [entry for entry in merged.files if entry.path in contested]
     if problems := damage_of(store, slot.directory, doubtful):
         raise Damaged(f"{slot.directory} was not settled: {'; '.join(problems)}")
+
+
+def _discard_staged(store: Store, slot: Slot) -> None:
+    if store.local is not None:
+        for folder in store.folders(STAGING):
+            if slot.has_staged(folder):
+                _discard(store, f"{STAGING}/{folder}")
 
 
 def _discard(store: Store, prefix: str) -> None:

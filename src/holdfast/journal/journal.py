@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import Conflict, HoldfastError, LeaseLost
+from holdfast.errors import ConfigError, Conflict, HoldfastError, LeaseLost
 from holdfast.journal.lease import Lease
 from holdfast.journal.replay import Replay
 from holdfast.journal.segments import (
@@ -69,6 +69,7 @@ class Journal:
         self._store, self._lease, self._run_id, self._clock = store, lease, run_id, clock
         self._segment_bytes = segment_bytes
         self._pending: list[Ticket] = []
+        self._last: Ticket | None = None  # the last one that was appended
         self._writing = False
         self._changed = threading.Condition()
         self._next_seq = 1
@@ -112,6 +113,7 @@ class Journal:
         ticket = Ticket(self, kind, encode(data), self._clock.now())
         with self._changed:
             self._pending.append(ticket)
+            self._last = ticket
         return ticket
 
     def record(self, kind: str, data: dict[str, Any]) -> int:
@@ -133,42 +135,63 @@ class Journal:
             self._write_for_all(batch)
 
     def flush(self) -> None:
-        """Return once everything appended so far is durable."""
+        """Return once everything appended so far is durable, or was refused to who appended it."""
         with self._changed:
-            last = self._pending[-1] if self._pending else None
-        if last is not None:
+            last = self._last
+            while self._writing:  # perhaps `last` is on its way in the hands of another thread
+                self._changed.wait()
+            is_pending = last in self._pending
+        if last is not None and is_pending:
             last.wait()
 
     def _write_for_all(self, batch: list[Ticket]) -> None:
         error: BaseException | None = None
+        written: list[Ticket] = []
         first = self._next_seq
         try:
-            lines = [record_line(first + i, t.time, t.kind, t.data) for i, t in enumerate(batch)]
-            self._write(b"".join(lines))
-        except BaseException as failure:  # noqa: BLE001  # all who wait must hear of it
+            lines = []
+            for ticket in batch:
+                record = Record(first + len(lines), ticket.time, ticket.kind, ticket.data)
+                try:
+                    lines.append(record.to_line())
+                    written.append(ticket)
+                except ConfigError as refusal:  # the others of the group are not to blame
+                    ticket.error = refusal
+            if lines:
+                self._write(b"".join(lines))
+        except BaseException as failure:
             error = failure
         with self._changed:
-            for i, ticket in enumerate(batch):
+            for i, ticket in enumerate(written):
                 if error is None:
                     ticket.seq = first + i
                 else:
                     ticket.error = error
             if error is None:
-                self._next_seq = first + len(batch)
+                self._next_seq = first + len(written)
             self._writing = False
             self._changed.notify_all()
         if error is not None and not isinstance(error, HoldfastError):
             raise error
 
     def _write(self, lines: bytes) -> None:
-        """Make `lines` durable at the end of the chain, or leave the chain as it was."""
-        if self._store.local is None:
-            self._put_segment(lines)
-        else:
-            self._append(lines)
-        self._lease.check()
+        """Make `lines` durable at the end of the chain, or leave the chain as it was.
 
-    def _append(self, lines: bytes) -> None:
+        The chain ends after them only once the lease was seen to be ours still: until then they
+        may be what a successor has not read, or what is refused and numbered anew.
+        """
+        end = self._put_segment(lines) if self._store.local is None else self._append(lines)
+        try:
+            self._lease.check()
+        except BaseException:
+            self._abandon_segment()
+            raise
+        with self._changed:
+            self._end = end
+            if end[1] >= self._segment_bytes:
+                self._abandon_segment()
+
+    def _append(self, lines: bytes) -> tuple[SegmentName, int]:
         if self._appender is None:
             self._open_segment()
         assert self._appender is not None and self._end is not None
@@ -179,9 +202,7 @@ class Journal:
             self._abandon_segment()
             raise
         name, size = self._end
-        self._end = (name, size + len(lines))
-        if self._end[1] >= self._segment_bytes:
-            self._abandon_segment()
+        return name, size + len(lines)
 
     def _open_segment(self) -> None:
         assert self._store.local is not None
@@ -205,7 +226,7 @@ class Journal:
             self._appender.close()
             self._appender = None
 
-    def _put_segment(self, lines: bytes) -> None:
+    def _put_segment(self, lines: bytes) -> tuple[SegmentName, int]:
         header = self._next_header()
         data = header.to_line() + lines
         try:
@@ -214,8 +235,8 @@ class Journal:
             raise LeaseLost(
                 f"segment {header.name} of the journal exists already: somebody else writes it"
             ) from error
-        self._end = (header.name, len(data))
         self._sealed_count += 1
+        return header.name, len(data)
 
     def _next_header(self) -> Header:
         name = SegmentName(self._lease.epoch, self._next_index)
@@ -248,11 +269,16 @@ class Journal:
             return
         # Only up to where this journal knows its records to be acknowledged: a put that failed
         # may still have left a segment, and that one must not count.
-        replay = Replay(self._store, self._run_id, until=end[0])
+        replay = Replay(self._store, self._run_id, until=end)
         finished = replay.chain.segments
         if not finished:
             return
         events = list(reduce(replay.records()))
+        known = {damage.identity for damage in self.damages}
+        if any(damage.identity not in known for damage in replay.damages):
+            # A snapshot would hide it; the next to open the run reports it and sets it aside.
+            log.error("the journal of %s is damaged and is not compacted", self._store.url)
+            return
         header = Header(
             run_id=self._run_id,
             name=end[0],

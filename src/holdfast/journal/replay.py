@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from holdfast.errors import ObjectMissing
 from holdfast.journal.segments import (
+    UNKNOWN,
     Chain,
     JournalDamage,
     Record,
@@ -34,7 +35,11 @@ class Replay:
     """
 
     def __init__(
-        self, store: Store, run_id: str | None = None, *, until: SegmentName | None = None
+        self,
+        store: Store,
+        run_id: str | None = None,
+        *,
+        until: tuple[SegmentName, int] | None = None,
     ) -> None:
         self._store, self._run_id, self._until = store, run_id, until
         self.chain: Chain = find_chain(store, run_id, until=until)
@@ -51,28 +56,30 @@ class Replay:
         yield from self._snapshot()
         for segment in self.chain.segments:
             yield from self._segment(segment)
+        self.next_seq = max(self.next_seq, 1)  # a snapshot whose header is damaged cannot tell
 
     def _snapshot(self) -> list[Record]:
         """Return the records of the newest snapshot that is whole, or as much as there is."""
-        given_up: set[str] = set()
+        given_up: dict[str, JournalDamage] = {}
         while (snapshot := self.chain.snapshot) is not None:
             reader = SegmentReader(self._store, snapshot)
             records = list(reader.records())
-            lost = (snapshot.header.count or 0) - len(records)
-            if lost:
+            if snapshot.header.count != len(records):
                 name = f"{snapshot.header.name}.snapshot"
+                lost = max(1, (snapshot.header.count or 0) - len(records))
                 damage = JournalDamage(name, f"snapshot {name} is damaged", lost)
-                given_up.add(snapshot.key)
+                given_up[snapshot.key] = replace(damage, lost=0)
                 without = find_chain(
                     self._store, self._run_id, until=self._until, unusable=given_up
                 )
                 if without.snapshot is not None or _reaches_back(without):
                     self.chain = without
                     self._reset()
-                    self.damages.append(replace(damage, lost=0))
+                    self.damages += given_up.values()
                     continue
                 # What it stood for is gone: keep what can be read of it.
                 self.damages.append(damage)
+            self.damages += reader.damages
             self.next_seq = snapshot.header.first
             self.end = (snapshot.header.name, snapshot.header.after_bytes)
             return records
@@ -85,7 +92,7 @@ class Replay:
                 what = f"record {record.seq} is there twice"
                 self.damages.append(JournalDamage(f"twice-{record.seq}", what))
                 continue
-            if record.seq > self.next_seq:
+            if record.seq > self.next_seq != UNKNOWN:
                 self.damages.append(JournalDamage.losing(self.next_seq, record.seq - 1))
             self.next_seq = record.seq + 1
             yield record
@@ -101,8 +108,8 @@ def read_journal(store: Store, run_id: str | None = None) -> tuple[list[Record],
     it is read, and the reading begins again.
     """
     for _ in range(READS_MAX - 1):
-        replay = Replay(store, run_id)
         try:
+            replay = Replay(store, run_id)
             return list(replay.records()), replay
         except ObjectMissing:
             continue

@@ -147,10 +147,14 @@ class JournalDamage:
 
 @dataclass(slots=True)
 class Segment:
-    """A segment in the chain, and how much of it counts; `limit` is None where all of it does."""
+    """A segment in the chain, and how much of it counts; `limit` is None where all of it does.
+
+    `start` is where the header ends, None where that cannot be told from the header.
+    """
 
     key: str
     header: Header
+    start: int | None = None
     limit: int | None = None
 
 
@@ -187,13 +191,13 @@ def find_chain(
     store: Store,
     run_id: str | None,
     *,
-    until: SegmentName | None = None,
+    until: tuple[SegmentName, int] | None = None,
     unusable: Collection[str] = (),
 ) -> Chain:
     """Return which segments make up the journal of the run in `store`.
 
-    With `until` the chain ends there, whatever else is at rest. Snapshots whose keys are
-    `unusable` are passed over, as if they had not been made.
+    With `until` the chain ends there, in that segment after so many bytes, whatever else is at
+    rest. Snapshots whose keys are `unusable` are passed over, as if they had not been made.
     """
     chain = Chain()
     plain: dict[SegmentName, Segment] = {}
@@ -206,8 +210,9 @@ def find_chain(
         chain.last_index[name.epoch] = max(name.index, chain.last_index.get(name.epoch, -1))
         segment = _open_segment(store, entry.key, name, run_id, chain)
         if segment is not None:
-            (snapshots if named[3] else plain)[segment.header.name] = segment
-    base = max((name for name in snapshots if until is None or name <= until), default=None)
+            is_snapshot = _is_snapshot(segment, bool(named[3]), chain)
+            (snapshots if is_snapshot else plain)[segment.header.name] = segment
+    base = max((name for name in snapshots if until is None or name <= until[0]), default=None)
     chain.snapshot = snapshots[base] if base else None
     _follow(chain, plain, base, until)
     used = {segment.key for segment in (*chain.segments, *snapshots.values())}
@@ -234,14 +239,31 @@ def _open_segment(
         return None
     if header.name != name:
         chain.damages.append(JournalDamage.at(name, 0, f"it is segment {header.name}", line))
-    return Segment(key, header)
+    return Segment(key, header, start)
+
+
+def _is_snapshot(segment: Segment, is_named_so: bool, chain: Chain) -> bool:
+    """Whether a segment is a snapshot: what it says of itself counts, where it can be read."""
+    header = segment.header
+    if header.first == UNKNOWN:
+        return is_named_so
+    if (header.count is not None) != is_named_so:
+        what = "it is a snapshot" if header.count is not None else "it is no snapshot"
+        chain.damages.append(JournalDamage(f"{segment.key}@0", f"{segment.key}: {what}"))
+    return header.count is not None
 
 
 def _read_header(store: Store, key: str) -> tuple[bytes, Header | None]:
     """Return the first line of a segment, and the header in it if it is whole."""
-    line = store.read(key, 0, _HEAD_BYTES).partition(b"\n")[0]
+    head = store.read(key, 0, _HEAD_BYTES)
+    line = head.partition(b"\n")[0]
+    start = len(line) + 1
+    if not is_whole(line):
+        # The header may be good and only the newline after it bad: then the rest begins there.
+        line = next((one for one in salvage(head) if head.startswith(one)), line)
+        start = len(line)
     try:
-        return line, Header.from_line(line)
+        header = Header.from_line(line)
     except FormatTooNew as error:
         raise FormatTooNew(f"{store.url}/{key}: {error.message}", hint=error.hint) from None
     except (Damaged, KeyError, TypeError, ValueError):
@@ -252,7 +274,7 @@ def _follow(
     chain: Chain,
     plain: Mapping[SegmentName, Segment],
     base: SegmentName | None,
-    until: SegmentName | None,
+    until: tuple[SegmentName, int] | None,
 ) -> None:
     """Walk back from the newest segment along the headers to the snapshot or the beginning."""
     names = sorted(name for name in plain if base is None or name > base)
@@ -260,8 +282,9 @@ def _follow(
     def before(name: SegmentName) -> SegmentName | None:
         return max((other for other in names if other < name), default=None)
 
-    here = until or (names[-1] if names else None)
-    limit: int | None = None
+    here: SegmentName | None
+    limit: int | None
+    here, limit = until or (names[-1] if names else None, None)
     while here is not None and (base is None or here > base):
         segment = plain.get(here)
         if segment is None:
@@ -273,7 +296,12 @@ def _follow(
         if segment.header.first == UNKNOWN:  # the best guess is the one before it by name
             limit, here = None, before(here)
         else:
-            limit, here = segment.header.after_bytes, segment.header.after
+            limit, after = segment.header.after_bytes, segment.header.after
+            if after is not None and after >= here:
+                what = f"it claims to come after {after}"
+                chain.damages.append(JournalDamage.at(here, 0, what))
+                limit, after = None, before(here)
+            here = after
     chain.segments.reverse()
 
 
@@ -300,7 +328,7 @@ class SegmentReader:
             if len(data) < segment.limit:
                 self._note(len(data), f"it ends {segment.limit - len(data)} bytes early", b"")
             data = data[: segment.limit]
-        start = data.find(b"\n") + 1
+        start = segment.start if segment.start is not None else data.find(b"\n") + 1
         self.good_bytes = start
         while start < len(data):
             end = data.find(b"\n", start)
@@ -316,24 +344,29 @@ class SegmentReader:
         """Skip what cannot be read, from `start` to the next good record, and say so."""
         position = start
         while (end := data.find(b"\n", position)) >= 0:
-            lines = salvage(data[position:end])
-            if lines:
+            records = _salvaged(data[position:end])
+            if records:
                 self._note(start, "bytes in the middle are damaged", data[start:end])
-                for line in lines:
-                    record = Record.from_line(line)
-                    assert record is not None, "salvage returns whole lines"
-                    self.count += 1
-                    yield record
+                self.count += len(records)
+                yield from records
                 self.good_bytes = end + 1
                 return end + 1
             position = end + 1
-        if self._segment.limit is not None:
-            # All of this was acknowledged: the next segment's header says so.
-            self._note(start, "bytes at the end are damaged", data[start:])
-        else:
+        if self._segment.limit is None and self._segment.header.count is None:
             self.torn = data[start:]
+            return len(data)
+        # All of this was acknowledged: the next segment's header says so, or a snapshot is one.
+        self._note(start, "bytes at the end are damaged", data[start:])
+        records = _salvaged(data[position:])
+        self.count += len(records)
+        yield from records
         return len(data)
 
     def _note(self, offset: int, what: str, remains: bytes) -> None:
         name = self._segment.header.name
         self.damages.append(JournalDamage.at(name, offset, what, remains))
+
+
+def _salvaged(data: bytes) -> list[Record]:
+    records = [Record.from_line(line) for line in salvage(data)]
+    return [record for record in records if record is not None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -152,7 +153,8 @@ class ArrowFilesystem:
         inner = fs
         while hasattr(inner, "base_fs"):
             inner = inner.base_fs
-        self.scheme: str = inner.type_name.rpartition("::")[2]
+        # A wrapped filesystem is called `py::fsspec+sftp`, or with a tuple for the last word.
+        self.scheme: str = re.findall(r"[A-Za-z][\w.-]*", inner.type_name)[-1]
         self.writes_whole = self.scheme in _OBJECT_STORES or self.scheme == "mock"
 
     def stat(self, path: str) -> Stat | None:

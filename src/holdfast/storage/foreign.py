@@ -268,6 +268,9 @@ def adopt(filesystem: object, path: str) -> Store:
     base = _local_base(filesystem)
     if base is not None:
         return LocalStore(os.path.join(base, path) if base else path)
+    handler = getattr(filesystem, "handler", None)
+    if _is_just(handler, "pyarrow.fs", "FSSpecHandler"):
+        return adopt(getattr(handler, "fs", None), path)  # fsspec itself can do more
     if _is_a(filesystem, "pyarrow.fs", "FileSystem"):
         return ForeignStore(ArrowFilesystem(filesystem), path)
     if _is_a(filesystem, "fsspec", "AbstractFileSystem"):

@@ -28,7 +28,7 @@ from holdfast.storage.local import LocalStore
 
 T = TypeVar("T")
 
-PROBE_DEADLINE_S = 5.0  # whoever probes wants to know now
+PROBE_DEADLINE_S = 2.0  # whoever probes wants to know now
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,7 +142,7 @@ class Retrying:
                 if isinstance(chunks, Resumable):
                     chunks = iter(chunks.resumed())
                 else:
-                    chunks = self._rest(key, offset, chunk_bytes, begun)
+                    chunks = iter(self.store.stream(key, chunk_bytes))
                 continue
             if chunk is None:
                 return

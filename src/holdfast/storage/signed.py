@@ -127,7 +127,7 @@ def _unsigned_url(clients: Clients, path: str) -> str:
 
 def _sign(client: Client, method: str, path: str) -> str:
     match method:
-        case "GET" | "PUT" | "DELETE":
+        case "GET" | "PUT" | "POST" | "DELETE":
             return obstore.sign(client, method, path, VALID_FOR)
         case _:
             raise StoreError(f"{method} is not a request we make")

@@ -11,11 +11,11 @@ happens to do. At the moment of the cut:
   syncing a file makes no name durable.
 - A rename is one change, also between folders: both entries change or neither does. It is durable
   once *either* folder was synced, because a journal holds it as one transaction. Where the name
-  of the folder it leads into is lost, the rename is lost too, synced or not.
+  of the folder it leads into is lost, the rename is lost too, synced or not, so that nothing
+  vanishes by being moved and no folder ends up inside itself.
 - Changes of one and the same entry happen in order: none is kept if an earlier one of that entry
-  was lost, or `rename a b; rename c a` could lose `a` altogether. So do moves of folders from
-  folder to folder, or one could end up inside itself. All other changes have no order, not even
-  within a folder, nor have names and bytes.
+  was lost, or `rename a b; rename c a` could lose `a` altogether. All other changes have no order,
+  not even within a folder, nor have names and bytes.
 - What was made below a folder whose own name was lost is lost with it, synced or not. A file or
   folder that has no name left is gone.
 

@@ -13,7 +13,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import TypeAlias
@@ -67,12 +67,12 @@ Fault: TypeAlias = Answer | DropRequest | DropAnswer | CutAnswer | Hold | Delay
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asked for; `path` holds the query too."""
+    """What a client asked for; `path` holds the query too, names of headers are in lower case."""
 
     method: str
     path: str
     body_bytes: int
-    authorization: str
+    headers: Mapping[str, str]
 
 
 @dataclass
@@ -210,7 +210,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
-        request = Request(self.command, self.path, size, self.headers.get("Authorization") or "")
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(self.command, self.path, size, headers)
         fault = self.held.fault_for(request)
         if isinstance(fault, Hold):
             fault.until.wait()

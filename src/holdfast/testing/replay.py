@@ -28,7 +28,6 @@ class Replay:
         self.next_inode = start.next_inode
         self.pending: dict[int, Pending] = {}
         self._latest: dict[tuple[int, str], int] = {}  # entry -> its latest pending change
-        self._last_move = 0  # position of the last rename of a folder between folders
         self._placed = {  # folder -> position of the change that named it, and where
             inode: (0, folder)
             for folder, entries in start.folders.items()
@@ -63,24 +62,13 @@ class Replay:
         entries = [(folder, name) for folder, name, _ in change.changes]
         needs = {self._latest[entry] for entry in entries if entry in self._latest}
         self._latest.update(dict.fromkeys(entries, position))
-        homes: list[int] = []
-        if change.verb == "rename":
-            homes = self._homes(entries[-1][0])
-            needs.update(self._moves_before(position, change))
+        homes = self._homes(entries[-1][0]) if change.verb == "rename" else []
         for folder, _, inode in change.changes:
             if inode in self.folders:
                 self._placed[inode] = position, folder
         self.pending[position] = Pending(
             position, change, fates_of(change), tuple(sorted(needs)), tuple(homes)
         )
-
-    def _moves_before(self, position: int, change: Named) -> list[int]:
-        """Return the last move of a folder if this is one: see the order of moves in `crashes`."""
-        (source, _, _), (target, _, moved) = change.changes
-        if source == target or moved not in self.folders:
-            return []
-        before, self._last_move = self._last_move, position
-        return [before]
 
     def _homes(self, folder: int) -> list[int]:
         """Return the pending changes that `folder` and those above it owe their names to."""

@@ -50,6 +50,7 @@ os._exit(server.wait() & 0xFF)
 """
 
 ACCESS_KEY, SECRET_KEY = "holdfast", "a-secret-for-tests"
+NEXT_ACCESS_KEY, NEXT_SECRET_KEY = "holdfast-next", "another-secret-for-tests"  # to rotate to
 AZURE_ACCOUNT = "devstoreaccount1"  # the emulator's own account, known to everybody
 AZURE_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -86,7 +87,7 @@ S = TypeVar("S", bound=Server)
 
 
 class S3Server(Server):
-    """An S3 server with one account: `ACCESS_KEY`, `SECRET_KEY`."""
+    """An S3 server with one account, known by two pairs of keys."""
 
     def uri(self, bucket: str, folder: str = "", **options: str) -> str:
         """Return the URI of a folder, credentials included."""
@@ -136,7 +137,10 @@ def seaweedfs() -> S3Server:
     folder = tempfile.mkdtemp(prefix="holdfast-seaweedfs-")
     account = {
         "name": "tests",
-        "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+        "credentials": [
+            {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY},
+            {"accessKey": NEXT_ACCESS_KEY, "secretKey": NEXT_SECRET_KEY},
+        ],
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
     config = os.path.join(folder, "s3.json")

@@ -171,6 +171,18 @@ def test_a_rename_between_folders_is_durable_once_either_is_synced(synced: str) 
     )
 
 
+def test_renames_in_a_row_are_durable_once_the_last_is() -> None:
+    disk = SimDisk("/d/1", "/d/2", "/d/3")
+    write(disk, "/d/1/f", b"x")
+    disk.settle()
+    disk.rename("/d/1/f", "/d/2/f")
+    disk.rename("/d/2/f", "/d/3/f")
+    disk.sync_dir("/d/3")
+    disk.mark("synced")
+
+    assert trees(disk, after="synced") == [{"1": None, "2": None, "3": None, "3/f": b"x"}]
+
+
 def test_changes_of_one_name_keep_their_order() -> None:
     disk = SimDisk("/d")
     write(disk, "/d/a", b"A")
@@ -300,6 +312,19 @@ def test_where_not_all_can_be_tried_the_choice_is_systematic() -> None:
     assert found >= {frozenset(names - {name}) for name in names}, "each lost alone"
     assert found >= {frozenset({name}) for name in names}, "each kept alone"
     assert found >= {frozenset(sorted(names)[:count]) for count in range(13)}, "every prefix"
+
+
+def test_after_a_sync_all_is_tried_that_was_too_much_before() -> None:
+    disk = SimDisk("/d")
+    handles = [disk.create(f"/d/{name}") for name in "abc"]
+    disk.settle()
+    for handle in handles:
+        disk.write(handle, b"x")
+    disk.sync(handles[1])
+    effort = Effort(combinations_max=9, samples=0)  # enough for two of the writes, not for three
+
+    found = [_below(survivor) for _, survivor in crash_states(disk, effort)]
+    assert {"a": b"\0", "b": b"x", "c": b"\0"} in found
 
 
 def test_equal_logs_and_seeds_give_equal_states() -> None:

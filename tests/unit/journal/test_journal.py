@@ -1,0 +1,591 @@
+"""The journal as its one writer uses it: group commit, rotation, failures, takeover, compaction."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import ConfigError, HoldfastError, LeaseLost, StoreError
+from holdfast.journal.journal import COMPACT_SEGMENTS, journal_exists
+from holdfast.journal.replay import Replay
+from holdfast.storage.base import Store
+from tests.unit.journal.holders import (
+    RUN_ID,
+    FakeClock,
+    Faults,
+    FaultyLocal,
+    FaultyMemory,
+    at_rest,
+    segment_keys,
+    summarise,
+    take,
+    texts,
+)
+
+TINY = 1  # every record fills its segment
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def faults() -> Faults:
+    return Faults()
+
+
+@pytest.fixture(params=["local", "objects"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, faults: Faults) -> Store:
+    if request.param == "local":
+        return FaultyLocal(tmp_path / "run", faults)
+    return FaultyMemory(faults)
+
+
+# ---------------------------------------------------------------------------------- writing
+
+
+def test_what_was_recorded_is_there_for_the_next_driver_in_order(
+    store: Store, clock: FakeClock
+) -> None:
+    numbers = take(store, clock).note("a", "b", "c")
+
+    again = take(store, clock)
+
+    assert numbers == [1, 2, 3]
+    assert [(record.seq, record.data["text"]) for record in again.found] == [
+        (1, "a"),
+        (2, "b"),
+        (3, "c"),
+    ]
+    assert again.note("d") == [4]
+
+
+def test_a_record_keeps_its_kind_its_time_and_any_data(store: Store, clock: FakeClock) -> None:
+    data = {"loss": -math.inf, "$mark": {"$float": "x"}, "deep": [{"größe": None}]}
+    writer = take(store, clock)
+    clock.time = 1_700_000_100.5
+    writer.journal.record("scored", data)
+
+    (record,) = take(store, clock).found
+
+    assert (record.kind, record.time, record.data) == ("scored", 1_700_000_100.5, data)
+
+
+def test_a_run_without_records_has_an_empty_journal(store: Store, clock: FakeClock) -> None:
+    assert not journal_exists(store)
+    assert take(store, clock).found == []
+    assert not journal_exists(store)
+
+    take(store, clock).note("a")
+
+    assert journal_exists(store)
+
+
+def test_an_appended_record_is_written_when_anybody_waits(store: Store, clock: FakeClock) -> None:
+    writer = take(store, clock)
+    ticket = writer.journal.append("note", {"text": "a"})
+
+    writer.note("b")
+
+    assert ticket.seq == 1
+    assert at_rest(store) == ["a", "b"]
+
+
+@pytest.mark.parametrize("finish", ["flush", "close"])
+def test_an_appended_record_is_written_at_the_latest_when_the_journal_is_closed(
+    store: Store, clock: FakeClock, finish: str
+) -> None:
+    writer = take(store, clock)
+    writer.journal.append("note", {"text": "a"})
+    writer.journal.append("note", {"text": "b"})
+
+    getattr(writer.journal, finish)()
+
+    assert at_rest(store) == ["a", "b"]
+
+
+def test_a_journal_can_be_closed_twice_and_written_after(store: Store, clock: FakeClock) -> None:
+    writer = take(store, clock)
+    writer.note("a")
+    writer.journal.close()
+    writer.journal.close()
+    writer.note("b")
+
+    assert at_rest(store) == ["a", "b"]
+
+
+def test_records_of_many_threads_are_all_durable_and_numbered_without_gaps(
+    store: Store, clock: FakeClock
+) -> None:
+    writer = take(store, clock, segment_bytes=2000)
+
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda i: writer.note(str(i))[0], range(200)))
+
+    assert sorted(numbers) == list(range(1, 201))
+    by_number = dict(zip(numbers, map(str, range(200)), strict=True))
+    assert at_rest(store) == [by_number[number] for number in range(1, 201)]
+
+
+def test_all_that_wait_share_one_write(store: Store, clock: FakeClock, faults: Faults) -> None:
+    writer = take(store, clock)
+    writer.note("opens the segment")
+    faults.gate = threading.Event()
+    first = threading.Thread(target=writer.note, args=("a",))
+    first.start()
+    assert faults.entered.wait(10)
+    tickets = [writer.journal.append("note", {"text": str(i)}) for i in range(10)]
+    waiting = [threading.Thread(target=ticket.wait) for ticket in tickets]
+    for thread in waiting:
+        thread.start()
+    before = faults.writes
+
+    faults.gate.set()
+    for thread in (first, *waiting):
+        thread.join()
+
+    assert [ticket.seq for ticket in tickets] == list(range(3, 13))
+    assert faults.writes == before + 1
+
+
+def test_a_flush_waits_for_what_another_thread_is_writing(
+    store: Store, clock: FakeClock, faults: Faults
+) -> None:
+    writer = take(store, clock)
+    faults.gate = threading.Event()
+    ticket = writer.journal.append("note", {"text": "a"})
+    writing = threading.Thread(target=ticket.wait)
+    writing.start()
+    assert faults.entered.wait(10)
+    seen: list[int | None] = []
+
+    def flush() -> None:
+        writer.journal.flush()
+        seen.append(ticket.seq)
+
+    flushing = threading.Thread(target=flush)
+    flushing.start()
+    flushing.join(0.2)  # long enough for a flush that does not wait, which is the mistake
+    faults.gate.set()
+    writing.join()
+    flushing.join()
+
+    assert seen == [1]
+
+
+def test_a_record_that_cannot_be_kept_fails_alone(store: Store, clock: FakeClock) -> None:
+    writer = take(store, clock)
+    good = writer.journal.append("note", {"text": "a"})
+    bad = writer.journal.append("note", {"text": {1, 2}})
+    also_good = writer.journal.append("note", {"text": "b"})
+
+    writer.journal.flush()
+
+    assert (good.wait(), also_good.wait()) == (1, 2)
+    with pytest.raises(ConfigError, match="cannot be kept as JSON"):
+        bad.wait()
+    assert at_rest(store) == ["a", "b"]
+
+
+# ---------------------------------------------------------------------------------- rotation
+
+
+def test_a_full_segment_is_followed_by_another_and_all_are_read(
+    store: Store, clock: FakeClock
+) -> None:
+    writer = take(store, clock, segment_bytes=TINY)
+    writer.note("a", "b", "c")
+
+    assert segment_keys(store) == [
+        ".holdfast/journal/000001-000000.jsonl",
+        ".holdfast/journal/000001-000001.jsonl",
+        ".holdfast/journal/000001-000002.jsonl",
+    ]
+    assert at_rest(store) == ["a", "b", "c"]
+
+
+def test_a_new_driver_writes_to_segments_of_its_own_epoch(store: Store, clock: FakeClock) -> None:
+    take(store, clock).note("a")
+    take(store, clock).note("b")
+
+    assert segment_keys(store) == [
+        ".holdfast/journal/000001-000000.jsonl",
+        ".holdfast/journal/000002-000000.jsonl",
+    ]
+    assert at_rest(store) == ["a", "b"]
+
+
+# ---------------------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize("segment_bytes", [TINY, 1 << 20])
+@pytest.mark.parametrize("failing", range(1, 10))
+def test_a_write_that_fails_is_refused_and_never_comes_back(
+    store: Store, clock: FakeClock, faults: Faults, failing: int, segment_bytes: int
+) -> None:
+    """The bytes are at rest when the failure is reported: the worst a store can do."""
+    writer = take(store, clock, segment_bytes=segment_bytes)
+    faults.fails = {failing}
+    accepted = [text for text in "abcd" if _is_accepted(writer.note, text)]
+    faults.fails.clear()
+    writer.note("after")
+
+    again = take(store, clock)
+
+    assert at_rest(store) == [*accepted, "after"]
+    assert texts(again.found) == [*accepted, "after"]
+    assert again.journal.damages == []
+
+
+@pytest.mark.parametrize("blind", range(1, 5))
+def test_a_record_that_could_not_be_fenced_is_refused_and_costs_no_other(
+    store: Store, clock: FakeClock, faults: Faults, blind: int
+) -> None:
+    """The record is at rest, but whether the epoch is over could not be seen."""
+    writer = take(store, clock)
+    faults.looks = 0
+    faults.blind = {blind}
+    accepted = [text for text in "abcd" if _is_accepted(writer.note, text)]
+    writer.note("after")
+
+    again = take(store, clock)
+
+    assert len(accepted) == 3
+    assert texts(again.found) == [*accepted, "after"]
+    assert again.journal.damages == []
+
+
+def test_a_failure_is_told_to_everybody_who_waits_for_the_same_write(
+    store: Store, clock: FakeClock, faults: Faults
+) -> None:
+    writer = take(store, clock)
+    writer.note("opens the segment")
+    faults.fails = {faults.writes + 1}
+    tickets = [writer.journal.append("note", {"text": str(i)}) for i in range(3)]
+
+    for ticket in tickets:
+        with pytest.raises(StoreError):
+            ticket.wait()
+
+    writer.note("after")
+    assert at_rest(store) == ["opens the segment", "after"]
+
+
+def test_an_interrupt_in_the_middle_of_a_write_leaves_the_journal_usable(
+    store: Store, clock: FakeClock, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = take(store, clock)
+    writer.note("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "after_write", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            writer.note("b")
+
+    writer.note("c")
+
+    assert at_rest(store) == ["a", "c"]
+
+
+def _interrupt(_: str) -> None:
+    raise KeyboardInterrupt
+
+
+def _is_accepted(note: Any, text: str) -> bool:
+    try:
+        note(text)
+    except HoldfastError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------------------- takeover
+
+
+def test_what_a_replaced_writer_appends_is_refused_and_does_not_count(
+    store: Store, clock: FakeClock
+) -> None:
+    old = take(store, clock)
+    old.note("a")
+    new = take(store, clock)
+    new.note("b")
+
+    for _ in range(2):
+        with pytest.raises(LeaseLost, match="was taken over"):
+            old.note("late")
+    new.note("c")
+
+    assert at_rest(store) == ["a", "b", "c"]
+    assert texts(take(store, clock).found) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("segment_bytes", [TINY, 1 << 20])
+def test_a_replaced_writer_that_opens_new_segments_is_ignored_too(
+    store: Store, clock: FakeClock, segment_bytes: int
+) -> None:
+    old = take(store, clock, segment_bytes=segment_bytes)
+    old.note("a")
+    new = take(store, clock)
+    for text in ("late", "later"):
+        with pytest.raises(LeaseLost):
+            old.note(text)
+    new.note("b")
+    with pytest.raises(LeaseLost):
+        old.note("latest")
+
+    assert at_rest(store) == ["a", "b"]
+
+
+def test_what_was_written_before_the_takeover_counts_even_if_nobody_was_told(
+    store: Store, clock: FakeClock, faults: Faults
+) -> None:
+    """The new driver reads it, so that both agree: it happened, and its writer is gone."""
+    old = take(store, clock)
+    faults.gate = threading.Event()
+    outcome: list[str] = []
+
+    def write() -> None:
+        try:
+            old.note("a", "b")
+            outcome.append("told")
+        except LeaseLost:
+            outcome.append("refused")
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    assert faults.entered.wait(10)
+    entered, faults.gate, gate = faults.writes, None, faults.gate
+    new = take(store, clock)
+    gate.set()
+    writing.join()
+    new.note("c")
+
+    assert entered == 1
+    assert outcome == ["refused"]
+    assert at_rest(store) == [*texts(new.found), "c"]
+    assert "b" not in at_rest(store)
+
+
+def test_segments_of_a_replaced_writer_are_known_to_be_of_no_use(
+    store: Store, clock: FakeClock
+) -> None:
+    old = take(store, clock, segment_bytes=TINY)
+    old.note("a")
+    new = take(store, clock)
+    new.note("b")
+    with pytest.raises(LeaseLost):
+        old.note("late")
+
+    assert Replay(store, RUN_ID).chain.stale == [".holdfast/journal/000001-000001.jsonl"]
+
+
+# ---------------------------------------------------------------------------------- compaction
+
+
+def test_compaction_keeps_the_state_and_the_numbers_and_drops_the_segments(
+    store: Store, clock: FakeClock
+) -> None:
+    writer = take(store, clock, segment_bytes=TINY)
+    writer.note("a", "b", "c")
+
+    writer.journal.compact(summarise)
+
+    assert segment_keys(store) == [".holdfast/journal/000001-000002.snapshot.jsonl"]
+    assert at_rest(store) == ["a", "b", "c"]
+    assert writer.note("d") == [4]
+    again = take(store, clock)
+    assert texts(again.found) == ["a", "b", "c", "d"]
+    assert again.note("e") == [5]
+
+
+def test_compaction_leaves_the_segment_that_is_being_written(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    store = FaultyLocal(tmp_path / "run", Faults())
+    writer = take(store, clock)
+    writer.note("a")
+    writer.journal.compact(summarise)
+
+    assert segment_keys(store) == [".holdfast/journal/000001-000000.jsonl"]
+    assert at_rest(store) == ["a"]
+
+
+def test_a_journal_can_be_compacted_again_and_again(store: Store, clock: FakeClock) -> None:
+    writer = take(store, clock, segment_bytes=TINY)
+    for text in "abcd":
+        writer.note(text)
+        writer.journal.compact(summarise)
+        writer.journal.compact(summarise)
+
+    assert segment_keys(store) == [".holdfast/journal/000001-000003.snapshot.jsonl"]
+    assert at_rest(store) == ["a", "b", "c", "d"]
+
+
+def test_to_compact_an_empty_journal_does_nothing(store: Store, clock: FakeClock) -> None:
+    take(store, clock).journal.compact(summarise)
+
+    assert segment_keys(store) == []
+
+
+def test_the_next_driver_can_compact_what_the_last_one_wrote(
+    store: Store, clock: FakeClock
+) -> None:
+    take(store, clock, segment_bytes=TINY).note("a", "b")
+    writer = take(store, clock, segment_bytes=TINY)
+    writer.journal.compact(summarise)
+    writer.note("c")
+    writer.journal.compact(summarise)
+
+    assert segment_keys(store) == [".holdfast/journal/000002-000000.snapshot.jsonl"]
+    assert at_rest(store) == ["a", "b", "c"]
+
+
+def test_compaction_is_wanted_once_the_chain_is_long_and_not_after(
+    store: Store, clock: FakeClock
+) -> None:
+    writer = take(store, clock, segment_bytes=TINY)
+    for number in range(COMPACT_SEGMENTS):
+        writer.note(str(number))
+    early = writer.journal.wants_compaction()
+    writer.note("one more")
+
+    assert not early
+    assert writer.journal.wants_compaction()
+    writer.journal.compact(summarise)
+    assert not writer.journal.wants_compaction()
+
+
+def test_a_long_chain_is_known_to_be_long_after_it_was_reopened(
+    store: Store, clock: FakeClock
+) -> None:
+    writer = take(store, clock, segment_bytes=TINY)
+    for number in range(COMPACT_SEGMENTS + 1):
+        writer.note(str(number))
+
+    assert take(store, clock).journal.wants_compaction()
+
+
+class PowerCut(BaseException):
+    """Not an Exception, so that nothing in the code under test survives it."""
+
+
+@pytest.mark.parametrize("deletions", range(5))
+def test_a_crash_anywhere_in_compaction_leaves_the_same_state(
+    store: Store, clock: FakeClock, deletions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut before deletion 0, 1, 2 …; the last case has nothing left to cut."""
+    writer = take(store, clock, segment_bytes=TINY)
+    writer.note("a", "b")
+    writer.journal.compact(summarise)
+    writer.note("c", "d", "e")
+    counter = itertools.count()
+    delete = store.delete
+
+    def delete_or_die(key: str) -> None:
+        if next(counter) == deletions:
+            raise PowerCut
+        delete(key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "delete", delete_or_die)
+        try:
+            writer.journal.compact(summarise)
+        except PowerCut:
+            assert len(segment_keys(store)) == 5 - deletions
+        else:
+            assert deletions == 4
+
+    assert at_rest(store) == ["a", "b", "c", "d", "e"]
+    again = take(store, clock, segment_bytes=TINY)
+    assert texts(again.found) == ["a", "b", "c", "d", "e"]
+    assert again.note("f") == [6]
+    again.journal.compact(summarise)
+    assert at_rest(store) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_compaction_beside_threads_that_append_loses_nothing(
+    store: Store, clock: FakeClock
+) -> None:
+    writer = take(store, clock, segment_bytes=300)
+    done = threading.Event()
+    compactions = 0
+
+    def append(thread: int) -> None:
+        for number in range(60):
+            writer.note(f"{thread}-{number}")
+
+    def appending() -> None:
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(append, range(3)))
+        done.set()
+
+    threading.Thread(target=appending).start()
+    while not done.is_set():
+        writer.journal.compact(summarise)
+        compactions += 1
+
+    assert sorted(at_rest(store)) == sorted(f"{t}-{n}" for t in range(3) for n in range(60))
+    assert compactions > 0
+    for thread in range(3):
+        mine = [text for text in at_rest(store) if text.startswith(f"{thread}-")]
+        assert mine == [f"{thread}-{number}" for number in range(60)]
+
+
+@pytest.mark.parametrize("segment_bytes", [TINY, 1 << 20])
+def test_compaction_does_not_bring_back_what_was_refused(
+    store: Store, clock: FakeClock, faults: Faults, segment_bytes: int
+) -> None:
+    """What a failed write left in the tail of its segment was refused; its number is used anew."""
+    writer = take(store, clock, segment_bytes=segment_bytes)
+    writer.note("a")
+    faults.fails = {faults.writes + 1, faults.writes + 2}
+    assert not _is_accepted(writer.note, "refused")
+
+    writer.journal.compact(summarise)
+    while not _is_accepted(writer.note, "b"):
+        continue
+
+    again = take(store, clock)
+    assert texts(again.found) == ["a", "b"]
+    assert again.journal.damages == []
+
+
+def test_the_snapshot_of_a_replaced_writer_changes_nothing(store: Store, clock: FakeClock) -> None:
+    old = take(store, clock, segment_bytes=TINY)
+    old.note("a")
+    new = take(store, clock, segment_bytes=TINY)
+    with pytest.raises(LeaseLost):
+        old.note("late")
+    new.note("b")
+
+    with pytest.raises(LeaseLost):
+        old.journal.compact(summarise)
+
+    assert at_rest(store) == ["a", "b"]
+    new.note("c")
+    new.journal.compact(summarise)
+    assert texts(take(store, clock).found) == ["a", "b", "c"]
+
+
+def test_compaction_does_not_hide_damage_that_nobody_was_told_of(
+    store: Store, clock: FakeClock
+) -> None:
+    """A snapshot has no numbers, so a record that is lost on the way into it leaves no gap."""
+    writer = take(store, clock, segment_bytes=TINY)
+    writer.note("a", "b", "c")
+    key = segment_keys(store)[1]
+    data = store.get(key).data
+    store.put(key, data.replace(b'"b"', b'"B"'))
+
+    writer.journal.compact(summarise)
+    writer.note("d")
+
+    again = take(store, clock)
+    assert [damage.lost for damage in again.journal.damages if damage.lost] == [1]
+    assert texts(again.found) == ["a", "c", "d"]
