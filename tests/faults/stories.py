@@ -55,7 +55,9 @@ class Teller:
     clock: FakeClock = field(default_factory=FakeClock)
 
     def open(self) -> OpenRun:
-        run = open_run(LocalStore(ROOT, self.seen), name="story", clock=self.clock)
+        run = open_run(
+            LocalStore(ROOT, self.seen), name="story", clock=self.clock, beats=False
+        )
         self.disk.mark(f"epoch {run.lease.epoch}")
         return run
 
@@ -191,9 +193,10 @@ def recover(disk: SimDisk, marks: Sequence[str], *, now: float = 2_000_000.0) ->
     if newest_epoch:
         lease = read_lease(store, newest_epoch)
         must(lease is not None, "the lease cannot be read")
+        assert lease is not None
         must(lease.released or newest_epoch not in promised["closed"], "the release is lost")
         must(look(store, clock).journal_damage == [], "an onlooker sees damage")
-    run = open_run(store, name="story", clock=clock)
+    run = open_run(store, name="story", clock=clock, beats=False)
     must(run.journal.damages == [], f"damage: {run.journal.damages}")
     must(run.lease.epoch > newest_epoch, "an epoch was given out twice")
     must(
@@ -204,8 +207,8 @@ def recover(disk: SimDisk, marks: Sequence[str], *, now: float = 2_000_000.0) ->
     must(not run.record.quarantined(), "something is in quarantine")
     must(promised["acked"] - promised["retiring"] <= usable.keys(), f"only {usable} is left")
     must(promised["refused"].isdisjoint(usable), "a refused commit has come back")
-    for number, directory in usable.items():
-        check_contents(store, number, directory)
+    for kept_number, directory in usable.items():
+        check_contents(store, kept_number, directory)
     newest = run.newest_good()
     must(
         (newest.number if newest else -1) >= max(promised["acked"], default=-1),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoint.commit import Slot, publish
+from holdfast.checkpoint.commit import Slot, publish, remove_directory
 from holdfast.checkpoint.manifests import put_manifest
 from holdfast.control import open_run
 from holdfast.core.manifest import Manifest, Merged, Part, merge
@@ -167,7 +167,7 @@ def read_past_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def delete_files_before_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong_way_round(self: open_run.OpenRun, policy: object) -> None:
         for number in sorted(self.record.kept)[:-2]:
-            open_run.remove_directory(self.store, self.record.kept[number].directory)
+            remove_directory(self.store, self.record.kept[number].directory)
 
     monkeypatch.setattr(open_run.OpenRun, "retain", wrong_way_round)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -26,7 +27,15 @@ from holdfast.core.manifest import Manifest, Part
 from holdfast.core.names import broken_path_rule, shown
 from holdfast.core.record import Event, Kept, RunRecord, record_of
 from holdfast.core.retention import Retention, dispensable
-from holdfast.errors import ConfigError, Conflict, Damaged, LeaseLost, ObjectMissing, StoreError
+from holdfast.errors import (
+    ConfigError,
+    Conflict,
+    Damaged,
+    HoldfastError,
+    LeaseLost,
+    ObjectMissing,
+    StoreError,
+)
 from holdfast.journal.journal import Journal
 from holdfast.journal.lease import TIME_TO_LIVE_S, Heartbeat, Lease, take_lease
 from holdfast.journal.segments import Record, refuse_newer_format
@@ -47,8 +56,12 @@ def open_run(
     kind: str = "train",
     clock: Clock = SYSTEM_CLOCK,
     time_to_live_s: float = TIME_TO_LIVE_S,
+    beats: bool = True,
 ) -> OpenRun:
     """Become the one writer of the run in `store`, which is made if it does not exist.
+
+    The lease is renewed from a thread of its own until the run is closed, unless `beats` is
+    false; then whoever opened the run renews it.
 
     Raises `RunHeld` if a live driver holds it, `FormatTooNew` if a newer version wrote it.
     """
@@ -63,10 +76,13 @@ def open_run(
         time_to_live_s=time_to_live_s,
     )
     try:
-        return OpenRun(store, identity, lease, clock)
+        run = OpenRun(store, identity, lease, clock)
     except BaseException:
         _release_quietly(lease)
         raise
+    if beats:
+        run.heartbeat()
+    return run
 
 
 def _release_quietly(lease: Lease) -> None:
@@ -79,7 +95,10 @@ def _release_quietly(lease: Lease) -> None:
 class OpenRun:
     """The checkpoints of a run, for the one driver that holds it.
 
-    Not to be called from several threads at once, except `heartbeat`, which has its own.
+    Not to be called from several threads at once.
+
+    Attributes:
+        lost: Set if another driver has taken the run.
     """
 
     def __init__(self, store: Store, identity: RunIdentity, lease: Lease, clock: Clock) -> None:
@@ -89,6 +108,7 @@ class OpenRun:
         self.record = RunRecord()
         self.lost: LeaseLost | None = None
         self._heartbeat: Heartbeat | None = None
+        self._compaction: threading.Thread | None = None
         for event in self.journal.replay():
             self.record.apply(event.kind, event.data)
         self._begin_epoch()
@@ -251,7 +271,7 @@ class OpenRun:
     # ------------------------------------------------------------------ upkeep
 
     def heartbeat(self) -> None:
-        """Keep the lease alive from now on; `lost` is set if another driver takes the run."""
+        """Keep the lease alive from now on."""
         self._heartbeat = Heartbeat(self.lease, lambda: self.journal.next_seq, self._on_lost)
         self._heartbeat.start()
 
@@ -260,13 +280,32 @@ class OpenRun:
         log.error("%s", lost)
 
     def compact(self) -> None:
-        """Shorten the journal to what it amounts to; safe at any time, cheap to read later."""
+        """Shorten the journal to what it amounts to, so that it is cheap to read later.
+
+        Happens by itself, off the path of commits, whenever the journal has grown long.
+        """
         self.journal.compact(_reduce)
+
+    def _compact_aside(self) -> None:
+        if self._compaction is not None and self._compaction.is_alive():
+            return
+        self._compaction = threading.Thread(
+            target=self._compact_quietly, name="holdfast-compaction", daemon=True
+        )
+        self._compaction.start()
+
+    def _compact_quietly(self) -> None:
+        try:
+            self.compact()
+        except HoldfastError as error:
+            log.warning("the journal could not be compacted, it stays long: %s", error)
 
     def close(self) -> None:
         """Leave in good order, so that the next driver can begin at once."""
         if self._heartbeat is not None:
             self._heartbeat.stop()
+        if self._compaction is not None:
+            self._compaction.join()
         if self.lost is None:
             self._record([("run_closed", {})])
             self.journal.close()
@@ -289,6 +328,8 @@ class OpenRun:
             ticket.wait()
         for _, kind, data in tickets:
             self.record.apply(kind, data)
+        if self.journal.wants_compaction():
+            self._compact_aside()
 
 
 def _reduce(records: Iterable[Record]) -> list[Event]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import ConfigError, Conflict, HoldfastError, LeaseLost
+from holdfast.errors import Conflict, HoldfastError, LeaseLost
 from holdfast.journal.lease import Lease
 from holdfast.journal.replay import Replay
 from holdfast.journal.segments import (
@@ -146,29 +146,20 @@ class Journal:
 
     def _write_for_all(self, batch: list[Ticket]) -> None:
         error: BaseException | None = None
-        written: list[Ticket] = []
         first = self._next_seq
         try:
-            lines = []
-            for ticket in batch:
-                record = Record(first + len(lines), ticket.time, ticket.kind, ticket.data)
-                try:
-                    lines.append(record.to_line())
-                    written.append(ticket)
-                except ConfigError as refusal:  # the others of the group are not to blame
-                    ticket.error = refusal
-            if lines:
-                self._write(b"".join(lines))
-        except BaseException as failure:
+            lines = [record_line(first + i, t.time, t.kind, t.data) for i, t in enumerate(batch)]
+            self._write(b"".join(lines))
+        except BaseException as failure:  # noqa: BLE001  # all who wait must hear of it
             error = failure
         with self._changed:
-            for i, ticket in enumerate(written):
+            for i, ticket in enumerate(batch):
                 if error is None:
                     ticket.seq = first + i
                 else:
                     ticket.error = error
             if error is None:
-                self._next_seq = first + len(written)
+                self._next_seq = first + len(batch)
             self._writing = False
             self._changed.notify_all()
         if error is not None and not isinstance(error, HoldfastError):

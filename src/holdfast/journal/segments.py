@@ -210,7 +210,7 @@ def find_chain(
         chain.last_index[name.epoch] = max(name.index, chain.last_index.get(name.epoch, -1))
         segment = _open_segment(store, entry.key, name, run_id, chain)
         if segment is not None:
-            is_snapshot = _is_snapshot(segment, bool(named[3]), chain)
+            is_snapshot = _is_snapshot(segment, chain, is_named_so=bool(named[3]))
             (snapshots if is_snapshot else plain)[segment.header.name] = segment
     base = max((name for name in snapshots if until is None or name <= until[0]), default=None)
     chain.snapshot = snapshots[base] if base else None
@@ -224,7 +224,7 @@ def find_chain(
 def _open_segment(
     store: Store, key: str, name: SegmentName, run_id: str | None, chain: Chain
 ) -> Segment | None:
-    line, header = _read_header(store, key)
+    line, header, start = _read_header(store, key)
     if header is None:
         if not salvage(store.get(key).data.partition(b"\n")[2]):
             # Cut off while it was made: records are only written once the header is durable.
@@ -242,7 +242,7 @@ def _open_segment(
     return Segment(key, header, start)
 
 
-def _is_snapshot(segment: Segment, is_named_so: bool, chain: Chain) -> bool:
+def _is_snapshot(segment: Segment, chain: Chain, *, is_named_so: bool) -> bool:
     """Whether a segment is a snapshot: what it says of itself counts, where it can be read."""
     header = segment.header
     if header.first == UNKNOWN:
@@ -253,8 +253,8 @@ def _is_snapshot(segment: Segment, is_named_so: bool, chain: Chain) -> bool:
     return header.count is not None
 
 
-def _read_header(store: Store, key: str) -> tuple[bytes, Header | None]:
-    """Return the first line of a segment, and the header in it if it is whole."""
+def _read_header(store: Store, key: str) -> tuple[bytes, Header | None, int]:
+    """Return the first line of a segment, the header in it if it is whole, and where that ends."""
     head = store.read(key, 0, _HEAD_BYTES)
     line = head.partition(b"\n")[0]
     start = len(line) + 1
@@ -263,11 +263,11 @@ def _read_header(store: Store, key: str) -> tuple[bytes, Header | None]:
         line = next((one for one in salvage(head) if head.startswith(one)), line)
         start = len(line)
     try:
-        header = Header.from_line(line)
+        return line, Header.from_line(line), start
     except FormatTooNew as error:
         raise FormatTooNew(f"{store.url}/{key}: {error.message}", hint=error.hint) from None
     except (Damaged, KeyError, TypeError, ValueError):
-        return line, None
+        return line, None, 0
 
 
 def _follow(

@@ -88,7 +88,8 @@ class Store(Protocol):
 
     Every `put` is atomic: a reader sees the old object or the new one, never a part. When `put`
     has returned, the object survives the loss of this process and, where the backend can promise
-    it, of this machine. Folders come and go with the objects below them.
+    it, of this machine. Folders come and go with the objects below them. Keys that are put with
+    `IfVersion` are put with a condition always: an unconditional put may slip in unseen.
 
     Methods raise `ObjectMissing`, `Conflict`, `StoreBusy`, `StoreDenied`, `StoreFull`,
     `StoreForked` or plain `StoreError`, and never a vendor's error.

@@ -140,6 +140,8 @@ class LocalStore:
                 try:
                     self.disk.link(temporary, path)
                 except FileExistsError:
+                    # Whoever hears of it may rely on it, so it has to be there for good.
+                    self.disk.sync_dir(os.path.dirname(path))
                     raise Conflict(f"{path} exists already", key=key) from None
                 self.disk.remove(temporary)
             case IfVersion(version):
@@ -152,13 +154,19 @@ class LocalStore:
     def delete(self, key: str) -> None:
         path = self.path(key)
         with explained("delete", path, key), contextlib.suppress(FileNotFoundError):
-            self.disk.remove(path)
-            self.disk.sync_dir(os.path.dirname(path))
+            with contextlib.suppress(FileNotFoundError):
+                self.disk.remove(path)
+            self.disk.sync_dir(os.path.dirname(path))  # also if another process removed it
 
     def delete_tree(self, prefix: str) -> None:
+        if not prefix:
+            for name, is_folder in self._scan(""):
+                (self.delete_tree if is_folder else self.delete)(name)
+            return
         path = self.path(prefix.rstrip("/"))
-        with explained("delete", path, prefix):
+        with explained("delete", path, prefix), contextlib.suppress(FileNotFoundError):
             if self.disk.stat(path) is None:
+                self.disk.sync_dir(os.path.dirname(path))
                 return
             # First out of sight in one step, so that no reader ever sees half a folder.
             doomed = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}{TEMPORARY}")
@@ -214,7 +222,11 @@ class LocalStore:
                 handle = self.disk.create(path)
             except FileExistsError:
                 raise Conflict(f"{path} exists already", key=key) from None
-            self.disk.sync_dir(os.path.dirname(path))
+            try:
+                self.disk.sync_dir(os.path.dirname(path))
+            except BaseException:
+                self.disk.close(handle)
+                raise
         return Appender(self.disk, handle, path, key)
 
     # ------------------------------------------------------------------ litter, probing
@@ -247,29 +259,38 @@ class LocalStore:
         """Make `path` and what is missing above it, with names that are on disk for good.
 
         A folder that exists may have been made by a process that died before it synced the name,
-        so below the root every name is synced once by each store object that relies on it.
+        so every name on the way is synced once by each store object that relies on it.
         """
-        if path in self._durable:
-            return
         parent = os.path.dirname(path)
-        made = False
-        if self.disk.stat(path) is None:
-            self.make_folder(parent)
-            with contextlib.suppress(FileExistsError):
-                self.disk.mkdir(path)
-            made = True
-        elif self._is_below_root(path):
-            self.make_folder(parent)
-        if made or self._is_below_root(path):
+        if path in self._durable or path == parent:
+            return
+        self.make_folder(parent)
+        is_made = self._make_if_missing(path)
+        try:
             self.disk.sync_dir(parent)
+        except OSError:
+            # Above the root lie folders that are not ours, which perhaps we may not even read.
+            if is_made or self._is_below_root(path):
+                raise
         self._durable.add(path)
 
     def make_folder_soon(self, path: str) -> None:
-        """Make `path` and what is missing above it; durable only once somebody syncs the names."""
-        if self.disk.stat(path) is None:
+        """Make `path` and what is missing above it; durable only once somebody syncs the names.
+
+        Only the root's own name is, because nobody below it would think of syncing that.
+        """
+        if not self._is_below_root(path):
+            self.make_folder(path)
+        elif self.disk.stat(path) is None:
             self.make_folder_soon(os.path.dirname(path))
-            with contextlib.suppress(FileExistsError):
-                self.disk.mkdir(path)
+            self._make_if_missing(path)
+
+    def _make_if_missing(self, path: str) -> bool:
+        if self.disk.stat(path) is not None:
+            return False
+        with contextlib.suppress(FileExistsError):
+            self.disk.mkdir(path)
+        return True
 
     def _is_below_root(self, path: str) -> bool:
         return path != self.root and path.startswith(self.root + os.sep)
@@ -320,12 +341,12 @@ class LocalStore:
 
     def _read_all(self, path: str) -> bytes:
         with self._opened(path) as handle:
-            parts = []
-            offset = 0
-            while part := self._read_at(handle, offset, 1 << 20 if offset else 1 << 16):
+            parts: list[bytes] = []
+            offset, wanted = 0, 1 << 16
+            while len(part := self._read_at(handle, offset, wanted)) == wanted:
                 parts.append(part)
-                offset += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+                offset, wanted = offset + wanted, 1 << 20
+        return b"".join([*parts, part])
 
     def _version(self, path: str) -> str | None:
         try:

@@ -142,7 +142,7 @@ class Retrying:
                 if isinstance(chunks, Resumable):
                     chunks = iter(chunks.resumed())
                 else:
-                    chunks = iter(self.store.stream(key, chunk_bytes))
+                    chunks = self._rest(key, offset, chunk_bytes, begun)
                 continue
             if chunk is None:
                 return

@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def seal(record: Mapping[str, Any]) -> bytes:
-    """Return `record` as one sealed line, without a newline."""
+    """Return `record`, which is not empty, as one sealed line without a newline."""
     return seal_body(encode(record)[:-1].encode())
 
 
@@ -42,14 +42,22 @@ def seal_body(body: bytes) -> bytes:
 def encode(value: Mapping[str, Any]) -> str:
     """Return `value` as strict JSON, with marks where JSON has no word for it."""
     try:
-        text = _encode_strict(value)
-    except ValueError:  # NaN or infinity somewhere inside
-        return _encode_strict(_marked(value))
-    except TypeError as error:
+        text = _text_of(value)
+        if not text.isascii():
+            text.encode()  # half a character cannot be kept
+    except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"cannot keep this as JSON: {error}",
             hint="keep numbers, strings, lists and dictionaries; use .item() on a scalar array",
         ) from None
+    return text
+
+
+def _text_of(value: Mapping[str, Any]) -> str:
+    try:
+        text = _encode_strict(value)
+    except ValueError:  # NaN or infinity somewhere inside
+        return _encode_strict(_marked(value))
     return _encode_strict(_marked(value)) if MARK_TEXT in text else text
 
 

@@ -157,7 +157,7 @@ def test_a_damaged_record_is_kept_for_inspection_and_counted_as_lost(
     writer = take(store, clock)
 
     assert texts(writer.found) == ["a", "c"]
-    middle, gap = writer.journal.damages
+    gap, middle = writer.journal.damages
     assert b'"B"' in middle.remains
     assert middle.what.endswith("bytes in the middle are damaged")
     assert (gap.what, gap.lost) == ("record 2 is missing", 1)
@@ -330,7 +330,9 @@ def test_a_damaged_snapshot_whose_segments_are_gone_is_a_loss_and_what_follows_i
     again = take(store, clock)
 
     assert texts(again.found) == ["c"]
-    assert [damage.lost for damage in again.journal.damages] == [1]
+    loss, remains = again.journal.damages
+    assert (loss.what, loss.lost) == ("snapshot 000001-000001.snapshot is damaged", 1)
+    assert b'"SUMMARY"' in remains.remains
     assert again.note("d") == [4]
 
 

@@ -352,18 +352,18 @@ def test_a_folder_in_the_place_of_a_file_is_damage(tmp_path: Path, source: Path)
 Transfer = Callable[[Store, Path, Watch], object]
 
 
-def _up(store: Store, source: Path, watch: Watch) -> object:
-    return upload_tree(store, source, "watched", watch)
+def _up(store: Store, source: Path, watch: Watch) -> None:
+    upload_tree(store, source, "watched", watch)
 
 
-def _down(store: Store, source: Path, watch: Watch) -> object:
+def _down(store: Store, source: Path, watch: Watch) -> None:
     files, _ = upload_tree(store, source, "c1")
-    return download_tree(store, "c1", files, source.parent / "back", watch=watch)
+    download_tree(store, "c1", files, source.parent / "back", watch=watch)
 
 
-def _verify(store: Store, source: Path, watch: Watch) -> object:
+def _verify(store: Store, source: Path, watch: Watch) -> None:
     files, _ = upload_tree(store, source, "c1")
-    return damage_of(store, "c1", files, watch)
+    damage_of(store, "c1", files, watch)
 
 
 @pytest.mark.parametrize("transfer_one_way", [_up, _down, _verify])

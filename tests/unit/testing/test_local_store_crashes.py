@@ -7,9 +7,8 @@ sync in it there is such a state once that sync is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -192,28 +191,13 @@ SCENARIOS = {
     "append": Scenario(act=append, is_right=lines_are_appended),
 }
 
-NO_ROOT = "the name of a root that exists is not synced, though this store may just have made it"
-GONE = "what is gone already is acknowledged without a sync"
 
-
-def scenarios(names: Iterable[str], broken: Mapping[str, str]) -> list[Any]:
-    """Return the scenarios as parameters; the `broken` ones fail for the reason given."""
-    return [
-        pytest.param(
-            SCENARIOS[name],
-            id=name,
-            marks=[pytest.mark.xfail(reason=broken[name], strict=True)] if name in broken else [],
-        )
-        for name in names
-    ]
-
-
-@pytest.mark.parametrize("scenario", scenarios(SCENARIOS, {"write a tree": NO_ROOT}))
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_no_power_cut_breaks_a_promise(scenario: Scenario) -> None:
     assert scenario.wrongs(scenario.play()) == []
 
 
-@pytest.mark.parametrize("scenario", scenarios(SCENARIOS, {}))
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_without_any_one_of_its_syncs_a_promise_is_broken(scenario: Scenario) -> None:
     missed = []
     for nth, sync in effective_syncs(scenario.play()).items():
@@ -234,22 +218,16 @@ REPEATABLE = [
     "delete",
     "delete a tree",
 ]
-# What is there, or gone, may owe that to a process that died before it synced the folder.
-BROKEN = {
-    "put where there is no root": NO_ROOT,
-    "write a tree": NO_ROOT,
-    "delete": GONE,
-    "delete a tree": GONE,
-}
 
 
-@pytest.mark.parametrize("scenario", scenarios(REPEATABLE, BROKEN))
+@pytest.mark.parametrize("scenario", [SCENARIOS[name] for name in REPEATABLE], ids=REPEATABLE)
 def test_what_a_process_that_dies_leaves_cannot_break_the_promise_of_the_next(
     scenario: Scenario,
 ) -> None:
     """The first process is killed at each step in turn; the second does all of it again.
 
-    The disk keeps its power in between, so the second sees what the first did not sync.
+    What is there, or gone, may owe that to a process that died before it synced the folder: the
+    disk keeps its power in between, so the second sees what the first did not sync.
     """
     for moment in range(1, 100):
         disk = scenario.begin()
