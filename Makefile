@@ -19,6 +19,7 @@ demo: ## See a checkpoint survive `kill -9` in the middle of a save
 
 test: ## Run all tests; ARGS="tests/unit -k lease" for some
 	$(environment) .venv test
+	@$(PYTHON) tools/install_servers.py
 	.venv/bin/python -m pytest -n $(JOBS) $(ARGS)
 
 check: ## Check format, style, types and layers

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -18,12 +13,10 @@ from holdfast.errors import (
     StoreError,
     TransferCancelled,
 )
-from holdfast.storage import signed
-from holdfast.storage.base import ALWAYS, IF_ABSENT, Buffer, Condition, Entry, IfVersion, Store
-from holdfast.storage.locate import describe, open_store
+from holdfast.storage.base import ALWAYS, IF_ABSENT, Buffer, Condition, IfVersion, Store
+from holdfast.storage.locate import open_store
 from holdfast.storage.objects import ObjectStore
 from holdfast.storage.retry import Retrying, RetryPolicy
-from holdfast.testing.gcs import GcsStub
 from holdfast.testing.proxy import (
     Answer,
     CutAnswer,
@@ -31,7 +24,6 @@ from holdfast.testing.proxy import (
     DropAnswer,
     DropRequest,
     FaultyProxy,
-    Hold,
     Request,
 )
 from holdfast.testing.servers import (
@@ -199,6 +191,14 @@ def test_a_put_whose_answer_is_lost_has_happened_once(
     assert store.get("a").version == version
 
 
+def test_not_found_means_lost_to_a_put_that_replaces(store: Store, proxy: FaultyProxy) -> None:
+    version = store.put("a", b"1")
+    proxy.plan(Answer(404, "NoSuchKey"), when=lambda request: request.method == "PUT")
+
+    with pytest.raises(Conflict):
+        store.put("a", b"2", IfVersion(version))
+
+
 def test_a_lost_answer_does_not_hide_that_another_writer_won(
     store: Store, proxy: FaultyProxy
 ) -> None:
@@ -209,66 +209,6 @@ def test_a_lost_answer_does_not_hide_that_another_writer_won(
         store.put("a", b"ours", IF_ABSENT)
 
     assert store.get("a").data == b"theirs"
-
-
-KILLED = """
-import sys, json
-from holdfast.storage.locate import reopen
-from holdfast.testing.sources import Refilled
-reopen(json.loads(sys.stdin.readline())).write_tree("tree").write("file", Refilled(100 << 20))
-"""
-
-
-def test_what_a_killed_uploader_leaves_is_found_and_aborted(
-    store: Store, proxy: FaultyProxy
-) -> None:
-    """SIGKILL in the middle of a multipart upload, once two parts have arrived."""
-    store.put("tree/other", b"stays")
-    held, parts = threading.Event(), itertools.count(1)
-    proxy.plan(Hold(held), when=lambda request: is_part(request) and next(parts) > 2, times=None)
-    uploader = subprocess.Popen([sys.executable, "-c", KILLED], stdin=subprocess.PIPE, text=True)
-    with uploader:
-        assert uploader.stdin is not None
-        uploader.stdin.write(json.dumps(describe(store)) + "\n")
-        uploader.stdin.flush()
-        found = until(lambda: [entry for entry in store.litter() if entry.size >= 16 << 20])
-        uploader.kill()
-    held.set()
-
-    assert [entry.key.partition("?")[0] for entry in found] == ["tree/file"]
-    assert abs(found[0].modified - time.time()) < 60
-    assert [entry.key for entry in store.litter("tree")] == [found[0].key]
-    assert list(store.litter("tre")) == []
-    assert [entry.key for entry in store.entries()] == ["tree/other"]
-    store.delete_litter(found[0])
-    store.delete_litter(found[0])
-    assert list(store.litter()) == []
-    assert [entry.key for entry in store.entries()] == ["tree/other"]
-
-
-def test_litter_longer_than_a_page_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signed, "PAGE", 2)
-    names = [f"odd é&=%+/{number}" for number in range(5)]
-    leave_uploads(bare(store), names)
-
-    found = list(store.litter())
-
-    assert sorted(entry.key.partition("?")[0] for entry in found) == names
-    for entry in found:
-        store.delete_litter(entry)
-    assert list(store.litter()) == []
-
-
-def test_litter_on_google_is_found_too(gcs_server: GcsStub) -> None:
-    store = open_store(gcs_server.uri("lab", "leftovers"))
-    leave_uploads(bare(store), ["a b/c"])
-    leave_uploads(bare(open_store(gcs_server.uri("lab", "other"))), ["x"])
-
-    [entry] = store.litter()
-
-    assert entry.key.startswith("a b/c?uploadId=")
-    store.delete_litter(entry)
-    assert list(store.litter()) == []
 
 
 # ---------------------------------------------------------------------- downloads
@@ -374,18 +314,3 @@ def test_a_server_that_goes_away_in_an_upload_is_found_again(uri: str, proxy: Fa
 
 def streamed(store: Store, key: str) -> bytes:
     return b"".join(bytes(chunk) for chunk in store.stream(key))
-
-
-def leave_uploads(store: ObjectStore, names: list[str]) -> None:
-    """Begin multipart uploads and never finish them."""
-    clients = store._clients  # noqa: SLF001  # nobody else has a use for this
-    for name in names:
-        signed.ask(clients, "POST", f"{store.prefix}/{name}", {"uploads": ""})
-
-
-def until(look: Callable[[], list[Entry]]) -> list[Entry]:
-    """Return what `look` finds as soon as it finds something."""
-    deadline = time.monotonic() + 15
-    while not (found := look()):
-        assert time.monotonic() < deadline, "it never came"
-    return found

@@ -13,6 +13,7 @@ decides when somebody else may try.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
@@ -21,8 +22,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import Conflict, Damaged, FormatTooNew, LeaseLost, RunHeld, StoreError
+from holdfast.errors import (
+    Conflict,
+    Damaged,
+    FormatTooNew,
+    LeaseLost,
+    ObjectMissing,
+    RunHeld,
+    StoreError,
+)
 from holdfast.journal.owner import Owner, this_process
+from holdfast.journal.segments import epochs_written
 from holdfast.storage.base import IF_ABSENT, Store
 from holdfast.storage.sealed import seal, unseal
 
@@ -32,6 +42,7 @@ FORMAT = 1
 LEASES = ".holdfast/lease"
 TIME_TO_LIVE_S = 30.0
 BEATS_PER_LIFE = 3
+BEATS_WATCHED = 1.5  # more than one, so that a beat that is late is not missed
 TRIES_MAX = 5
 
 
@@ -88,18 +99,22 @@ def lease_key(epoch: int) -> str:
 
 
 def newest_epoch(store: Store) -> int:
-    """Return the highest epoch ever taken, 0 if none was."""
-    epochs = [_epoch_of(entry.key) for entry in store.entries(LEASES)]
-    return max((epoch for epoch in epochs if epoch is not None), default=0)
+    """Return the highest epoch ever taken, 0 if none was.
+
+    An epoch whose lease is gone is known by what was journaled under it: it is not taken twice.
+    """
+    leases = (_epoch_of(entry.key) for entry in store.entries(LEASES))
+    return max((epoch for epoch in (*leases, *epochs_written(store)) if epoch), default=0)
 
 
 def read_lease(store: Store, epoch: int) -> LeaseRecord | None:
     """Return the record of an epoch; None if it is damaged, so that nobody can say who holds it."""
-    data = store.get(lease_key(epoch)).data
     try:
-        return LeaseRecord.from_record(unseal(data.removesuffix(b"\n")))
-    except (Damaged, KeyError, TypeError):
+        data = store.get(lease_key(epoch)).data
+        record = LeaseRecord.from_record(unseal(data.removesuffix(b"\n")))
+    except (Damaged, ObjectMissing, KeyError, TypeError):
         return None
+    return record if record.epoch == epoch else None  # that of another epoch, put in its place
 
 
 def take_lease(
@@ -139,11 +154,23 @@ def take_lease(
             store.put(lease_key(record.epoch), seal(record.to_record()) + b"\n", IF_ABSENT)
         except Conflict:
             continue  # somebody was quicker: look who
+        except StoreError:
+            _give_back(store, record)
+            raise
         return Lease(store, record, run, clock, replaced=held.record if held else None)
     raise RunHeld(
         f"{run} is being fought over: {TRIES_MAX} times another driver took it first",
         hint="make sure that only one driver is started for it",
     )
+
+
+def _give_back(store: Store, record: LeaseRecord) -> None:
+    """Release a lease whose put failed: it may have arrived all the same, and nobody holds it."""
+    with contextlib.suppress(StoreError):
+        found = read_lease(store, record.epoch)
+        if found is not None and found.token == record.token:
+            released = replace(record, released=True)
+            store.put(lease_key(record.epoch), seal(released.to_record()) + b"\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +185,8 @@ class _Holder:
     def of(cls, store: Store, epoch: int) -> _Holder:
         entry = store.stat(lease_key(epoch))
         record = read_lease(store, epoch)
-        return cls(record, entry.modified if entry else 0.0, epoch)
+        modified = entry.modified if entry else epochs_written(store).get(epoch, 0.0)
+        return cls(record, modified, epoch)
 
     def must_be_gone(self, run: str, clock: Clock, store: Store) -> None:
         """Return if the holder may be replaced, else raise `RunHeld`."""
@@ -170,6 +198,11 @@ class _Holder:
                     f"{run} may be held: the lease of epoch {self.epoch} cannot be read",
                     hint=f"wait {left_s:.0f} s until it has surely run out",
                 )
+            log.warning(
+                "%s is taken although the lease of epoch %d cannot be read: it is damaged",
+                run,
+                self.epoch,
+            )
             return
         if record.released or record.owner.is_proven_dead():
             return
@@ -185,9 +218,9 @@ class _Holder:
     @staticmethod
     def _beats(store: Store, record: LeaseRecord, clock: Clock) -> bool:
         """Whether a lease that looks expired is still renewed: the other clock may be behind."""
-        if record.owner.host == this_process().host:
-            return False
-        clock.sleep(record.time_to_live_s / BEATS_PER_LIFE)
+        if record.owner.place == this_process().place:
+            return False  # the same clock; a name alone proves nothing, containers share them
+        clock.sleep(record.time_to_live_s / BEATS_PER_LIFE * BEATS_WATCHED)
         now = read_lease(store, record.epoch)
         return now is not None and now.renewed != record.renewed
 
@@ -223,7 +256,9 @@ class Lease:
         """
         if self._store.stat(lease_key(self.epoch + 1)) is None:
             return
-        successor = read_lease(self._store, self.epoch + 1)
+        successor = None
+        with contextlib.suppress(FormatTooNew, StoreError):  # it exists, and that is what counts
+            successor = read_lease(self._store, self.epoch + 1)
         who = f" by {successor.owner}" if successor else ""
         raise LeaseLost(
             f"{self._run} was taken over{who}; epoch {self.epoch} of this driver is over",

@@ -187,6 +187,17 @@ def refuse_newer_format(store: Store) -> None:
         _read_header(store, keys[-1])
 
 
+def epochs_written(store: Store) -> dict[int, float]:
+    """Return the epochs under which segments were written, with when the last one was."""
+    written: dict[int, float] = {}
+    for entry in store.entries(JOURNAL):
+        named = _NAME.fullmatch(entry.key.rsplit("/", 1)[-1])
+        if named is not None:
+            epoch = int(named[1])
+            written[epoch] = max(entry.modified, written.get(epoch, 0.0))
+    return written
+
+
 def find_chain(
     store: Store,
     run_id: str | None,

@@ -24,6 +24,7 @@ from holdfast.errors import ConfigError, StoreForked
 
 try:
     import obstore.store as vendor
+    from obstore.exceptions import BaseError
 except ImportError as error:
     raise ConfigError(
         "object stores need the package obstore, which is not installed",
@@ -98,7 +99,7 @@ def enter_runtime(shown: str) -> None:
     pid = os.getpid()
     if _runtime_pid is None:
         _runtime_pid = pid
-    elif False:
+    elif _runtime_pid != pid:
         raise StoreForked(
             f"{shown} was used in process {_runtime_pid}, and this process ({pid}) is a fork of it:"
             " the client of object stores does not survive a fork",
@@ -156,20 +157,28 @@ def build(bucket: Bucket, patience: Patience, **overrides: str) -> Client:
     }
     if patience.read_s is not None:
         limits["read_timeout"] = timedelta(seconds=patience.read_s)
-    return make(
-        bucket.name,
-        config={**options, **overrides},
-        client_options=limits,
-        retry_config={
-            "max_retries": patience.repeats,
-            "retry_timeout": timedelta(seconds=patience.request_s),
-            "backoff": {
-                "init_backoff": timedelta(milliseconds=200),
-                "max_backoff": timedelta(seconds=5),
-                "base": 2,
-            },
+    repeats = {
+        "max_retries": patience.repeats,
+        "retry_timeout": timedelta(seconds=patience.request_s),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=200),
+            "max_backoff": timedelta(seconds=5),
+            "base": 2,
         },
-    )
+    }
+    try:
+        return make(
+            bucket.name,
+            config={**options, **overrides},
+            client_options=limits,
+            retry_config=repeats,
+        )
+    except (BaseError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"{bucket.shown} cannot be opened: {reason}",
+            hint="check the parameters in the URI, and the environment variables of that cloud",
+        ) from error
 
 
 def _profile(bucket: Bucket) -> dict[str, str]:

@@ -17,6 +17,7 @@ from holdfast.storage.base import Buffer
 from holdfast.storage.disk import Stat
 
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "tos", "r2"}
+_PATTERN = re.compile(r"[*?\[\]]")
 _TIME_NAMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 
 
@@ -115,7 +116,18 @@ class FsspecFilesystem:
         self.fs.rm_file(path)
 
     def remove_tree(self, path: str) -> None:
-        self.fs.rm(path, recursive=True)
+        if not _PATTERN.search(path):
+            self.fs.rm(path, recursive=True)
+            return
+        # fsspec would take the path for a pattern, and remove whatever matches it.
+        found = self.fs.find(path, withdirs=True, detail=True)
+        for name in sorted(found, key=len, reverse=True):  # what is inside comes first
+            if found[name]["type"] != "directory":
+                self.fs.rm_file(name)
+            elif not self.writes_whole:
+                self.fs.rmdir(name)
+        if not self.writes_whole and self.fs.isdir(path):
+            self.fs.rmdir(path)
 
     def make_folder(self, path: str) -> None:
         self.fs.makedirs(path, exist_ok=True)

@@ -29,15 +29,15 @@ _MESSAGE = re.compile(r"<Message>([^<\n]+)")
 _KERNEL_SAYS = re.compile(r'message: "([^"]+)"')
 _ASKED = re.compile(r"Error performing [A-Z]+ (https?://[^/\s]+)")
 _ASKS_FOR_CREDENTIALS = re.compile(
-    r"/latest/api/token|/latest/meta-data|computeMetadata|metadata/identity|token request"
-    r"|oauth2|MissingCredential"
+    r"/latest/api/token|/latest/meta-data|/computeMetadata/v1|/metadata/identity/"
+    r"|Error performing token request|//login\.microsoftonline\."
 )
 _TRANSPORT = re.compile(r"HTTP error|HttpError|error sending request|body error|IncompleteMessage")
 
-_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "NotFoundBucket"}
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"}
 _NOT_KNOWN = {"ExpiredToken", "InvalidToken", "NoCredentials", "TokenRefreshRequired"}
 _WRONG_REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"}
-_FULL = {"QuotaExceeded", "XMinioStorageFull", "AccountProblem", "InsufficientStorage"}
+_FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}
 _PASSING = {
     "ConditionalRequestConflict",
     "OperationAborted",

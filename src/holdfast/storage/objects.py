@@ -50,6 +50,7 @@ from holdfast.storage.trees import ObjectTree
 T = TypeVar("T")
 
 SINGLE_PUT_BYTES = 16 << 20  # above this, a file goes up in parts
+SLOW_PUT_BYTES = 1 << 20  # above this, a put may need minutes on a slow line
 PART_BYTES = 8 << 20
 PARTS_MAX = 9_000  # S3 ends at 10,000
 PARTS_AT_ONCE = 4
@@ -156,11 +157,8 @@ class ObjectStore:
 
         # Only an unconditional put may be repeated by obstore: after a lost answer it cannot tell
         # its own success from another writer's, and `Retrying` can.
-        is_large = len(data) > PART_BYTES and isinstance(condition, Always)
-        try:
-            return self._ask("write", key, request, UPLOAD if is_large else QUICK)
-        except ObjectMissing:  # how some servers say that there is nothing to replace
-            raise Conflict(f"{self._what(key)} is not there any more", key=key) from None
+        is_slow = len(data) > SLOW_PUT_BYTES and isinstance(condition, Always)
+        return self._ask("write", key, request, UPLOAD if is_slow else QUICK)
 
     def delete(self, key: str) -> None:
         try:

@@ -11,6 +11,7 @@ Azure needs none of this: it forgets uncommitted blocks after a week, and cannot
 from __future__ import annotations
 
 import http.client
+import logging
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -24,6 +25,8 @@ import obstore
 from holdfast.errors import ObjectMissing, StoreBusy, StoreError
 from holdfast.storage.buckets import AT_ONCE, Client, Clients, Cloud, build
 from holdfast.storage.object_errors import explained, failure_in, store_error
+
+log = logging.getLogger(__name__)
 
 VALID_FOR = timedelta(minutes=5)
 TIMEOUT_S = 30.0
@@ -41,7 +44,7 @@ class Upload:
 
 def unfinished_uploads(clients: Clients, prefix: str) -> Iterator[Upload]:
     """Yield the unfinished uploads of objects whose whole path begins with `prefix`."""
-    if clients.bucket.cloud is Cloud.AZURE:
+    if not _can_be_asked(clients):
         return
     marker = {"key-marker": "", "upload-id-marker": ""}
     while True:
@@ -60,6 +63,21 @@ def unfinished_uploads(clients: Clients, prefix: str) -> Iterator[Upload]:
         # A page that claims to have a next one and does not say where would be asked for for ever.
         if _text(page, "IsTruncated") != "true" or marker == last:
             return
+
+
+def _can_be_asked(clients: Clients) -> bool:
+    """Whether unfinished uploads can be listed here; where they cannot, say so and go on."""
+    bucket = clients.bucket
+    if bucket.cloud is not Cloud.GCS or bucket.anonymous:
+        return bucket.cloud is not Cloud.AZURE
+    try:
+        with explained(bucket, "sign a request for", bucket.shown, ""):
+            _sign(clients.get(AT_ONCE), "GET", "")
+    except StoreError as error:
+        # Only an account with a key of its own, or one that may call signBlob, can sign.
+        log.warning("unfinished uploads to %s cannot be listed: %s", bucket.shown, error.message)
+        return False
+    return True
 
 
 def size_of(clients: Clients, upload: Upload) -> int:

@@ -15,7 +15,7 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_ONE_SLASH = re.compile(r"(s3|gs|gcs|az|abfss?|memory):(?!//)", re.IGNORECASE)
+_ONE_SLASH = re.compile(r"(s3|gs|gcs|az|abfss?|file|memory):(?!//)", re.IGNORECASE)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 _AZURE_HOST = re.compile(r"([a-z0-9]{3,24})\.(dfs|blob)\.[a-z0-9.]+", re.IGNORECASE)
 
@@ -48,7 +48,7 @@ def split(path: str) -> Uri | None:
         if one := _ONE_SLASH.match(path):
             raise ConfigError(
                 f"the storage path {shown(path)} begins with {one[0]} but is not a URI",
-                hint=f"write {one[0]}// and the name of the bucket, or ./{path} for a folder",
+                hint=f"write {one[0]}// for a URI, or ./{path} for a folder of that name",
             )
         return None
     scheme, rest = found[1].lower(), found[2]

@@ -28,7 +28,8 @@ def in_a_fork(work: Callable[[], str], timeout_s: int = 10) -> str:
         warnings.simplefilter("ignore", DeprecationWarning)  # there are threads; that is the point
         pid = os.fork()
     if pid == 0:
-        signal.alarm(timeout_s)  # ends a child that hangs
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a handler in Python would never run
+        signal.alarm(timeout_s)
         try:
             os.write(writer, work().encode())
         finally:

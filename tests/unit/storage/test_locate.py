@@ -200,6 +200,7 @@ def test_secrets_are_never_shown() -> None:
         ("ftp://host/x", "has the unknown scheme ftp://", "s3://, gs://"),
         ("hdfs://host/x", "has the unknown scheme hdfs://", "storage_filesystem"),
         ("s3:/lab/runs", "begins with s3: but is not a URI", "s3://"),
+        ("file:/data/runs", "begins with file: but is not a URI", "file://"),
         ("s3://", "names no bucket", "s3://bucket/folder"),
         ("s3:///runs", "names no bucket", "s3://bucket/folder"),
         ("s3://l a b/runs", "cannot be the name of a bucket", "s3://bucket/folder"),
@@ -223,6 +224,20 @@ def test_a_path_that_cannot_be_one_is_refused(path: str, message: str, hint: str
 
     assert message in caught.value.message
     assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("az://lab/runs", "Account must be specified"),
+        ("az://lab/runs?account_name=acc&account_key=not base64", "Invalid Access Key"),
+    ],
+)
+def test_what_only_the_client_can_refuse_is_refused_in_our_words(uri: str, message: str) -> None:
+    store = open_store(uri)
+
+    with pytest.raises(ConfigError, match=message):
+        store.probe(writable=False)
 
 
 def test_bytes_are_not_a_path() -> None:
@@ -330,6 +345,15 @@ def test_plain_data_opens_the_same_store_again(tmp_path: Path) -> None:
         assert describe(again) == describe(store)
         assert isinstance(again, Retrying)
         assert again.policy == policy
+
+
+def test_plain_data_hold_what_the_store_was_given() -> None:
+    store = child(open_store("s3://AKIA123:t0ken@lab/runs?region=r"), "bert")
+
+    described = describe(store)
+
+    assert described["path"] == "s3://lab/runs/bert"
+    assert described["options"] == {"access_key": "AKIA123", "secret_key": "t0ken", "region": "r"}
 
 
 def test_what_has_no_plain_form_says_so() -> None:

@@ -19,7 +19,6 @@ from holdfast.storage.transfer import (
     Watch,
     damage_of,
     download_tree,
-    survey,
     upload_files,
     upload_tree,
 )
@@ -393,24 +392,3 @@ def test_a_transfer_that_is_called_off_says_so(
 
     with pytest.raises(TransferCancelled, match="called off"):
         transfer_one_way(store, source, watch)
-
-
-def test_a_transfer_that_was_called_off_before_it_began_stores_nothing_durable(
-    store: Store, source: Path
-) -> None:
-    watch = Watch()
-    watch.cancel.set()
-
-    with pytest.raises(TransferCancelled):
-        upload_tree(store, source, "c1", watch)
-
-    assert all(store.get(entry.key).data == b"" for entry in store.entries("c1"))
-
-
-def test_a_survey_lists_every_file_once_with_its_size(source: Path) -> None:
-    files, empty = survey(source)
-
-    assert sorted((file.name, file.size) for file in files) == sorted(
-        (name, len(data)) for name, data in FILES.items()
-    )
-    assert empty == []

@@ -23,27 +23,10 @@ from holdfast.storage.digest import Digester, digest_bytes
 from holdfast.storage.locate import child
 from holdfast.testing.sources import Refilled
 from holdfast.testing.suites import refused
+from holdfast.testing.suites.odd_names import ODD_NAMES
 
 WRITERS = 8
 LARGE_BYTES = (17 << 20) + 5  # more than any backend sends in one piece
-
-ODD_NAMES = [
-    "with space",
-    "lr=0.1,batch=32",
-    "100%",
-    "a%20b",
-    "ümläut-雪",
-    "plus+and&hash#question?",
-    "~tilde",
-    "brackets[1]{2}(3)",
-    "star*",
-    "colon:semi;comma,",
-    "quote'\"",
-    "...dots...",
-    ".hidden",
-    "UPPER-lower",
-    "n" * 200,
-]
 
 
 class StoreSuite:
@@ -300,6 +283,15 @@ class StoreSuite:
 
         assert [entry.key for entry in store.entries()] == ["ab/z", "b/a/x", "c"]
         assert "a" not in store.folders() or self.folders_linger
+
+    def test_a_name_is_never_taken_for_a_pattern(self, store: Store) -> None:
+        for name in ("a[1]", "a1", "s*", "star", "q?", "qu"):
+            store.put(f"{name}/x", b"")
+
+        for name in ("a[1]", "s*", "q?"):
+            store.delete_tree(name)
+
+        assert [entry.key for entry in store.entries()] == ["a1/x", "qu/x", "star/x"]
 
     # ------------------------------------------------------------------ trees
 

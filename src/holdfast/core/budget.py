@@ -1,0 +1,77 @@
+"""Who is to blame for a lost group, and how many losses a run absorbs.
+
+The count of losses is part of the journaled run, so that a new driver forgets none.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from holdfast.core.outcomes import Died, Evicted, Hung, Raised, WorkerExit
+
+
+class Blame(enum.StrEnum):
+    """What a group was lost to."""
+
+    CODE = "code"  # the training function raised
+    PROCESS = "process"  # a process died
+    HANG = "hang"  # no progress
+    NODE = "node"  # a node went away
+    PREEMPTION = "preemption"  # a node was reclaimed, with notice
+    START = "start"  # the group never came up
+
+
+_FAILURES = (Blame.CODE, Blame.PROCESS, Blame.HANG, Blame.NODE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How many losses a run absorbs; None means any number.
+
+    Attributes:
+        failures: Losses to code, processes, hangs and nodes together.
+        preemptions: Losses to preemption, which are nobody's fault.
+        starts: Groups that never came up.
+    """
+
+    failures: int | None = 0
+    preemptions: int | None = None
+    starts: int | None = None
+
+    def allows(self, losses: Mapping[Blame, int], blamed: Blame) -> bool:
+        """Whether another attempt may follow a loss that is already counted in `losses`."""
+        match blamed:
+            case Blame.PREEMPTION:
+                limit, used = self.preemptions, losses.get(blamed, 0)
+            case Blame.START:
+                limit, used = self.starts, losses.get(blamed, 0)
+            case _:
+                limit, used = self.failures, failures_in(losses)
+        return limit is None or used <= limit
+
+
+def failures_in(losses: Mapping[Blame, int]) -> int:
+    """Return how many losses count as failures."""
+    return sum(losses.get(kind, 0) for kind in _FAILURES)
+
+
+def blame(exits: Iterable[WorkerExit]) -> Blame:
+    """Return the root cause of a lost group.
+
+    When a node or a process goes away, the surviving ranks usually raise too (broken collectives),
+    so the most external cause wins. A real bug raises again on the next attempt and is charged
+    then.
+    """
+    seen = list(exits)
+    if any(isinstance(one, Evicted) and one.preempted for one in seen):
+        return Blame.PREEMPTION
+    if any(isinstance(one, Died) and one.node_lost for one in seen):
+        return Blame.NODE
+    if any(isinstance(one, Died) for one in seen):
+        return Blame.PROCESS
+    if any(isinstance(one, Hung) for one in seen):
+        return Blame.HANG
+    assert any(isinstance(one, Raised) for one in seen), "a group that ended well has no culprit"
+    return Blame.CODE
