@@ -8,6 +8,7 @@ below are the ones it leaves out.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 _CREDENTIAL_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
@@ -40,3 +41,8 @@ def aws_credentials_file() -> str:
 def aws_config_file() -> str:
     """Return the path of the file that holds regions, a section for each profile."""
     return os.environ.get("AWS_CONFIG_FILE") or os.path.expanduser("~/.aws/config")
+
+
+def add_to_environment(values: Mapping[str, str]) -> None:
+    """Set variables for this process and those it starts."""
+    os.environ.update(values)

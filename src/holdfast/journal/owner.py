@@ -36,7 +36,9 @@ class Owner:
         if self.place != _place():
             return False
         started = _start_time(self.pid)
-        return started is None or started != self.started
+        if started is None:
+            return not _is_hidden(self.pid)
+        return started != self.started
 
     def __str__(self) -> str:
         return f"{self.host} (pid {self.pid})"
@@ -62,6 +64,17 @@ def _start_time(pid: int) -> float | None:
         return None
     # Ticks since boot: unlike a wall time it does not move when the clock is set.
     return None if fields[0] == b"Z" else float(fields[19])
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether there is a process that this user may not look at (`/proc` with hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        return False
+    return False
 
 
 def _start_time_elsewhere(pid: int) -> float | None:

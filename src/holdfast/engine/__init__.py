@@ -1,0 +1,1 @@
+"""Where processes run: starts groups of workers, says what became of them, stops them."""
