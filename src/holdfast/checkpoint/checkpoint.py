@@ -16,7 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast.storage.arrow import absolute, arrow_filesystem, filesystem_path
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
-from holdfast.storage.locate import open_store
+from holdfast.storage.locate import child, describe, open_store, reopen
 from holdfast.storage.sealed import seal
 from holdfast.storage.transfer import Watch, download_tree
 
@@ -48,6 +48,14 @@ class Checkpoint:
         self._given_filesystem = filesystem
         self._uuid = uuid.uuid4().hex
         self._opened: Store | None = None
+        self._run: tuple[dict[str, Any], str] | None = None
+
+    @classmethod
+    def in_run(cls, store: Store, directory: str) -> Checkpoint:
+        """Return the checkpoint that was committed to `directory` of the run in `store`."""
+        checkpoint = cls(f"{store.url}/{directory}")
+        checkpoint._run = describe(store), directory
+        return checkpoint
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
@@ -127,6 +135,8 @@ class Checkpoint:
 
     def _home(self) -> tuple[Store, str] | None:
         """Return the run this checkpoint was committed to, and its folder there."""
+        if self._run is not None:
+            return reopen(self._run[0]), self._run[1]
         location, _, query = self._location.partition("?")
         parts = location.rstrip("/").split("/")
         for depth in range(1, min(4, len(parts))):
@@ -140,7 +150,9 @@ class Checkpoint:
 
     @property
     def _store(self) -> Store:
-        if self._opened is None:
+        if self._opened is None and self._run is not None:
+            self._opened = child(reopen(self._run[0]), self._run[1])
+        elif self._opened is None:
             self._opened = open_store(self._location, self._given_filesystem)
         return self._opened
 

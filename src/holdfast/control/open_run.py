@@ -10,8 +10,8 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self
 
 from holdfast.checkpoint.commit import (
     Slot,
@@ -25,7 +25,7 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.identity import RunIdentity, create_identity
 from holdfast.core.manifest import Manifest, Part
 from holdfast.core.names import broken_path_rule, shown
-from holdfast.core.record import Event, Kept, RunRecord, record_of
+from holdfast.core.record import Event, Kept, RunRecord
 from holdfast.core.retention import Retention, dispensable
 from holdfast.errors import (
     ConfigError,
@@ -57,11 +57,13 @@ def open_run(
     clock: Clock = SYSTEM_CLOCK,
     time_to_live_s: float = TIME_TO_LIVE_S,
     beats: bool = True,
+    accounts: Sequence[Callable[[], Account]] = (),
 ) -> OpenRun:
     """Become the one writer of the run in `store`, which is made if it does not exist.
 
     The lease is renewed from a thread of its own until the run is closed, unless `beats` is
-    false; then whoever opened the run renews it.
+    false; then whoever opened the run renews it. `accounts` are made of the same journal beside
+    the record of checkpoints.
 
     Raises `RunHeld` if a live driver holds it, `FormatTooNew` if a newer version wrote it.
     """
@@ -76,7 +78,7 @@ def open_run(
         time_to_live_s=time_to_live_s,
     )
     try:
-        run = OpenRun(store, identity, lease, clock)
+        run = OpenRun(store, identity, lease, clock, accounts)
     except BaseException:
         _release_quietly(lease)
         raise
@@ -92,6 +94,18 @@ def _release_quietly(lease: Lease) -> None:
         log.warning("the lease could not be given back and has to run out: %s", error)
 
 
+class Account(Protocol):
+    """Something else that a run's journal amounts to, kept beside the record of checkpoints."""
+
+    def apply(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Take in one event; of those that are not its own, nothing."""
+        ...
+
+    def to_events(self) -> list[Event]:
+        """Return the events that lead to where it is."""
+        ...
+
+
 class OpenRun:
     """The checkpoints of a run, for the one driver that holds it.
 
@@ -101,16 +115,25 @@ class OpenRun:
         lost: Set if another driver has taken the run.
     """
 
-    def __init__(self, store: Store, identity: RunIdentity, lease: Lease, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        identity: RunIdentity,
+        lease: Lease,
+        clock: Clock,
+        accounts: Sequence[Callable[[], Account]] = (),
+    ) -> None:
         self.store, self.identity, self.lease = store, identity, lease
         self._clock = clock
         self.journal = Journal(store, lease, identity.run_id, clock=clock)
         self.record = RunRecord()
+        self._new_accounts = accounts
+        self.accounts: list[Account] = [new() for new in accounts]
         self.lost: LeaseLost | None = None
         self._heartbeat: Heartbeat | None = None
         self._compaction: threading.Thread | None = None
         for event in self.journal.replay():
-            self.record.apply(event.kind, event.data)
+            self._take_in(event.kind, event.data)
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
@@ -284,7 +307,14 @@ class OpenRun:
 
         Happens by itself, off the path of commits, whenever the journal has grown long.
         """
-        self.journal.compact(_reduce)
+        self.journal.compact(self._reduced)
+
+    def _reduced(self, records: Iterable[Record]) -> list[Event]:
+        accounts: list[Account] = [RunRecord(), *(new() for new in self._new_accounts)]
+        for record in records:
+            for account in accounts:
+                account.apply(record.kind, record.data)
+        return [event for account in accounts for event in account.to_events()]
 
     def _compact_aside(self) -> None:
         if self._compaction is not None and self._compaction.is_alive():
@@ -317,6 +347,11 @@ class OpenRun:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _take_in(self, kind: str, data: Mapping[str, Any]) -> None:
+        self.record.apply(kind, data)
+        for account in self.accounts:
+            account.apply(kind, data)
+
     def note(self, kind: str, data: dict[str, Any]) -> None:
         """Journal one event durably and take it in."""
         self._record([(kind, data)])
@@ -327,10 +362,6 @@ class OpenRun:
         for ticket, _, _ in tickets:
             ticket.wait()
         for _, kind, data in tickets:
-            self.record.apply(kind, data)
+            self._take_in(kind, data)
         if self.journal.wants_compaction():
             self._compact_aside()
-
-
-def _reduce(records: Iterable[Record]) -> list[Event]:
-    return record_of((record.kind, record.data) for record in records).to_events()

@@ -1,0 +1,121 @@
+"""The run machine as the journal keeps it: what to write down, and how to get it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from holdfast.core.budget import Blame, Budget
+from holdfast.core.outcomes import from_data, to_data
+from holdfast.core.run_machine import (
+    Active,
+    CheckpointCommitted,
+    DriverStarted,
+    Ending,
+    Event,
+    GroupEnded,
+    GroupNotStarted,
+    Idle,
+    Over,
+    RestartWanted,
+    Run,
+    StopRequested,
+    advance,
+)
+from holdfast.errors import HoldfastBug
+
+KIND = "run"
+SNAPSHOT = "run_snapshot"
+
+
+class RunHistory:
+    """Follows a run through its journal; one of the accounts an open run keeps."""
+
+    def __init__(self) -> None:
+        self.run = Run()
+
+    def apply(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Take in one record of the journal."""
+        if kind == KIND:
+            self.run = advance(self.run, event_of(data)).run
+        elif kind == "checkpoint_committed":
+            committed = CheckpointCommitted(data["attempt"], data["number"])
+            self.run = advance(self.run, committed).run
+        elif kind == SNAPSHOT:
+            self.run = _run_of(data)
+
+    def to_events(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return the records that lead to where the run is."""
+        run = self.run
+        over = run.phase if isinstance(run.phase, Over) else None
+        return [
+            (
+                SNAPSHOT,
+                {
+                    "attempts": run.attempts,
+                    "losses": {str(kind): count for kind, count in run.losses.items()},
+                    "checkpoint": run.checkpoint,
+                    "fruitless": run.fruitless,
+                    "signature": run.signature,
+                    "repeats": run.repeats,
+                    "ending": str(over.ending) if over else None,
+                    "exits": [to_data(one) for one in over.exits] if over else [],
+                },
+            )
+        ]
+
+
+def _run_of(data: Mapping[str, Any]) -> Run:
+    phase: Active | Idle | Over = Idle()
+    if data["ending"]:
+        exits = tuple(from_data(one) for one in data["exits"])
+        phase = Over(Ending(data["ending"]), exits)
+    elif data["attempts"]:
+        phase = Active(data["attempts"])
+    return Run(
+        phase=phase,
+        attempts=data["attempts"],
+        losses={Blame(kind): count for kind, count in data["losses"].items()},
+        checkpoint=data["checkpoint"],
+        fruitless=data["fruitless"],
+        signature=data["signature"],
+        repeats=data["repeats"],
+    )
+
+
+def data_of(event: Event) -> dict[str, Any]:
+    """Return an event as the journal keeps it."""
+    match event:
+        case DriverStarted(budget, backoff_max_s):
+            limits = [budget.failures, budget.preemptions, budget.starts]
+            return {"event": "driver_started", "limits": limits, "backoff_max_s": backoff_max_s}
+        case CheckpointCommitted():
+            raise HoldfastBug("a commit has a record of its own in the journal")
+        case GroupEnded(attempt, exits):
+            ends = [to_data(one) for one in exits]
+            return {"event": "group_ended", "attempt": attempt, "exits": ends}
+        case GroupNotStarted(attempt, reason):
+            return {"event": "group_not_started", "attempt": attempt, "reason": reason}
+        case RestartWanted(attempt, reason):
+            return {"event": "restart_wanted", "attempt": attempt, "reason": reason}
+        case StopRequested(ending):
+            return {"event": "stop_requested", "ending": str(ending)}
+        case _:
+            assert_never(event)
+
+
+def event_of(data: Mapping[str, Any]) -> Event:
+    """Return the event that `data_of` was given."""
+    match data["event"]:
+        case "driver_started":
+            failures, preemptions, starts = data["limits"]
+            budget = Budget(failures=failures, preemptions=preemptions, starts=starts)
+            return DriverStarted(budget, data["backoff_max_s"])
+        case "group_ended":
+            return GroupEnded(data["attempt"], tuple(from_data(one) for one in data["exits"]))
+        case "group_not_started":
+            return GroupNotStarted(data["attempt"], data["reason"])
+        case "restart_wanted":
+            return RestartWanted(data["attempt"], data["reason"])
+        case _:
+            return StopRequested(Ending(data["ending"]))

@@ -1,0 +1,147 @@
+"""Checks of a config's fields that go on after the first problem, so that all are told at once."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
+
+
+class Problems:
+    """What is wrong with a config, collected while its fields are looked at.
+
+    A check returns whether the field is as it should be. `meaning` says what the field is for.
+    """
+
+    def __init__(self, config: object) -> None:
+        self.lines: list[str] = []
+        self.hints: list[str] = []
+        self._config = config
+
+    def add(self, name: str, rule: str, *, hint: str | None = None) -> None:
+        """Remember that the value of the field `name` breaks `rule`."""
+        self.tell(f"{name}={shown(getattr(self._config, name))}: {rule}", hint=hint)
+
+    def tell(self, line: str, *, hint: str | None = None) -> None:
+        """Remember a problem that is told in full."""
+        self.lines.append(line)
+        if hint is not None and hint not in self.hints:
+            self.hints.append(hint)
+
+    def whole(self, name: str, meaning: str, *, at_least: int) -> bool:
+        value = getattr(self._config, name)
+        if not is_whole(value):
+            self.add(name, f"{_instead_of('a whole number', value)}; {meaning}")
+        elif value < at_least:
+            self.add(name, f"less than {at_least}; {meaning}")
+        else:
+            return True
+        return False
+
+    def seconds(self, name: str, meaning: str, *, above_zero: bool = False) -> bool:
+        value = getattr(self._config, name)
+        if not is_number(value):
+            self.add(name, f"{_instead_of('a number of seconds', value)}; {meaning}")
+        elif value < 0 or (above_zero and value == 0):
+            self.add(name, f"{'not above' if above_zero else 'less than'} 0; {meaning}")
+        else:
+            return True
+        return False
+
+    def finite(self, name: str, meaning: str) -> bool:
+        """Check for a number of seconds that ends: one that is journaled, or waited for."""
+        if not self.seconds(name, meaning):
+            return False
+        if math.isinf(getattr(self._config, name)):
+            self.add(name, f"without an end; {meaning}")
+            return False
+        return True
+
+    def flag(self, name: str) -> bool:
+        """Check for True or False; 0 and 1 pass, because command lines give them."""
+        value = getattr(self._config, name)
+        if isinstance(value, int) and value in (0, 1):
+            return True
+        self.add(name, _instead_of("True or False", value))
+        return False
+
+    def choice(self, name: str, *options: str) -> bool:
+        if getattr(self._config, name) in options:
+            return True
+        *most, last = map(repr, options)
+        self.add(name, f"must be {', '.join(most)} or {last}")
+        return False
+
+    def text(self, name: str, meaning: str) -> bool:
+        """Check for None or a text that is not empty."""
+        value = getattr(self._config, name)
+        if value is None or (isinstance(value, str) and value):
+            return True
+        self.add(name, f"{_instead_of('a text', value) if value != '' else 'empty'}; {meaning}")
+        return False
+
+    def instance(self, name: str, kind: type) -> bool:
+        value = getattr(self._config, name)
+        if isinstance(value, kind):
+            return True
+        self.add(name, f"must be a {kind.__name__} of Holdfast, {this_is(value)}")
+        return False
+
+
+@contextmanager
+def checking(config: object) -> Iterator[Problems]:
+    """Give out a list of problems and raise them, if there are any, as one `ConfigError`.
+
+    Numbers of numpy become Python's own, because what is below the configs writes JSON.
+    """
+    for name, value in vars(config).items():
+        vars(config)[name] = _own_number(value)
+    found = Problems(config)
+    yield found
+    if found.lines:
+        listed = "".join(f"\n  - {line}" for line in found.lines)
+        raise ConfigError(
+            f"{type(config).__name__} cannot work:{listed}", hint="; ".join(found.hints) or None
+        )
+
+
+def is_whole(value: object) -> bool:
+    """Return whether `value` is a whole number, numpy's included; a bool is none."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Return whether `value` is a real number, numpy's included; NaN and bools are none."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    return not math.isnan(value)
+
+
+def this_is(value: object) -> str:
+    """Return words for what kind of thing `value` is."""
+    if isinstance(value, type):
+        return f"this is the class {value.__qualname__} itself"
+    kind = type(value)
+    name = kind.__qualname__
+    return f"this is {name if kind.__module__ == 'builtins' else f'{kind.__module__}.{name}'}"
+
+
+def _own_number(value: object) -> object:
+    if isinstance(value, tuple):
+        return tuple(map(_own_number, value))
+    if isinstance(value, numbers.Integral) and not isinstance(value, int):
+        return int(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, int | float):
+        return float(value)
+    return value
+
+
+def _instead_of(wanted: str, value: object) -> str:
+    """Return what is wrong with `value`; its type is told where the value does not show it."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return f"not {wanted}"
+    return f"not {wanted}, {this_is(value)}"

@@ -1,0 +1,31 @@
+"""Ranks waiting for each other, without a framework."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TypeVar
+
+from holdfast.worker.context import WorkerContext, current
+
+T = TypeVar("T")
+
+
+def barrier() -> None:
+    """Return once every rank has come here."""
+    _inside("barrier").meet()
+
+
+def broadcast_from_rank_zero(data: T) -> T:
+    """Return what rank 0 passed, on every rank."""
+    context = _inside("broadcast_from_rank_zero")
+    brought = context.meet(pickle.dumps(data) if context.place.rank == 0 else None)
+    assert brought is not None, "rank 0 brings something to every broadcast"
+    received: T = pickle.loads(brought)  # noqa: S301  # from our own rank 0, over private sockets
+    return received
+
+
+def _inside(name: str) -> WorkerContext:
+    context = current()
+    if context is None:
+        raise RuntimeError(f"holdfast.train.collective.{name}() works only in a training function")
+    return context

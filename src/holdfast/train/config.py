@@ -1,0 +1,359 @@
+"""How a run is scaled, named, stored, retried and thinned out: the configs that users write.
+
+Names, order and defaults of the arguments are those of Ray, of its present and of its AIR era, in
+one class each. A config is checked when it is built, and every problem is told at once. It does
+not change afterwards; `dataclasses.replace` makes a changed one and checks it again.
+
+What a config says is translated here, once, for the layers below: they never see -1 or a "max".
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+from holdfast.core.budget import Budget
+from holdfast.core.names import broken_name_rule, shown
+from holdfast.core.retention import Retention
+from holdfast.errors import ConfigError
+from holdfast.storage import uris
+from holdfast.train.checks import Problems, checking, this_is
+from holdfast.train.scaling import ScalingConfig
+from holdfast.train.shown import readable
+
+__all__ = [
+    "CheckpointConfig",
+    "FailureConfig",
+    "LoggingConfig",
+    "RunConfig",
+    "ScalingConfig",
+    "SyncConfig",
+    "budget_of",
+    "retention_of",
+]
+
+DEFAULT_STORAGE_PATH = "~/ray_results"
+
+
+@dataclass(frozen=True, repr=False)
+class FailureConfig:
+    """What a run survives.
+
+    Attributes:
+        max_failures: How many lost groups to absorb, be it to code, processes, hangs or nodes; -1
+            for any number.
+        fail_fast: Of Tune: whether the first failure ends the study; "raise" raises it at once.
+        controller_failure_limit: How many groups may fail to come up; -1 for any number.
+        max_preemption_failures: How many preemptions to absorb; -1 for any number.
+        relax_collectives_on_preemption: Whether `report` goes on without ranks that were preempted.
+        preemption_grace_s: What the surviving ranks get on top of the deadline of a preemption.
+        hang_timeout_s: After how long without progress a group counts as hung. None learns it from
+            the steps that were seen; infinity never gives up.
+        backoff_max_s: The longest wait before another attempt.
+    """
+
+    max_failures: int = 0
+    fail_fast: bool | str = False
+    controller_failure_limit: int = -1
+    max_preemption_failures: int = -1
+    relax_collectives_on_preemption: bool = False
+    preemption_grace_s: float = 0.0
+    _: KW_ONLY
+    hang_timeout_s: float | None = None
+    backoff_max_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        with checking(self) as problems:
+            absorbs = "it is how many {} to absorb, 0 for none, -1 for any number"
+            is_count = problems.whole("max_failures", absorbs.format("failures"), at_least=-1)
+            problems.whole("controller_failure_limit", absorbs.format("failed starts"), at_least=-1)
+            problems.whole("max_preemption_failures", absorbs.format("preemptions"), at_least=-1)
+            if isinstance(self.fail_fast, str):
+                if self.fail_fast.lower() != "raise":
+                    problems.add("fail_fast", "must be True, False or 'raise'")
+            else:
+                problems.flag("fail_fast")
+            if is_count and self.fail_fast and self.max_failures != 0:
+                rule = f"ends at the first failure, but max_failures={self.max_failures} retries it"
+                problems.add("fail_fast", rule, hint="leave out one of the two")
+            problems.flag("relax_collectives_on_preemption")
+            problems.finite("preemption_grace_s", "it is added to the deadline of a preemption")
+            if self.hang_timeout_s is not None:
+                meaning = "it is how long a group may make no progress, None to learn it"
+                problems.seconds("hang_timeout_s", meaning, above_zero=True)
+            problems.finite("backoff_max_s", "it is the longest wait before another attempt")
+
+    def __repr__(self) -> str:
+        return readable(self, FailureConfig())
+
+
+@dataclass(frozen=True, repr=False)
+class CheckpointConfig:
+    """Which checkpoints stay.
+
+    Attributes:
+        num_to_keep: How many, the newest besides; None keeps all.
+        checkpoint_score_attribute: The metric to rank by, `a/b` for a nested one; None
+            ranks by age.
+        checkpoint_score_order: Whether "max" or "min" is best.
+        checkpoint_frequency: Of Tune: after how many iterations a trial saves itself; 0 for never.
+        checkpoint_at_end: Of Tune: whether a trial saves itself when it ends.
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: Literal["max", "min"] = "max"
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool | None = None
+
+    def __post_init__(self) -> None:
+        with checking(self) as problems:
+            if self.num_to_keep is not None:
+                meaning = "it is how many checkpoints to keep, None for all"
+                problems.whole("num_to_keep", meaning, at_least=1)
+            problems.text("checkpoint_score_attribute", "it names a metric, None to rank by age")
+            problems.choice("checkpoint_score_order", "max", "min")
+            meaning = "it is a number of iterations, 0 for never"
+            problems.whole("checkpoint_frequency", meaning, at_least=0)
+            if self.checkpoint_at_end is not None:
+                problems.flag("checkpoint_at_end")
+
+    def __repr__(self) -> str:
+        return readable(self, CheckpointConfig())
+
+
+@dataclass(frozen=True, repr=False)
+class LoggingConfig:
+    """How much Holdfast says.
+
+    Attributes:
+        log_level: A level of `logging`, in any case of letters; kept in capitals.
+    """
+
+    log_level: str = "INFO"
+
+    def __post_init__(self) -> None:
+        with checking(self) as problems:
+            if not isinstance(self.log_level, str):
+                problems.add("log_level", f"must be the name of a level, {this_is(self.log_level)}")
+            elif self.log_level.upper() not in logging.getLevelNamesMapping():
+                known = ", ".join(logging.getLevelNamesMapping())
+                problems.add("log_level", f"not a level of logging, which are {known}")
+            else:
+                vars(self).update(log_level=self.log_level.upper())
+
+    def __repr__(self) -> str:
+        return readable(self, LoggingConfig())
+
+
+@dataclass(frozen=True, repr=False)
+class SyncConfig:
+    """How files of trials were moved between nodes in the AIR era; a training run needs none.
+
+    Attributes:
+        sync_period: Seconds between two rounds.
+        sync_timeout: Seconds after which a round is given up.
+        sync_artifacts: Whether other files than checkpoints are moved too.
+        sync_artifacts_on_checkpoint: Whether that happens with every checkpoint.
+        upload_dir: Where files go; `RunConfig(storage_path=…)` says it today.
+        syncer: "auto", None for no moving at all, a command with `{source}` and `{target}` in it,
+            or an object of your own.
+        sync_on_checkpoint: Whether every new checkpoint begins a round.
+    """
+
+    sync_period: float = 300
+    sync_timeout: float = 1800
+    sync_artifacts: bool = False
+    sync_artifacts_on_checkpoint: bool = True
+    _: KW_ONLY
+    upload_dir: str | None = None
+    syncer: object = "auto"
+    sync_on_checkpoint: bool = True
+
+    def __post_init__(self) -> None:
+        with checking(self) as problems:
+            problems.seconds("sync_period", "it is the time between two rounds")
+            meaning = "it is the time after which a round is given up"
+            problems.seconds("sync_timeout", meaning, above_zero=True)
+            problems.flag("sync_artifacts")
+            problems.flag("sync_artifacts_on_checkpoint")
+            problems.text("upload_dir", "it is where files go, None for nowhere")
+            problems.flag("sync_on_checkpoint")
+            if isinstance(self.syncer, str) and self.syncer != "auto":
+                for place in ("{source}", "{target}"):
+                    if place not in self.syncer:
+                        problems.add("syncer", f"{place} is missing; a command names both ends")
+
+    def __repr__(self) -> str:
+        return readable(self, SyncConfig())
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class RunConfig:
+    """What a run is called, where it is kept, and what it survives.
+
+    The pair `(storage_path, name)` is the run: who starts with the same pair carries on with it.
+
+    Attributes:
+        name: One folder below `storage_path`; a new one for every config, if not given.
+        storage_path: A folder or a URI. Not given, it is what the AIR era said instead,
+            `SyncConfig(upload_dir=…)` or `local_dir`, and else `~/ray_results`.
+        storage_filesystem: Of fsspec or pyarrow, that `storage_path` is a path of.
+        callbacks: Told of what happens.
+        worker_runtime_env: What workers find in their environment.
+        sync_config: Of the AIR era, as are `verbose`, `stop`, `progress_reporter`, `log_to_file`
+            and `local_dir`: Tune reads them, Train does not.
+        resume: "auto" carries on with a run of that name if there is one, "must" refuses to begin
+            a new one, "never" to carry on.
+    """
+
+    name: str
+    storage_path: str
+    storage_filesystem: object | None
+    failure_config: FailureConfig
+    checkpoint_config: CheckpointConfig
+    callbacks: list[Any]
+    worker_runtime_env: Mapping[str, Any]
+    logging_config: LoggingConfig
+    sync_config: SyncConfig | None
+    verbose: object
+    stop: object
+    progress_reporter: object
+    log_to_file: bool | str | Sequence[str]
+    local_dir: str | None
+    resume: Literal["auto", "must", "never"]
+
+    def __init__(
+        self,
+        name: str | None = None,
+        storage_path: str | os.PathLike[str] | None = None,
+        storage_filesystem: object | None = None,
+        failure_config: FailureConfig | None = None,
+        checkpoint_config: CheckpointConfig | None = None,
+        callbacks: Sequence[Any] | None = None,
+        worker_runtime_env: Mapping[str, Any] | None = None,
+        logging_config: LoggingConfig | None = None,
+        sync_config: SyncConfig | None = None,
+        verbose: object = None,
+        stop: object = None,
+        progress_reporter: object = None,
+        log_to_file: bool | str | Sequence[str] = False,  # noqa: FBT001, FBT002  as in Ray
+        local_dir: str | os.PathLike[str] | None = None,
+        *,
+        resume: Literal["auto", "must", "never"] = "auto",
+    ) -> None:
+        if storage_path is None:
+            storage_path = getattr(sync_config, "upload_dir", None) or local_dir
+        if storage_path is None:
+            storage_path = os.path.expanduser(DEFAULT_STORAGE_PATH)
+        vars(self).update(
+            name=_new_name() if name is None else name,
+            storage_path=_as_text(storage_path),
+            storage_filesystem=storage_filesystem,
+            failure_config=FailureConfig() if failure_config is None else failure_config,
+            checkpoint_config=CheckpointConfig()
+            if checkpoint_config is None
+            else checkpoint_config,
+            callbacks=list(callbacks) if isinstance(callbacks, list | tuple) else callbacks or [],
+            worker_runtime_env={} if worker_runtime_env is None else worker_runtime_env,
+            logging_config=LoggingConfig() if logging_config is None else logging_config,
+            sync_config=sync_config,
+            verbose=verbose,
+            stop=stop,
+            progress_reporter=progress_reporter,
+            log_to_file=log_to_file,
+            local_dir=_as_text(local_dir),
+            resume=resume,
+        )
+        _check_run(self)
+
+    def __repr__(self) -> str:
+        return readable(self, RunConfig(), always=("name", "storage_path"))
+
+
+def budget_of(config: FailureConfig) -> Budget:
+    """Return what `config` says about losses, in the words of the layers below."""
+    return Budget(
+        failures=_limit(config.max_failures),
+        preemptions=_limit(config.max_preemption_failures),
+        starts=_limit(config.controller_failure_limit),
+    )
+
+
+def retention_of(config: CheckpointConfig) -> Retention:
+    """Return what `config` says about keeping checkpoints, in the words of the layers below."""
+    return Retention(
+        keep=config.num_to_keep,
+        score=config.checkpoint_score_attribute,
+        highest_first=config.checkpoint_score_order == "max",
+    )
+
+
+def _limit(count: int) -> int | None:
+    return None if count == -1 else count
+
+
+def _new_name() -> str:
+    """Return a name that no other launch has, not even one of the same second elsewhere."""
+    return f"holdfast_run-{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(4)}"
+
+
+def _as_text(path: Any) -> Any:
+    """Return a path object as text, and anything else as it is, for the checks to judge."""
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
+
+
+# ---------------------------------------------------------------------- checks of a RunConfig
+
+
+def _check_run(config: RunConfig) -> None:
+    with checking(config) as problems:
+        if rule := broken_name_rule(config.name):
+            problems.add("name", rule)
+        _check_storage_path(config.storage_path, problems)
+        problems.instance("failure_config", FailureConfig)
+        problems.instance("checkpoint_config", CheckpointConfig)
+        problems.instance("logging_config", LoggingConfig)
+        if config.sync_config is not None:
+            problems.instance("sync_config", SyncConfig)
+        _check_callbacks(config.callbacks, problems)
+        if not isinstance(config.worker_runtime_env, Mapping):
+            problems.add("worker_runtime_env", "not a dictionary")
+        if not _is_log_target(config.log_to_file):
+            problems.add("log_to_file", "must be True, False, a file, or a pair of files")
+        problems.text("local_dir", "it is a folder")
+        problems.choice("resume", "auto", "must", "never")
+
+
+def _check_storage_path(path: object, problems: Problems) -> None:
+    """Check that it is a path; what is behind it is known when the run is opened."""
+    if not isinstance(path, str):
+        problems.tell(f"storage_path={shown(path)}: not a path or a URI, {this_is(path)}")
+        return
+    try:
+        uris.split(path)
+    except ConfigError as error:
+        problems.tell(error.message, hint=error.hint)
+
+
+def _check_callbacks(callbacks: object, problems: Problems) -> None:
+    if not isinstance(callbacks, list):
+        problems.add("callbacks", f"must be a list, {this_is(callbacks)}")
+        return
+    for place, callback in enumerate(callbacks):
+        if isinstance(callback, type):
+            problems.tell(
+                f"callbacks[{place}]={callback.__qualname__}: {this_is(callback)}, not an instance",
+                hint=f"write {callback.__qualname__}()",
+            )
+
+
+def _is_log_target(given: object) -> bool:
+    if isinstance(given, list | tuple):
+        return len(given) == 2 and all(isinstance(one, str) for one in given)
+    return isinstance(given, bool | str)

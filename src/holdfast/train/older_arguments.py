@@ -1,0 +1,70 @@
+"""Arguments of older eras: they are still taken, and Train says what became of them.
+
+A config does not warn when it is built: Tune uses the same classes and means most of these. Only a
+trainer knows that it does not.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+
+from holdfast.train.config import CheckpointConfig, FailureConfig, RunConfig
+from holdfast.train.scaling import ScalingConfig
+
+_ADVICE: dict[type, dict[str, str]] = {
+    ScalingConfig: {
+        "trainer_resources": "the controller is part of this process and reserves nothing",
+    },
+    FailureConfig: {
+        "fail_fast": "it is an argument of Tune; max_failures=0 ends a run at its first failure",
+    },
+    CheckpointConfig: {
+        "checkpoint_frequency": "a training function saves by report(…, checkpoint=…)",
+        "checkpoint_at_end": "a training function saves by report(…, checkpoint=…)",
+    },
+    RunConfig: {
+        "sync_config": "files go straight to storage_path, nothing is left to be moved",
+        "verbose": "use logging_config=LoggingConfig(log_level=…)",
+        "stop": "a training function stops by returning",
+        "progress_reporter": "use callbacks",
+        "log_to_file": "the output of every rank is kept in a file of its own",
+        "local_dir": "use storage_path",
+    },
+}
+
+
+def warn_of_older_arguments(scaling: ScalingConfig, run: RunConfig) -> None:
+    """Warn, at the user's line, of each argument that was set and that Train does not need.
+
+    Python shows a `DeprecationWarning` once for each line, or as often as its filters say.
+    """
+    given: dict[type, object] = {
+        ScalingConfig: scaling,
+        RunConfig: run,
+        FailureConfig: run.failure_config,
+        CheckpointConfig: run.checkpoint_config,
+    }
+    for kind, config in given.items():
+        untouched = kind()
+        for name, advice in _ADVICE[kind].items():
+            if getattr(config, name) != getattr(untouched, name):
+                warnings.warn(
+                    f"{kind.__name__}({name}=…) is deprecated in Train: {advice}",
+                    DeprecationWarning,
+                    stacklevel=_levels_to_user(),
+                )
+
+
+def _levels_to_user() -> int:
+    """Return how many calls lie between the warning and the first line that is not ours."""
+    frame = inspect.currentframe()
+    levels = 0
+    while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+        levels += 1
+    return levels
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "holdfast"

@@ -1,0 +1,199 @@
+"""How many workers a run has, and what each of them needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.core.names import shown
+from holdfast.train.checks import Problems, checking, is_number, is_whole
+from holdfast.train.shown import readable
+
+_ACCELERATORS = {"GPU": "use_gpu", "TPU": "use_tpu"}
+_KNOWN_RESOURCES = ("CPU", *_ACCELERATORS)
+_PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+
+
+@dataclass(frozen=True, repr=False)
+class ScalingConfig:
+    """How many workers a run has, and what each of them needs.
+
+    Attributes:
+        trainer_resources: Of the AIR era; the controller reserves nothing.
+        num_workers: A fixed number, or `(min, max)` for a group that follows what can be had; 0
+            runs the training function in this process.
+        use_gpu: Whether each worker gets a GPU, or as many as `resources_per_worker` says.
+        resources_per_worker: Such as `{"CPU": 4, "GPU": 0.5}`; one CPU, or one accelerator, if
+            not given.
+        placement_strategy: Whether workers share nodes; "PACK", "SPREAD", or "STRICT_" of either.
+        accelerator_type: The kind of accelerator that the nodes must have.
+        label_selector: Labels that the nodes must have: for all workers, or a list, one for each.
+        use_tpu: As `use_gpu`; more than one worker needs `topology` and `accelerator_type`.
+        topology: Of the TPU slice.
+        elastic_resize_monitor_interval_s: How often an elastic group looks for a better size.
+    """
+
+    trainer_resources: Mapping[str, float] | None = None
+    num_workers: int | tuple[int, int] = 1
+    use_gpu: bool = False
+    resources_per_worker: Mapping[str, float] | None = None
+    placement_strategy: str = "PACK"
+    accelerator_type: str | None = None
+    label_selector: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None
+    use_tpu: bool = False
+    topology: str | None = None
+    elastic_resize_monitor_interval_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        with checking(self) as problems:
+            workers_are_known = _check_workers(self, problems)
+            flags_are_good = problems.flag("use_gpu") & problems.flag("use_tpu")
+            if _check_resources(self, problems) and flags_are_good:
+                _check_accelerators(self, problems)
+            problems.choice("placement_strategy", *_PLACEMENTS)
+            problems.text("accelerator_type", "it names a kind of accelerator, None for any")
+            problems.text("topology", "it names the shape of a TPU slice, None for any")
+            if workers_are_known:
+                _check_labels(self, problems)
+                _check_slice(self, problems)
+            meaning = "it is how long to wait between looks for a better size"
+            problems.seconds("elastic_resize_monitor_interval_s", meaning)
+
+    def __repr__(self) -> str:
+        return readable(self, ScalingConfig())
+
+    @property
+    def elasticity_enabled(self) -> bool:
+        """Whether the number of workers may change while the run goes on."""
+        return isinstance(self.num_workers, tuple)
+
+    @property
+    def min_workers(self) -> int:
+        """The fewest workers to start with."""
+        return int(self.num_workers[0] if isinstance(self.num_workers, tuple) else self.num_workers)
+
+    @property
+    def max_workers(self) -> int:
+        """The most workers there can be."""
+        return int(self.num_workers[1] if isinstance(self.num_workers, tuple) else self.num_workers)
+
+    @property
+    def total_resources(self) -> dict[str, float]:
+        """What all workers need together, when there are as many as there can be."""
+        return {name: each * self.max_workers for name, each in _resources_of(self).items()}
+
+    @property
+    def num_cpus_per_worker(self) -> float:
+        """CPUs that each worker reserves."""
+        return _resources_of(self).get("CPU", 0)
+
+    @property
+    def num_gpus_per_worker(self) -> float:
+        """GPUs that each worker gets."""
+        return _resources_of(self).get("GPU", 0)
+
+    @property
+    def num_tpus_per_worker(self) -> float:
+        """TPUs that each worker gets."""
+        return _resources_of(self).get("TPU", 0)
+
+    @property
+    def additional_resources_per_worker(self) -> dict[str, float]:
+        """What each worker needs besides CPUs and GPUs."""
+        needed = _resources_of(self)
+        return {name: each for name, each in needed.items() if name not in ("CPU", "GPU")}
+
+
+def _resources_of(config: ScalingConfig) -> dict[str, float]:
+    """Return what each worker needs; nothing in it is zero."""
+    wanted = [name for name, flag in _ACCELERATORS.items() if getattr(config, flag)]
+    if config.resources_per_worker is not None:
+        needed = {name: each for name, each in config.resources_per_worker.items() if each != 0}
+    else:
+        # A worker with an accelerator reserves no CPU: nodes have far more of those.
+        needed = {} if wanted else {"CPU": 1.0}
+    for name in wanted:
+        needed.setdefault(name, 1.0)
+    if config.accelerator_type:
+        needed.setdefault(f"accelerator_type:{config.accelerator_type}", 0.001)
+    return needed
+
+
+# ---------------------------------------------------------------------- checks
+
+
+def _check_workers(config: ScalingConfig, problems: Problems) -> bool:
+    given: object = config.num_workers
+    if not isinstance(given, tuple):
+        meaning = "it is how many workers there are, or (min, max)"
+        return problems.whole("num_workers", meaning, at_least=0)
+    if len(given) != 2 or not all(is_whole(one) for one in given):
+        problems.add("num_workers", "not (min, max), a pair of whole numbers")
+    elif given[0] < 1:
+        problems.add("num_workers", "an elastic group has at least one worker")
+    elif given[0] > given[1]:
+        problems.add("num_workers", "not (min, max): the first is larger than the second")
+    else:
+        return True
+    return False
+
+
+def _check_resources(config: ScalingConfig, problems: Problems) -> bool:
+    given: object = config.resources_per_worker
+    if given is None:
+        return True
+    field = "resources_per_worker"
+    if not isinstance(given, Mapping):
+        problems.add(field, 'not a dictionary such as {"CPU": 2, "GPU": 1}')
+        return False
+    before = len(problems.lines)
+    for name, each in given.items():
+        item = f"{field}[{shown(name)}]={shown(each)}"
+        if not isinstance(name, str) or not name:
+            problems.tell(f"{item}: the name of a resource is a text")
+        elif name not in _KNOWN_RESOURCES and name.upper() in _KNOWN_RESOURCES:
+            problems.tell(f"{item}: this resource is written {name.upper()!r}")
+        elif not is_number(each) or not 0 <= each < float("inf"):
+            problems.tell(f"{item}: a worker needs a number of it, 0 or more")
+    return len(problems.lines) == before
+
+
+def _check_accelerators(config: ScalingConfig, problems: Problems) -> None:
+    if config.use_gpu and config.use_tpu:
+        problems.add(
+            "use_gpu", "not together with use_tpu=True; a worker has one kind of accelerator"
+        )
+    given = config.resources_per_worker or {}
+    for name, flag in _ACCELERATORS.items():
+        item = f"resources_per_worker[{name!r}]={given.get(name)}"
+        if given.get(name) and not getattr(config, flag):
+            problems.tell(f"{item}: needs {flag}=True", hint=f"set {flag}=True")
+        elif given.get(name) == 0 and getattr(config, flag):
+            problems.tell(f"{item}: with {flag}=True a worker needs some of it")
+
+
+def _check_labels(config: ScalingConfig, problems: Problems) -> None:
+    given: object = config.label_selector
+    if given is None:
+        return
+    selectors = given if isinstance(given, list | tuple) else [given]
+    if not all(_is_selector(one) for one in selectors):
+        problems.add("label_selector", "not a dictionary of texts, nor a list of such")
+    elif selectors is given and len(selectors) != config.max_workers:
+        problems.add(
+            "label_selector",
+            f"{len(selectors)} for {config.max_workers} workers; a list has one for each",
+        )
+
+
+def _is_selector(given: object) -> bool:
+    return isinstance(given, Mapping) and all(
+        isinstance(key, str) and isinstance(value, str) for key, value in given.items()
+    )
+
+
+def _check_slice(config: ScalingConfig, problems: Problems) -> None:
+    if config.use_tpu and config.max_workers > 1:
+        for name in ("topology", "accelerator_type"):
+            if getattr(config, name) is None:
+                problems.add(name, "must be given for more than one worker with use_tpu=True")

@@ -1,0 +1,52 @@
+"""Metrics as they travel: plain numbers, strings, lists and dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+
+def plain_metrics(metrics: object) -> dict[str, Any]:
+    """Return metrics without the types of array libraries; their scalars become Python's."""
+    if not isinstance(metrics, Mapping):
+        raise ConfigError(
+            f"metrics={metrics!r}: metrics are a dictionary of names and values",
+            hint="report({'loss': loss})",
+        )
+    return {str(name): _plain(str(name), value) for name, value in metrics.items()}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        # Subclasses too: numpy.float64 is a float, and travels as one.
+        return value if type(value) in _PLAIN else _base(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(f"{name}/{key}", inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(name, inner) for inner in value]
+    if (hasattr(value, "item") and getattr(value, "size", 1) in (1, None)) or _is_scalar(value):
+        return _plain(name, value.item())
+    if hasattr(value, "tolist"):
+        return _plain(name, value.tolist())
+    raise ConfigError(
+        f"metric {name!r} is a {type(value).__name__}, which is neither a number nor text",
+        hint="report numbers, strings, lists and dictionaries of them; save the rest in a file",
+    )
+
+
+_PLAIN = {bool, int, float, str, type(None)}
+
+
+def _base(value: Any) -> Any:
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether an array or tensor holds exactly one number."""
+    count = getattr(value, "numel", None)
+    return callable(count) and count() == 1

@@ -1,0 +1,134 @@
+"""Hand-worked rules of the run machine, one at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.budget import Blame, Budget, blame
+from holdfast.core.outcomes import Died, Evicted, Finished, Hung, Raised, WorkerExit
+from holdfast.core.run_machine import (
+    Active,
+    CheckpointCommitted,
+    DriverStarted,
+    Ending,
+    GroupEnded,
+    Over,
+    Run,
+    StartGroup,
+    StopRequested,
+    advance,
+)
+
+RAISED = Raised(1, "n", "ValueError: loss is nan", "trace")
+DIED = Died(0, "n", 7, signal=9)
+STOPPED = Evicted(0, "n")
+
+
+def started(failures: int | None = 0, **limits: int | None) -> Run:
+    return advance(Run(), DriverStarted(Budget(failures=failures, **limits))).run
+
+
+def lose(run: Run, *exits: WorkerExit) -> Run:
+    return advance(run, GroupEnded(run.attempts, exits)).run
+
+
+@pytest.mark.parametrize(("failures", "tolerated"), [(0, 0), (1, 1), (2, 2), (5, 5)])
+def test_a_limit_of_n_allows_n_retries(failures: int, tolerated: int) -> None:
+    run = started(failures)
+    for _ in range(tolerated):
+        run = lose(run, RAISED, STOPPED)
+        assert isinstance(run.phase, Active)
+
+    run = lose(run, RAISED, STOPPED)
+    assert isinstance(run.phase, Over)
+    assert run.phase.ending is Ending.FAILED
+    assert run.attempts == tolerated + 1
+
+
+def test_no_limit_is_no_limit() -> None:
+    run = started(None)
+    for _ in range(1000):
+        run = lose(run, DIED)
+
+    assert run.phase == Active(1001)
+
+
+@pytest.mark.parametrize(
+    ("exits", "blamed"),
+    [
+        ([RAISED, STOPPED], Blame.CODE),
+        ([RAISED, DIED], Blame.PROCESS),
+        ([RAISED, Hung(0, "n", 9.0, "")], Blame.HANG),
+        ([RAISED, Died(0, "n", 7, node_lost=True)], Blame.NODE),
+        ([RAISED, DIED, Evicted(2, "n", preempted=True)], Blame.PREEMPTION),
+    ],
+)
+def test_the_most_external_cause_is_blamed(exits: list[WorkerExit], blamed: Blame) -> None:
+    assert blame(exits) is blamed
+
+
+def test_preemptions_and_new_drivers_are_not_charged() -> None:
+    run = started(failures=1)
+    for _ in range(10):
+        run = lose(run, Evicted(0, "n", preempted=True))
+        run = advance(run, DriverStarted(Budget(failures=1))).run
+    assert run.losses == {Blame.PREEMPTION: 10}
+
+    run = lose(run, RAISED)
+    assert isinstance(run.phase, Active), "the one failure it absorbs is still there"
+
+
+def test_failures_before_a_driver_died_are_remembered() -> None:
+    run = lose(started(failures=1), RAISED)
+    run = advance(run, DriverStarted(Budget(failures=1))).run
+
+    assert isinstance(lose(run, RAISED).phase, Over)
+
+
+def test_a_failed_run_that_is_launched_again_has_a_full_budget() -> None:
+    run = lose(started(failures=0), RAISED)
+    run = advance(run, DriverStarted(Budget(failures=1))).run
+
+    assert run.phase == Active(2)
+    assert isinstance(lose(run, RAISED).phase, Active)
+
+
+def test_the_first_retry_is_at_once_and_fruitless_ones_wait_longer_and_longer() -> None:
+    run = started(None)
+    pauses = []
+    for _ in range(12):
+        step = advance(run, GroupEnded(run.attempts, (DIED,)))
+        [action] = step.actions
+        assert isinstance(action, StartGroup)
+        pauses.append(action.after_s)
+        run = step.run
+
+    assert pauses[:4] == [0.0, 0.1, 0.2, 0.4]
+    assert pauses[-1] == 30.0
+
+    run = advance(run, CheckpointCommitted(run.attempts, 1)).run
+    [action] = advance(run, GroupEnded(run.attempts, (DIED,))).actions
+    assert action == StartGroup(run.attempts + 1, 0.0)
+
+
+def test_the_same_error_at_the_same_place_is_counted() -> None:
+    run = lose(lose(lose(started(None), RAISED), RAISED), RAISED)
+    assert run.repeats == 3
+
+    moved = advance(run, CheckpointCommitted(run.attempts, 4)).run
+    assert lose(moved, RAISED).repeats == 1
+    assert lose(run, Raised(1, "n", "OSError", "")).repeats == 1
+
+
+def test_a_run_is_over_only_once_its_group_is_gone() -> None:
+    run = advance(started(), StopRequested(Ending.STOPPED)).run
+    assert not isinstance(run.phase, Over)
+
+    run = lose(run, STOPPED)
+    assert run.phase == Over(Ending.STOPPED, (STOPPED,))
+
+
+def test_a_group_that_finishes_while_it_is_stopped_has_succeeded() -> None:
+    run = advance(started(), StopRequested(Ending.PREEMPTED)).run
+
+    assert lose(run, Finished(0, "n")).phase == Over(Ending.SUCCEEDED, (Finished(0, "n"),))
