@@ -195,16 +195,30 @@ class OpenRun:
         return slot
 
     def _must_be_free(self, directory: str) -> None:
-        rule = broken_path_rule(directory)
-        if rule is None and _RESERVED.fullmatch(directory):
-            rule = "names of this form are given out by the run itself"
-        if rule is None and any(k.directory == directory for k in self.record.kept.values()):
-            rule = "a checkpoint of this run has that name already"
-        if rule is not None:
+        if rule := self._broken_naming_rule(directory):
             raise ConfigError(
                 f"a checkpoint cannot be named {shown(directory)}: {rule}",
                 hint="choose another name, or none and let it be numbered",
             )
+
+    def _broken_naming_rule(self, directory: str) -> str | None:
+        """Return why a checkpoint cannot have a name: no other file may suffer for it."""
+        if rule := broken_path_rule(directory):
+            return rule
+        if _RESERVED.fullmatch(directory):
+            return "names of this form are given out by the run itself"
+        given_out = {*self.record.begun.values(), *self.record.retired.values()}
+        kept = {kept.directory for kept in self.record.kept.values()}
+        if directory in kept:
+            return "a checkpoint of this run has that name already"
+        for other in kept | given_out:
+            if f"{other}/".startswith(f"{directory}/") != f"{directory}/".startswith(f"{other}/"):
+                return f"a checkpoint cannot lie inside another, and there is {other!r}"
+        if directory not in given_out and (
+            self.store.stat(directory) or any(True for _ in self.store.entries(directory))
+        ):
+            return "there are other files of that name"
+        return None
 
     def commit_checkpoint(
         self,

@@ -62,9 +62,8 @@ class Problems:
         return True
 
     def flag(self, name: str) -> bool:
-        """Check for True or False; 0 and 1 pass, because command lines give them."""
         value = getattr(self._config, name)
-        if isinstance(value, int) and value in (0, 1):
+        if is_flag(value):
             return True
         self.add(name, _instead_of("True or False", value))
         return False
@@ -119,6 +118,11 @@ def is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
     return not math.isnan(value)
+
+
+def is_flag(value: object) -> bool:
+    """Return whether `value` is True or False; 0 and 1 pass, because command lines give them."""
+    return isinstance(value, int) and value in (0, 1)
 
 
 def this_is(value: object) -> str:

@@ -22,9 +22,9 @@ from holdfast.core.names import broken_name_rule, shown
 from holdfast.core.retention import Retention
 from holdfast.errors import ConfigError
 from holdfast.storage import uris
-from holdfast.train.checks import Problems, checking, this_is
+from holdfast.train.checks import Problems, checking, is_flag, this_is
+from holdfast.train.representation import readable
 from holdfast.train.scaling import ScalingConfig
-from holdfast.train.shown import readable
 
 __all__ = [
     "CheckpointConfig",
@@ -73,12 +73,9 @@ class FailureConfig:
             is_count = problems.whole("max_failures", absorbs.format("failures"), at_least=-1)
             problems.whole("controller_failure_limit", absorbs.format("failed starts"), at_least=-1)
             problems.whole("max_preemption_failures", absorbs.format("preemptions"), at_least=-1)
-            if isinstance(self.fail_fast, str):
-                if self.fail_fast.lower() != "raise":
-                    problems.add("fail_fast", "must be True, False or 'raise'")
-            else:
-                problems.flag("fail_fast")
-            if is_count and self.fail_fast and self.max_failures != 0:
+            if not _is_fail_fast(self.fail_fast):
+                problems.add("fail_fast", "must be True, False or 'raise'")
+            elif self.fail_fast and is_count and self.max_failures != 0:
                 rule = f"ends at the first failure, but max_failures={self.max_failures} retries it"
                 problems.add("fail_fast", rule, hint="leave out one of the two")
             problems.flag("relax_collectives_on_preemption")
@@ -259,7 +256,7 @@ class RunConfig:
             checkpoint_config=CheckpointConfig()
             if checkpoint_config is None
             else checkpoint_config,
-            callbacks=list(callbacks) if isinstance(callbacks, list | tuple) else callbacks or [],
+            callbacks=_as_list(callbacks),
             worker_runtime_env={} if worker_runtime_env is None else worker_runtime_env,
             logging_config=LoggingConfig() if logging_config is None else logging_config,
             sync_config=sync_config,
@@ -294,6 +291,10 @@ def retention_of(config: CheckpointConfig) -> Retention:
     )
 
 
+def _is_fail_fast(given: object) -> bool:
+    return given.lower() == "raise" if isinstance(given, str) else is_flag(given)
+
+
 def _limit(count: int) -> int | None:
     return None if count == -1 else count
 
@@ -306,6 +307,13 @@ def _new_name() -> str:
 def _as_text(path: Any) -> Any:
     """Return a path object as text, and anything else as it is, for the checks to judge."""
     return os.fspath(path) if isinstance(path, os.PathLike) else path
+
+
+def _as_list(callbacks: Any) -> Any:
+    """Return a list of its own, and what is no sequence as it is, for the checks to judge."""
+    if callbacks is None:
+        return []
+    return list(callbacks) if isinstance(callbacks, list | tuple) else callbacks
 
 
 # ---------------------------------------------------------------------- checks of a RunConfig

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.core.names import shown
 from holdfast.train.checks import Problems, checking, is_number, is_whole
-from holdfast.train.shown import readable
+from holdfast.train.representation import readable
 
 _ACCELERATORS = {"GPU": "use_gpu", "TPU": "use_tpu"}
 _KNOWN_RESOURCES = ("CPU", *_ACCELERATORS)
@@ -47,7 +47,7 @@ class ScalingConfig:
     def __post_init__(self) -> None:
         with checking(self) as problems:
             workers_are_known = _check_workers(self, problems)
-            flags_are_good = problems.flag("use_gpu") & problems.flag("use_tpu")
+            flags_are_good = all([problems.flag("use_gpu"), problems.flag("use_tpu")])
             if _check_resources(self, problems) and flags_are_good:
                 _check_accelerators(self, problems)
             problems.choice("placement_strategy", *_PLACEMENTS)
@@ -167,7 +167,7 @@ def _check_accelerators(config: ScalingConfig, problems: Problems) -> None:
     for name, flag in _ACCELERATORS.items():
         item = f"resources_per_worker[{name!r}]={given.get(name)}"
         if given.get(name) and not getattr(config, flag):
-            problems.tell(f"{item}: needs {flag}=True", hint=f"set {flag}=True")
+            problems.tell(f"{item}: needs {flag}=True")
         elif given.get(name) == 0 and getattr(config, flag):
             problems.tell(f"{item}: with {flag}=True a worker needs some of it")
 

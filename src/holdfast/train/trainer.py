@@ -8,8 +8,6 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.train.config import RunConfig, ScalingConfig, budget_of, retention_of
-
 from holdfast.control.identity import run_store
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.run_controller import Outcome, Plan, RunController
@@ -19,6 +17,7 @@ from holdfast.core.run_machine import Ending
 from holdfast.engine.local import LocalEngine
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
+from holdfast.train.config import RunConfig, ScalingConfig, budget_of, retention_of
 from holdfast.train.errors import (
     ControllerError,
     TrainingFailedError,
@@ -61,7 +60,6 @@ class DataParallelTrainer:
         Raises `TrainingFailedError`, with the `Result` so far, if the run fails for good.
         """
         config = self.run_config
-        assert config.name is not None and config.storage_path is not None, "filled in when built"
         store = run_store(config.storage_path, config.name, config.storage_filesystem)
         engine = LocalEngine(ENTRY, [*WORKER_MODULES, *self._modules()])
         engine.warm_up()
