@@ -22,9 +22,9 @@ from holdfast.control.upkeep import find_litter, sweep
 from holdfast.core.retention import Retention
 from holdfast.errors import LeaseLost
 from holdfast.journal.lease import read_lease
+from holdfast.storage.damage import damage_of
 from holdfast.storage.disk import Disk
 from holdfast.storage.local import LocalStore
-from holdfast.storage.transfer import damage_of
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Tap, TappedDisk
 

@@ -18,7 +18,8 @@ from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
 from holdfast.storage.locate import child, describe, open_store, reopen
 from holdfast.storage.sealed import seal
-from holdfast.storage.transfer import Watch, download_tree
+from holdfast.storage.transfer import download_tree
+from holdfast.storage.watching import Watch
 
 _GONE = {
     "from_dict": "write the dictionary to a file in a folder and use Checkpoint.from_directory",

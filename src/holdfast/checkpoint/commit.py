@@ -18,8 +18,10 @@ from holdfast.checkpoint.metadata import metadata_key
 from holdfast.core.manifest import Contest, Manifest, Merged, Part, merge
 from holdfast.errors import Conflict, Damaged, StoreError
 from holdfast.storage.base import Store
+from holdfast.storage.damage import damage_of
 from holdfast.storage.local import LocalStore
-from holdfast.storage.transfer import Watch, damage_of, upload_files, upload_tree
+from holdfast.storage.transfer import upload_files, upload_tree
+from holdfast.storage.watching import Watch
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from holdfast.cli.output import EXIT_DAMAGED, print_json, size
 
 if TYPE_CHECKING:
     from holdfast.control.run_view import RunView, Verification
-    from holdfast.storage.transfer import Progress
+    from holdfast.storage.watching import Progress
 
 
 @click.command()
@@ -24,7 +24,7 @@ def verify(run: str, as_json: bool) -> None:
     """
     from holdfast.control import run_view
     from holdfast.storage.locate import open_store
-    from holdfast.storage.transfer import Watch
+    from holdfast.storage.watching import Watch
 
     view = run_view.look(open_store(run))
     watched = sys.stderr.isatty() and not as_json

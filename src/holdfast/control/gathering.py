@@ -41,6 +41,7 @@ class Gathering:
         self._counts = dict.fromkeys(self._running, reports_before)
         self._metrics: dict[int, dict[int, Mapping[str, Any]]] = {}
         self._open: dict[int, Gathered] = {}
+        self._refused: dict[int, str] = {}
 
     def is_open(self, index: int) -> bool:
         """Whether a checkpoint of this count is being made already."""
@@ -49,6 +50,14 @@ class Gathering:
     def begin(self, index: int, slot: Slot) -> None:
         """A number was given out for the checkpoint of this count."""
         self._open[index] = Gathered(index, slot)
+
+    def refuse(self, index: int, error: str) -> None:
+        """There will be no checkpoint of this count, not even of the ranks that come later."""
+        self._refused[index] = error
+
+    def refusal(self, index: int) -> str | None:
+        """Return why there will be no checkpoint of this count, None if there may be."""
+        return self._refused.get(index)
 
     def slot(self, index: int) -> Slot:
         """Return where the checkpoint of this count goes."""
@@ -92,13 +101,17 @@ class Gathering:
             gathered = self._open[index]
             if gathered.error is None and self.missing(index):
                 break
+            if gathered.error is not None:
+                self.refuse(index, gathered.error)
             gathered.metrics = self._metrics_of(index)
             settled.append(self._open.pop(index))
-        self._forget_metrics()
+        self._forget_old()
         return settled
 
-    def _forget_metrics(self) -> None:
+    def _forget_old(self) -> None:
         oldest = min((self._counts[rank] for rank in self._running), default=0)
         oldest = min([oldest, *self._open])
         for index in [index for index in self._metrics if index < oldest]:
             del self._metrics[index]
+        for index in [index for index in self._refused if index < oldest]:
+            del self._refused[index]

@@ -40,8 +40,9 @@ from holdfast.journal.journal import Journal
 from holdfast.journal.lease import TIME_TO_LIVE_S, Heartbeat, Lease, take_lease
 from holdfast.journal.segments import Record, refuse_newer_format
 from holdfast.storage.base import Store
+from holdfast.storage.damage import damage_of
 from holdfast.storage.digest import ALGORITHM
-from holdfast.storage.transfer import Watch, damage_of
+from holdfast.storage.watching import Watch
 
 log = logging.getLogger(__name__)
 

@@ -214,18 +214,29 @@ class RunController:
     ) -> None:
         attempt = self._history.run.attempts
         if saves and not self._gathering.is_open(index):
-            try:
-                slot = self._open_run.begin_checkpoint(attempt=attempt, directory=directory)
-            except HoldfastError as error:
-                self._engine.send(attempt, rank, Refused(index, str(error)))
-                saves = False
-            else:
-                self._gathering.begin(index, slot)
+            self._begin(index, directory)
+        if saves and (refusal := self._gathering.refusal(index)) is not None:
+            self._engine.send(attempt, rank, Refused(index, refusal))
+            saves = False
         self._gathering.reported(rank, index, metrics, saves=saves)
         if saves:
             slot = self._gathering.slot(index)
             given = Slotted(index, slot.number, slot.directory, slot.epoch, slot.attempt)
             self._engine.send(attempt, rank, given)
+
+    def _begin(self, index: int, directory: str | None) -> None:
+        if self._gathering.refusal(index) is not None:
+            return  # a rank has failed at it: the part of another is not a checkpoint
+        try:
+            slot = self._open_run.begin_checkpoint(
+                attempt=self._history.run.attempts, directory=directory
+            )
+        except LeaseLost:
+            raise
+        except HoldfastError as error:
+            self._gathering.refuse(index, str(error))
+        else:
+            self._gathering.begin(index, slot)
 
     def _commit_settled(self) -> None:
         for gathered in self._gathering.take_settled():
@@ -271,8 +282,9 @@ class RunController:
         rank = ended.exit.rank
         self._exits[rank] = ended.exit
         self._running.discard(rank)
-        self._gathering.returned(rank)
         if isinstance(ended.exit, Finished):
+            # Of the others, and of these only, checkpoints go on waiting for their part.
+            self._gathering.returned(rank)
             if rank == 0 and ended.words is not None:
                 self._value = ended.words.value
             self._commit_settled()

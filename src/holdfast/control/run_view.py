@@ -15,8 +15,9 @@ from holdfast.errors import Damaged, ObjectMissing
 from holdfast.journal.lease import LeaseRecord, newest_epoch, read_lease
 from holdfast.journal.replay import Replay, read_journal
 from holdfast.storage.base import Store
+from holdfast.storage.damage import damage_of
 from holdfast.storage.locate import child
-from holdfast.storage.transfer import Watch, damage_of
+from holdfast.storage.watching import Watch
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,17 @@ def _last_lines(log: str) -> tuple[str, ...]:
         return ()
 
 
+def _zygote_code() -> str:
+    """Return a program that finds modules where this process finds them, and nowhere else.
+
+    A training function comes from a module beside the user's script as often as from an installed
+    one; and a file of the folder we happen to be in must not pass for one of Python's.
+    """
+    return (
+        f"import sys; sys.path[:] = {sys.path!r}; from holdfast.engine.zygote import main; main()"
+    )
+
+
 class _ZygoteLine:
     """The driver's end of the line to its zygote."""
 
@@ -237,7 +248,7 @@ class _ZygoteLine:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.engine.zygote", str(theirs.fileno())],
+                [sys.executable, "-P", "-c", _zygote_code(), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )

@@ -100,7 +100,8 @@ class Zygote:
         code = 1
         try:
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)  # what is ignored, its children ignore too
             self._control.close()
             os.setsid()
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -135,14 +136,17 @@ class Zygote:
                 continue  # something that a worker left and we adopted
             _end_what_it_left(pid)
             self._workers.discard(pid)
+            if not self._workers:
+                _end_orphans()
             self._tell({"event": "ended", "pid": pid, "code": os.waitstatus_to_exitcode(status)})
 
     def _end_everything(self) -> None:
         for pid in self._workers:
             _signal_group(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
-            while True:
-                os.waitpid(-1, 0)
+            for pid in self._workers:
+                os.waitpid(pid, 0)
+        _end_orphans()
 
     def _tell(self, event: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the driver is gone, as the next read will show
@@ -161,6 +165,24 @@ def _end_what_it_left(group: int) -> None:
         while time.monotonic() < deadline:
             if os.waitpid(-group, os.WNOHANG) == (0, 0):
                 time.sleep(0.001)
+
+
+def _end_orphans() -> None:
+    """Kill whatever the last workers left in sessions of its own; all of it is our child now."""
+    deadline = time.monotonic() + ORPHAN_PATIENCE_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                _kill_children()
+                time.sleep(0.001)
+
+
+def _kill_children() -> None:
+    import psutil  # rarely needed, and every run would wait for it
+
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -12,8 +12,6 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 
-import xxhash
-
 from holdfast.errors import Conflict, StoreBusy, StoreError
 from holdfast.storage.base import (
     ALWAYS,
@@ -34,7 +32,6 @@ from holdfast.storage.local_files import Appender, LocalTree
 TEMPORARY = ".hf-tmp"
 LOCK_NAME = ".hf-lock"
 LOCK_TIMEOUT_S = 10.0
-DIGEST_READ_BYTES = 1 << 20
 
 
 class LocalStore:
@@ -77,20 +74,6 @@ class LocalStore:
             while size := self.disk.read_into(handle, buffer, offset):
                 yield buffer[:size]
                 offset += size
-
-    def digest_range(self, key: str, start: int, length: int) -> bytes:
-        """Return the xxh3-128 of a part of the object; the buffer is small, to stay in cache."""
-        digest = xxhash.xxh3_128()
-        buffer = memoryview(bytearray(min(DIGEST_READ_BYTES, max(1, length))))
-        with explained("read", self.path(key), key), self._opened(self.path(key)) as handle:
-            end = start + length
-            while start < end:
-                size = self.disk.read_into(handle, buffer[: end - start], start)
-                if not size:
-                    break
-                digest.update(buffer[:size])
-                start += size
-        return digest.digest()
 
     def stat(self, key: str) -> Entry | None:
         with explained("look at", self.path(key), key):

@@ -6,76 +6,33 @@ one large file keeps as many connections busy as many small ones.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import xxhash
 
 from holdfast.core.manifest import FileEntry
 from holdfast.core.names import broken_path_rule, shown
-from holdfast.errors import ConfigError, Damaged, ObjectMissing, TransferCancelled
+from holdfast.errors import ConfigError, Damaged
 from holdfast.storage.base import Buffer, Store, TreeWriter
-from holdfast.storage.digest import BLOCK_BYTES, Digester, block_count, combine
-
-T = TypeVar("T")
-R = TypeVar("R")
+from holdfast.storage.blocks import Block, check_blocks
+from holdfast.storage.digest import Digester
+from holdfast.storage.disk_errors import explained
+from holdfast.storage.trees import below
+from holdfast.storage.watching import Tally, Watch, each
 
 READ_BYTES = 1 << 20
 THREADS_LOCAL = 4
 THREADS_REMOTE = 16
 
 
-@dataclass(slots=True)
-class Progress:
-    """How far a transfer has come; passed to the callback after every piece."""
-
-    bytes_total: int
-    files_total: int
-    bytes_done: int = 0
-    files_done: int = 0
-
-
-ProgressCallback = Callable[[Progress], None]
-
-
-@dataclass(slots=True)
-class Watch:
-    """How a caller follows a transfer and calls it off; both are optional."""
-
-    on_progress: ProgressCallback | None = None
-    cancel: threading.Event = field(default_factory=threading.Event)
-
-    def checked(self) -> None:
-        if self.cancel.is_set():
-            raise TransferCancelled("the transfer was called off; nothing of it was committed")
-
-
-class _Tally:
-    """Counts pieces from several threads and tells the watcher."""
-
-    def __init__(self, watch: Watch, bytes_total: int, files_total: int) -> None:
-        self._watch, self._lock = watch, threading.Lock()
-        self._progress = Progress(bytes_total, files_total)
-
-    def add(self, size: int, files: int = 0) -> None:
-        self._watch.checked()
-        if self._watch.on_progress is None:
-            return
-        with self._lock:
-            self._progress.bytes_done += size
-            self._progress.files_done += files
-            self._watch.on_progress(self._progress)
-
-
 class _File:
     """A file on this machine's disk as the source of a transfer; digested as it is read."""
 
-    def __init__(self, path: str, size: int, tally: _Tally) -> None:
+    def __init__(self, path: str, size: int, tally: Tally) -> None:
         self.path, self.size, self._tally = path, size, tally
         self.digest = ""
         self.size_read = 0
@@ -83,9 +40,10 @@ class _File:
     def chunks(self) -> Iterator[Buffer]:
         digester = Digester()
         buffer = memoryview(bytearray(max(1, min(READ_BYTES, self.size + 1))))
-        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        with _read_by_us(self.path):
+            handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            while count := os.readv(handle, [buffer]):
+            while count := self._read(handle, buffer):
                 chunk = buffer[:count]
                 digester.update(chunk)
                 self._tally.add(count)
@@ -93,6 +51,22 @@ class _File:
         finally:
             os.close(handle)
         self.digest, self.size_read = digester.hexdigest(), digester.size
+
+    def _read(self, handle: int, buffer: memoryview) -> int:
+        with _read_by_us(self.path):
+            return os.readv(handle, [buffer])
+
+
+@contextlib.contextmanager
+def _read_by_us(path: str) -> Iterator[None]:
+    """Tell a source that cannot be read from a store that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror}",
+            hint="leave a checkpoint's files alone until it is saved",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +115,15 @@ def upload_files(
 def _send_all(
     store: Store, tree: TreeWriter, found: Sequence[_Found], watch: Watch
 ) -> list[FileEntry]:
-    tally = _Tally(watch, sum(file.size for file in found), len(found))
-    return _each(
+    tally = Tally(watch, sum(file.size for file in found), len(found))
+    return each(
         lambda file: _send(tree, file, tally),
         sorted(found, key=lambda file: -file.size),  # the largest first: they end last
         THREADS_LOCAL if store.local else THREADS_REMOTE,
     )
 
 
-def _send(tree: TreeWriter, found: _Found, tally: _Tally) -> FileEntry:
+def _send(tree: TreeWriter, found: _Found, tally: Tally) -> FileEntry:
     file = _File(found.path, found.size, tally)
     tree.write(found.name, file)
     if file.size_read != found.size:
@@ -209,20 +183,6 @@ def _regular_size(path: str) -> int:
     return found.st_size
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    file: FileEntry
-    index: int
-
-    @property
-    def start(self) -> int:
-        return self.index * BLOCK_BYTES
-
-    @property
-    def length(self) -> int:
-        return min(BLOCK_BYTES, self.file.size - self.start)
-
-
 def download_tree(
     store: Store,
     prefix: str,
@@ -238,113 +198,30 @@ def download_tree(
     """
     watch = watch or Watch()
     top = os.fspath(target)
-    for folder in {os.path.dirname(entry.path) for entry in files} | set(folders):
-        os.makedirs(os.path.join(top, folder), exist_ok=True)
+    for folder in sorted({os.path.dirname(entry.path) for entry in files} | set(folders)):
+        path = os.path.join(top, folder)
+        with explained("make", path, None):
+            os.makedirs(path, exist_ok=True)
     for entry in files:
-        with open(os.path.join(top, entry.path), "wb"):
+        path = os.path.join(top, entry.path)
+        with explained("write", path, None), open(path, "wb"):
             pass  # exists, empty and writable before its blocks arrive in any order
-    tally = _Tally(watch, sum(entry.size for entry in files), len(files))
+    tally = Tally(watch, sum(entry.size for entry in files), len(files))
 
-    def fetch(block: _Block) -> bytes:
-        data = store.read(_key(prefix, block.file.path), block.start, block.length)
+    def fetch(block: Block) -> bytes:
+        data = store.read(below(prefix, block.file.path), block.start, block.length)
         _write_at(os.path.join(top, block.file.path), data, block.start)
-        tally.add(len(data))
+        tally.add(len(data), files=block.is_last)
         return xxhash.xxh3_128_digest(data)
 
-    problems = _check_blocks(files, fetch, THREADS_LOCAL if store.local else THREADS_REMOTE)
+    problems = check_blocks(files, fetch, THREADS_LOCAL if store.local else THREADS_REMOTE)
     if problems:
         raise Damaged(f"{prefix} of {store.url} is damaged: {'; '.join(problems[:5])}")
 
 
-def _key(prefix: str, name: str) -> str:
-    return f"{prefix}/{name}" if prefix else name
-
-
 def _write_at(path: str, data: bytes, offset: int) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
+    with explained("write", path, None), open(path, "rb+", buffering=0) as file:
         view = memoryview(data)
         while len(view):
-            written = os.pwrite(handle, view, offset)
+            written = os.pwrite(file.fileno(), view, offset)
             view, offset = view[written:], offset + written
-    finally:
-        os.close(handle)
-
-
-def damage_of(
-    store: Store, prefix: str, files: Sequence[FileEntry], watch: Watch | None = None
-) -> list[str]:
-    """Read every byte of the named files and return what is wrong, one line each; [] if nothing.
-
-    Sizes come first, because they cost almost nothing and tell most of what goes wrong.
-    """
-    wrong = _each(
-        lambda entry: _size_problem(store, prefix, entry),
-        files,
-        THREADS_LOCAL if store.local else THREADS_REMOTE,
-    )
-    problems = [problem for problem in wrong if problem]
-    if problems:
-        return problems
-    tally = _Tally(watch or Watch(), sum(entry.size for entry in files), len(files))
-
-    def digest(block: _Block) -> bytes:
-        found = _block_digest(store, _key(prefix, block.file.path), block.start, block.length)
-        tally.add(block.length)
-        return found
-
-    return _check_blocks(files, digest, THREADS_LOCAL if store.local else THREADS_REMOTE)
-
-
-def _size_problem(store: Store, prefix: str, entry: FileEntry) -> str | None:
-    found = store.stat(_key(prefix, entry.path))
-    if found is None:
-        return f"{entry.path} is missing"
-    if found.size != entry.size:
-        return f"{entry.path} has {found.size} bytes, {entry.size} were saved"
-    return None
-
-
-def _block_digest(store: Store, key: str, start: int, length: int) -> bytes:
-    if store.local is None:
-        return xxhash.xxh3_128_digest(store.read(key, start, length))
-    return store.local.digest_range(key, start, length)
-
-
-def _check_blocks(
-    files: Sequence[FileEntry], digest: Callable[[_Block], bytes], threads: int
-) -> list[str]:
-    """Digest every block of every file; return what does not match."""
-    blocks = [_Block(entry, i) for entry in files for i in range(block_count(entry.size))]
-
-    def attempt(block: _Block) -> bytes | None:
-        try:
-            return digest(block)
-        except ObjectMissing:
-            return None
-
-    found: dict[str, list[bytes | None]] = {}
-    for block, value in zip(blocks, _each(attempt, blocks, threads), strict=True):
-        found.setdefault(block.file.path, []).append(value)
-    problems = []
-    for entry in files:
-        digests = found[entry.path]
-        if None in digests:
-            problems.append(f"{entry.path} is missing")
-        elif entry.digest and combine([d for d in digests if d is not None]) != entry.digest:
-            problems.append(f"{entry.path} does not match its digest")
-    return problems
-
-
-def _each(work: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
-    """Do `work` on all items, in parallel where there are several; the first error ends it."""
-    if len(items) <= 1 or threads <= 1:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(min(threads, len(items)), "holdfast-transfer") as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise

@@ -14,7 +14,7 @@ class ObjectTree:
         self._write_file, self._prefix = write_file, prefix.rstrip("/")
 
     def write(self, name: str, source: Source) -> None:
-        self._write_file(f"{self._prefix}/{name}" if self._prefix else name, source)
+        self._write_file(below(self._prefix, name), source)
 
     def make_folder(self, name: str) -> None:
         """Nothing to keep: folders come and go with the objects below them."""
@@ -28,3 +28,8 @@ def folders_of(entries: Iterable[Entry], prefix: str) -> list[str]:
     start = len(prefix.rstrip("/")) + 1 if prefix else 0
     names = {entry.key[start:].split("/", 1)[0] for entry in entries if "/" in entry.key[start:]}
     return sorted(names)
+
+
+def below(prefix: str, name: str) -> str:
+    """Return the key of what is called `name` in the folder `prefix`, the root if it is empty."""
+    return f"{prefix}/{name}" if prefix else name

@@ -65,7 +65,10 @@ class DataParallelTrainer:
         engine.warm_up()
         try:
             with open_run(store, name=config.name, accounts=[RunHistory]) as run:
-                outcome = self._drive(run, engine)
+                try:
+                    outcome = self._drive(run, engine)
+                finally:
+                    engine.close()  # nothing writes any more when the run is given back
                 return self._result(run, outcome)
         finally:
             engine.close()

@@ -144,11 +144,12 @@ class WorkerContext:
         try:
             with checkpoint.as_directory() as folder:
                 part = deliver(self.store, slot, self.place.rank, folder)
-        except HoldfastError as error:
+            files = [(entry.path, entry.size, entry.digest) for entry in part.files]
+            self._channel.send(Delivered(index, files, list(part.folders)))
+        except BaseException as error:
+            # Whatever it is, the driver must not go on waiting for this part.
             self._channel.send(NotDelivered(index, f"rank {self.place.rank}: {error}"))
             raise
-        files = [(entry.path, entry.size, entry.digest) for entry in part.files]
-        self._channel.send(Delivered(index, files, list(part.folders)))
         committed = self._answer(Committed, index)
         return Checkpoint.in_run(self.store, committed.directory)
 

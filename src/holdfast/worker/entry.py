@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import signal
 import socket
 import traceback
 from types import TracebackType
 from typing import Any
+
+import cloudpickle
 
 from holdfast.wire import Assigned, Channel, LastWords
 from holdfast.worker.context import WorkerContext, enter
@@ -47,8 +48,10 @@ def main(handle: int) -> None:
 
 
 def _pickled(value: Any) -> bytes | None:
+    """Return `value` as bytes, also if its class is from the user's script; None if it cannot."""
     try:
-        return pickle.dumps(value)
+        packed: bytes = cloudpickle.dumps(value)
+        return packed
     except Exception:  # noqa: BLE001  # any object's own pickling may raise anything
         return None
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import StoreBusy
+from holdfast.errors import HoldfastError, StoreBusy
 from holdfast.journal.journal import Journal
-from holdfast.journal.lease import Lease, lease_key, take_lease
+from holdfast.journal.lease import Lease, take_lease
 from holdfast.journal.owner import Owner
 from holdfast.journal.replay import read_journal
 from holdfast.journal.segments import JOURNAL, Record
@@ -163,6 +163,15 @@ def summarise(records: Iterable[Record]) -> list[tuple[str, dict[str, Any]]]:
     return [("summary", {"all": texts(records)})]
 
 
+def is_accepted(writer: Writer, text: str) -> bool:
+    """Return whether a note could be recorded."""
+    try:
+        writer.note(text)
+    except HoldfastError:
+        return False
+    return True
+
+
 def at_rest(store: Store) -> list[str]:
     """Return what somebody reads who only looks on; nothing may be damaged."""
     records, replay = read_journal(store, RUN_ID)
@@ -172,7 +181,3 @@ def at_rest(store: Store) -> list[str]:
 
 def segment_keys(store: Store) -> list[str]:
     return [entry.key for entry in store.entries(JOURNAL)]
-
-
-def next_lease(lease: Lease) -> str:
-    return lease_key(lease.epoch + 1)

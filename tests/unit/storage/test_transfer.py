@@ -9,19 +9,14 @@ import pytest
 
 from holdfast.core.manifest import FileEntry
 from holdfast.errors import ConfigError, Damaged, HoldfastError, TransferCancelled
-from holdfast.storage import digest, transfer
+from holdfast.storage import blocks, damage, digest, transfer
 from holdfast.storage.base import Store
+from holdfast.storage.damage import damage_of
 from holdfast.storage.digest import digest_bytes
 from holdfast.storage.local import LocalStore
 from holdfast.storage.memory import MemoryStore
-from holdfast.storage.transfer import (
-    Progress,
-    Watch,
-    damage_of,
-    download_tree,
-    upload_files,
-    upload_tree,
-)
+from holdfast.storage.transfer import download_tree, upload_files, upload_tree
+from holdfast.storage.watching import Progress, Watch
 
 FILES = {
     "model.pt": b"weights" * 100,
@@ -41,13 +36,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 64 bytes, so that files of several blocks cost nothing."""
     monkeypatch.setattr(digest, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(transfer, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 64)
 
 
 @pytest.fixture
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "THREADS_LOCAL", 1)
     monkeypatch.setattr(transfer, "THREADS_REMOTE", 1)
+    monkeypatch.setattr(damage, "THREADS_REMOTE", 1)
+    monkeypatch.setattr(damage, "THREADS_VERIFY", 1)
 
 
 @pytest.fixture

@@ -1,0 +1,155 @@
+"""What a question is: sides that do the same work, and claims about their ratios.
+
+A side is measured once per round and the sides take turns (a b c, b c a, ...), so that whatever
+else the machine does falls on all of them. A claim is worked out within each round and only then
+summed up, so that a slow minute does not count as a slow side.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB = 1 << 20
+
+Round = Mapping[str, float]  # what each side measured, in the unit of the question
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much work the questions do.
+
+    Attributes:
+        saved_bytes: The size of a checkpoint.
+        files: How many files it has where it has many.
+        events: How many events are appended, or replayed, per measurement.
+        growth: Lengths of the journals whose cost per event is compared.
+        rounds: Measurements per side that count; one more comes first and does not.
+    """
+
+    saved_bytes: int
+    files: int
+    events: int
+    growth: Sequence[int]
+    rounds: int
+
+
+FULL = Scale(
+    saved_bytes=256 * MIB,
+    files=2000,
+    events=200_000,
+    growth=(1_000, 10_000, 100_000, 1_000_000),
+    rounds=11,
+)
+QUICK = Scale(
+    saved_bytes=64 * MIB,
+    files=500,
+    events=50_000,
+    growth=(1_000, 10_000, 100_000),
+    rounds=5,
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where and how much: an empty folder on the disk to be measured, and the scale."""
+
+    folder: Path
+    scale: Scale
+
+    @contextmanager
+    def below(self, name: str) -> Iterator[Setting]:
+        """Give the same with a folder of its own below this one, which goes afterwards."""
+        folder = self.folder / name
+        folder.mkdir()
+        yield Setting(folder, self.scale)
+        shutil.rmtree(folder)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to do the work; `measure` does it once and returns a figure in the question's unit.
+
+    It prepares and tidies up outside the part it times.
+    """
+
+    name: str
+    measure: Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a figure must reach, or must not exceed."""
+
+    limit: float
+    at_most: bool = False
+
+    def is_met_by(self, figure: float) -> bool:
+        return figure <= self.limit if self.at_most else figure >= self.limit
+
+    def __str__(self) -> str:
+        return f"{'≤' if self.at_most else '≥'} {self.limit:,g}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A figure worked out from each round, and the bar it must meet; None for information only."""
+
+    text: str
+    figure: Callable[[Round], float]
+    bar: Bar | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """Sides that do the same work, what they are measured in, and what is claimed of them.
+
+    `rounds_max` is for a question that takes long; None means as many rounds as the others.
+    """
+
+    what: str
+    unit: str
+    sides: Sequence[Side]
+    claims: Sequence[Claim]
+    rounds_max: int | None = None
+
+
+Asking = Callable[[Setting], AbstractContextManager[Question]]  # sets up, and tidies up afterwards
+
+
+def at_least(limit: float) -> Bar:
+    return Bar(limit)
+
+
+def at_most(limit: float) -> Bar:
+    return Bar(limit, at_most=True)
+
+
+def ratio(side: str, other: str) -> Callable[[Round], float]:
+    return lambda measured: measured[side] / measured[other]
+
+
+def difference(side: str, other: str) -> Callable[[Round], float]:
+    return lambda measured: measured[side] - measured[other]
+
+
+def value(side: str) -> Callable[[Round], float]:
+    return lambda measured: measured[side]
+
+
+def seconds(work: Callable[[], object], *, after: Callable[[], None] | None = None) -> float:
+    """Return how long `work` takes, begun when the disk is done with whatever came before.
+
+    `after` is called in between and not counted.
+    """
+    os.sync()
+    if after is not None:
+        after()
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
