@@ -157,8 +157,11 @@ class Channel:
         """Whether something waits for the socket to take it."""
         return bool(self._unsent)
 
-    def flush(self, timeout_s: float = 0.0) -> bool:
-        """Return whether all that was sent has left this process, waiting a while for it."""
+    def flush(self, timeout_s: float | None = 0.0) -> bool:
+        """Return whether all that was sent has left this process, waiting a while for it.
+
+        None waits until the peer has taken it, or is gone.
+        """
         while True:
             with self._lock:
                 self._send_some()

@@ -55,9 +55,7 @@ class Teller:
     clock: FakeClock = field(default_factory=FakeClock)
 
     def open(self) -> OpenRun:
-        run = open_run(
-            LocalStore(ROOT, self.seen), name="story", clock=self.clock, beats=False
-        )
+        run = open_run(LocalStore(ROOT, self.seen), name="story", clock=self.clock, beats=False)
         self.disk.mark(f"epoch {run.lease.epoch}")
         return run
 

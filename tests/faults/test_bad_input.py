@@ -177,13 +177,16 @@ def test_a_checkpoint_cannot_take_a_name_that_is_ours(
         assert run.record.next_number == 0
 
 
-def test_a_checkpoint_cannot_take_the_name_of_another(tmp_path: Path, files: Path) -> None:
+def test_a_name_that_is_used_again_gets_a_number_and_costs_nothing(
+    tmp_path: Path, files: Path
+) -> None:
     with open_run(LocalStore(tmp_path / "run")) as run:
-        slot = run.begin_checkpoint(attempt=1, directory="best")
-        run.commit_checkpoint(slot, [deliver(run.store, slot, 0, files)])
+        for _ in range(2):
+            slot = run.begin_checkpoint(attempt=1, directory="best")
+            run.commit_checkpoint(slot, [deliver(run.store, slot, 0, files)])
 
-        with pytest.raises(ConfigError, match="has that name already"):
-            run.begin_checkpoint(attempt=1, directory="best")
+        kept = [one.directory for one in run.record.usable()]
+        assert kept == ["best-000001", "best"]
 
 
 @pytest.mark.parametrize("what", ["missing", "a file", "a socket in it", "a broken link in it"])

@@ -206,7 +206,10 @@ def test_a_name_used_again_holds_nothing_of_its_first_use(store: Store, tmp_path
         deliver(store, slot, 0, save_files(tmp_path / "1", {"old.bin": b"o", "model.pt": b"1"}))
         slot = run.begin_checkpoint(attempt=2, directory="best")
         part = deliver(store, slot, 0, save_files(tmp_path / "2", {"model.pt": b"2"}))
-        run.commit_checkpoint(slot, [part])
+        manifest = run.commit_checkpoint(slot, [part])
+        sweep(run)
 
-    assert [entry.key for entry in store.entries("best")] == ["best/model.pt"]
-    assert store.get("best/model.pt").data == b"2"
+    assert manifest.directory == "best-000001"
+    assert [entry.key for entry in store.entries("best-000001")] == ["best-000001/model.pt"]
+    assert store.get("best-000001/model.pt").data == b"2"
+    assert list(store.entries("best")) == []

@@ -73,7 +73,7 @@ def deliver(
     """
     prefix = slot.directory if store.local is None else slot.staging(rank)
     if store.local is not None:
-        store.local.make_folder(store.local.path(STAGING))
+        store.local.keep_folder(STAGING)
         _discard(store, prefix)  # an earlier try of this very delivery
     try:
         files, folders = upload_tree(store, source, prefix, watch, staged=bool(store.local))
@@ -102,6 +102,7 @@ def settle(
 
 def publish(store: Store, slot: Slot, parts: Iterable[Part]) -> Merged:
     """Make the parts one folder under its final name; durable on return, not yet committed."""
+    parts = list(parts)
     merged = merge(parts)
     if has_manifest(store, slot.directory):
         raise Conflict(
@@ -110,7 +111,7 @@ def publish(store: Store, slot: Slot, parts: Iterable[Part]) -> Merged:
             hint="give each checkpoint a name of its own, or none and let it be numbered",
         )
     if store.local is not None:
-        _publish_folder(store.local, slot, merged)
+        _publish_folder(store.local, slot, merged, min((part.rank for part in parts), default=0))
     else:
         _publish_objects(store, slot, merged)
     for contest in merged.contests:
@@ -151,8 +152,8 @@ def remove_directory(store: Store, directory: str) -> None:
         _discard(store, doomed)
 
 
-def _publish_folder(store: LocalStore, slot: Slot, merged: Merged) -> None:
-    lowest = min(merged.owners.values(), default=0)
+def _publish_folder(store: LocalStore, slot: Slot, merged: Merged, lowest: int) -> None:
+    """Move all files to the folder of the lowest rank, which has nothing that lost a contest."""
     base = slot.staging(lowest)
     for path, rank in merged.owners.items():
         if rank != lowest:
@@ -160,9 +161,6 @@ def _publish_folder(store: LocalStore, slot: Slot, merged: Merged) -> None:
     folders = {os.path.dirname(path) for path in merged.owners} | set(merged.folders)
     inner = {parent for folder in folders for parent in _with_parents(folder)}
     store.sync_folders([*(f"{base}/{folder}" for folder in sorted(inner)), base])
-    if store.disk.stat(store.path(slot.directory)) is not None:
-        # A name of the user's own, used before by an attempt that never committed it.
-        remove_directory(store, slot.directory)
     store.move_tree(base, slot.directory)
 
 
@@ -175,8 +173,7 @@ def _publish_objects(store: Store, slot: Slot, merged: Merged) -> None:
     wanted = {f"{slot.directory}/{entry.path}": entry for entry in merged.files}
     found = {entry.key: entry.size for entry in store.entries(slot.directory)}
     for key in found.keys() - wanted.keys():
-        # Of an attempt that used the same name and never committed it, or of a rank that lost.
-        store.delete(key)
+        store.delete(key)  # of a rank that lost a contest
     for key, entry in wanted.items():
         if found.get(key) != entry.size:
             rank = merged.owners[entry.path]

@@ -16,14 +16,14 @@ def gc(run: str, dry_run: bool, as_json: bool) -> None:
 
     Refuses while a driver holds the run. Exits 0, or 3 if the run cannot be had.
     """
-    from holdfast.control.identity import read_identity
+    from holdfast.control.identity import find_identity
     from holdfast.control.open_run import open_run
     from holdfast.control.run_view import look
     from holdfast.control.upkeep import find_litter, sweep
     from holdfast.storage.locate import open_store
 
     store = open_store(run)
-    identity = read_identity(store)
+    identity, _ = find_identity(store)
     if dry_run:
         view = look(store)
         begun = view.record.begun if view.is_live else {}

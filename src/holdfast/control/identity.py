@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.checkpoint.manifests import read_manifests
 from holdfast.clock import Clock
+from holdfast.core.manifest import Manifest
 from holdfast.core.names import broken_name_rule, shown
 from holdfast.errors import (
     ConfigError,
@@ -17,6 +20,7 @@ from holdfast.errors import (
     ObjectMissing,
     RunMissing,
 )
+from holdfast.journal.segments import runs_in_journal
 from holdfast.storage.base import IF_ABSENT, Store
 from holdfast.storage.locate import child, open_store
 from holdfast.storage.sealed import seal, unseal
@@ -74,20 +78,61 @@ def read_identity(store: Store) -> RunIdentity:
             f"{store.url} has run format {record['format']}, this version reads up to {FORMAT}",
             hint="use the version of Holdfast that wrote it, or a newer one",
         )
-    return RunIdentity(record["run"], record["name"], record["kind"], record["created"])
+    try:
+        return RunIdentity(record["run"], record["name"], record["kind"], record["created"])
+    except KeyError as error:
+        raise Damaged(f"{store.url}/{RUN_KEY}: it is another record, without {error}") from None
+
+
+def find_identity(store: Store) -> tuple[RunIdentity, str | None]:
+    """Return who the run in `store` is, and what is wrong with the object that says so.
+
+    Every segment of the journal and every manifest names its run too, so a lost or damaged
+    `run.json` costs nothing but the name. Raises `RunMissing` if there is no trace of a run.
+    """
+    identity: RunIdentity | None = None
+    absence: RunMissing | None = None
+    problem = "it is of another run"
+    try:
+        identity = read_identity(store)
+    except RunMissing as missing:
+        absence, problem = missing, "it is missing"
+    except Damaged as damage:
+        problem = damage.message
+    named = None
+    for run_id in _witnesses(store):
+        if identity is not None and identity.run_id == run_id:
+            return identity, None
+        named = named or run_id
+    if named is not None:
+        name = os.path.basename(store.url.rstrip("/"))
+        return RunIdentity(named, name, "train", 0.0), problem
+    if identity is not None:
+        return identity, None
+    raise absence or Damaged(problem, hint="nothing else of the run is left to tell who it is")
+
+
+def _witnesses(store: Store) -> Iterator[str]:
+    """Yield the run that each record belongs to, those of the journal first."""
+    yield from runs_in_journal(store)
+    for _, manifest in read_manifests(store):
+        if isinstance(manifest, Manifest):
+            yield manifest.run_id
 
 
 def create_identity(store: Store, *, name: str, kind: str, clock: Clock) -> RunIdentity:
-    """Return who the run in `store` is, making it a new run if it is not one yet."""
-    try:
-        return read_identity(store)
-    except RunMissing:
-        identity = RunIdentity(secrets.token_hex(8), name, kind, clock.now())
+    """Make `store` a new run."""
+    identity = RunIdentity(secrets.token_hex(8), name, kind, clock.now())
     try:
         store.put(RUN_KEY, seal(identity.to_record()) + b"\n", IF_ABSENT)
     except Conflict:
         return read_identity(store)  # another driver was quicker; the lease decides between them
     return identity
+
+
+def restore_identity(store: Store, identity: RunIdentity) -> None:
+    """Put the object that says who a run is in order again; for the holder of the lease."""
+    store.put(RUN_KEY, seal(identity.to_record()) + b"\n")
 
 
 def _no_run(store: Store) -> RunMissing:

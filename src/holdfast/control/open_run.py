@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from holdfast.checkpoint.commit import (
     Slot,
@@ -20,11 +20,23 @@ from holdfast.checkpoint.commit import (
     publish,
     remove_directory,
 )
-from holdfast.checkpoint.manifests import get_manifest, manifest_key, read_manifests
+from holdfast.checkpoint.manifests import (
+    get_manifest,
+    manifest_directories,
+    manifest_key,
+    read_manifests,
+)
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.control.identity import RunIdentity, create_identity
+from holdfast.control.accounts import Account
+from holdfast.control.identity import (
+    RUN_KEY,
+    RunIdentity,
+    create_identity,
+    find_identity,
+    restore_identity,
+)
 from holdfast.core.manifest import Manifest, Part
-from holdfast.core.names import broken_path_rule, shown
+from holdfast.core.names import shown
 from holdfast.core.record import Event, Kept, RunRecord
 from holdfast.core.retention import Retention, dispensable
 from holdfast.errors import (
@@ -34,11 +46,15 @@ from holdfast.errors import (
     HoldfastError,
     LeaseLost,
     ObjectMissing,
+    RunMissing,
+    StoreBusy,
+    StoreDenied,
     StoreError,
+    StoreForked,
 )
 from holdfast.journal.journal import Journal
 from holdfast.journal.lease import TIME_TO_LIVE_S, Heartbeat, Lease, take_lease
-from holdfast.journal.segments import Record, refuse_newer_format
+from holdfast.journal.segments import Record
 from holdfast.storage.base import Store
 from holdfast.storage.damage import damage_of
 from holdfast.storage.digest import ALGORITHM
@@ -47,7 +63,7 @@ from holdfast.storage.watching import Watch
 log = logging.getLogger(__name__)
 
 QUARANTINE = ".holdfast/quarantine"
-_RESERVED = re.compile(r"\.holdfast(/.*)?|checkpoint_\d+(/.*)?")
+_NUMBERED = re.compile(r"checkpoint_(\d+)")
 
 
 def open_run(
@@ -70,8 +86,11 @@ def open_run(
     """
     store.probe(writable=True)
     name = name or os.path.basename(store.url.rstrip("/"))
-    identity = create_identity(store, name=name, kind=kind, clock=clock)
-    refuse_newer_format(store)
+    problem = None
+    try:
+        identity, problem = find_identity(store)
+    except RunMissing:
+        identity = create_identity(store, name=name, kind=kind, clock=clock)
     lease = take_lease(
         store,
         run=f"run {identity.name!r} at {store.url}",
@@ -79,6 +98,9 @@ def open_run(
         time_to_live_s=time_to_live_s,
     )
     try:
+        if problem is not None:
+            log.warning("%s/%s is made anew: %s", store.url, RUN_KEY, problem)
+            restore_identity(store, identity)
         run = OpenRun(store, identity, lease, clock, accounts)
     except BaseException:
         _release_quietly(lease)
@@ -93,18 +115,6 @@ def _release_quietly(lease: Lease) -> None:
         lease.release(lease.record.journal_next)
     except StoreError as error:
         log.warning("the lease could not be given back and has to run out: %s", error)
-
-
-class Account(Protocol):
-    """Something else that a run's journal amounts to, kept beside the record of checkpoints."""
-
-    def apply(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Take in one event; of those that are not its own, nothing."""
-        ...
-
-    def to_events(self) -> list[Event]:
-        """Return the events that lead to where it is."""
-        ...
 
 
 class OpenRun:
@@ -146,9 +156,7 @@ class OpenRun:
                 {
                     "epoch": self.lease.epoch,
                     "owner": str(self.lease.record.owner),
-                    "next_number": max(
-                        [self.record.next_number, *(one.number + 1 for one in adopted)]
-                    ),
+                    "next_number": self._first_free_number(adopted),
                 },
             )
         ]
@@ -163,15 +171,27 @@ class OpenRun:
         events += [("checkpoint_committed", Kept.of(manifest).to_data()) for manifest in adopted]
         self._record(events)
 
+    def _is_forgetful(self) -> bool:
+        """Whether the journal has lost records since it was last looked at."""
+        return any(
+            damage.lost and damage.identity not in self.record.known_damage
+            for damage in self.journal.damages
+        )
+
+    def _first_free_number(self, adopted: Iterable[Manifest]) -> int:
+        """Return a number that was certainly never given out, whatever the journal has lost."""
+        used = {self.record.next_number - 1, *(manifest.number for manifest in adopted)}
+        if self._is_forgetful():
+            names = (*self.store.folders(), *manifest_directories(self.store))
+            used |= {int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))}
+        return max(used) + 1
+
     def _unrecorded_commits(self) -> list[Manifest]:
         """Return the checkpoints whose driver died between the manifest and the journal.
 
         Where the journal has lost records, every manifest counts: it is the checkpoint.
         """
-        forgetful = any(
-            damage.lost and damage.identity not in self.record.known_damage
-            for damage in self.journal.damages
-        )
+        forgetful = self._is_forgetful()
         known = {kept.directory for kept in self.record.kept.values()}
         found = []
         for directory, manifest in read_manifests(self.store, known):
@@ -186,40 +206,33 @@ class OpenRun:
     # ------------------------------------------------------------------ checkpoints
 
     def begin_checkpoint(self, *, attempt: int, directory: str | None = None) -> Slot:
-        """Give out a checkpoint number, never to be given out again, and say where files go."""
+        """Give out a checkpoint number, never to be given out again, and say where files go.
+
+        A folder is never given out again either: a name of the user's own that was used before
+        gets the number added, so that late news of its first use cannot touch the second.
+        """
         number = self.record.next_number
-        if directory is not None:
+        if directory is None:
+            directory = default_directory(number)
+        else:
             self._must_be_free(directory)
-        slot = Slot(number, directory or default_directory(number), self.lease.epoch, attempt)
-        facts = {"number": number, "directory": slot.directory, "attempt": attempt}
+            if directory in self.record.names:
+                directory = f"{directory}-{number:06d}"
+        facts = {"number": number, "directory": directory, "attempt": attempt}
         self._record([("checkpoint_begun", facts)])
-        return slot
+        return Slot(number, directory, self.lease.epoch, attempt)
 
     def _must_be_free(self, directory: str) -> None:
-        if rule := self._broken_naming_rule(directory):
+        """Raise if a checkpoint cannot have this name; no other file may suffer for it."""
+        rule = self.record.broken_naming_rule(directory)
+        if rule is None and directory not in self.record.names:
+            is_used = self.store.stat(directory) or next(self.store.entries(directory), None)
+            rule = "there are other files of that name" if is_used else None
+        if rule is not None:
             raise ConfigError(
                 f"a checkpoint cannot be named {shown(directory)}: {rule}",
                 hint="choose another name, or none and let it be numbered",
             )
-
-    def _broken_naming_rule(self, directory: str) -> str | None:
-        """Return why a checkpoint cannot have a name: no other file may suffer for it."""
-        if rule := broken_path_rule(directory):
-            return rule
-        if _RESERVED.fullmatch(directory):
-            return "names of this form are given out by the run itself"
-        given_out = {*self.record.begun.values(), *self.record.retired.values()}
-        kept = {kept.directory for kept in self.record.kept.values()}
-        if directory in kept:
-            return "a checkpoint of this run has that name already"
-        for other in kept | given_out:
-            if f"{other}/".startswith(f"{directory}/") != f"{directory}/".startswith(f"{other}/"):
-                return f"a checkpoint cannot lie inside another, and there is {other!r}"
-        if directory not in given_out and (
-            self.store.stat(directory) or any(True for _ in self.store.entries(directory))
-        ):
-            return "there are other files of that name"
-        return None
 
     def commit_checkpoint(
         self,
@@ -271,7 +284,9 @@ class OpenRun:
                     return manifest
             except ObjectMissing:
                 problems = ["its manifest is missing"]
-            except Damaged as error:
+            except (StoreBusy, StoreDenied, StoreForked):
+                raise  # it may be whole; only nobody can look at it now
+            except (Damaged, StoreError) as error:
                 problems = [error.message]
             self.quarantine(kept.number, problems)
         return None

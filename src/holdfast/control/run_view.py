@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.checkpoint.manifests import get_manifest, manifest_key, read_manifests
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.control.identity import RUN_KEY, RunIdentity, read_identity
+from holdfast.control.identity import RUN_KEY, RunIdentity, find_identity, read_identity
 from holdfast.control.upkeep import Litter, find_litter
 from holdfast.core.manifest import Manifest
 from holdfast.core.record import Kept, RunRecord
@@ -25,6 +25,7 @@ class RunView:
     """What can be known of a run without holding it.
 
     Attributes:
+        identity_problem: What is wrong with the object that says who the run is, if anything.
         lease: The last lease taken, None if none was or it cannot be read.
         is_live: Whether a driver seems to hold the run at this moment.
         journal_damage: What is wrong with the journal, one line each.
@@ -33,6 +34,7 @@ class RunView:
 
     store: Store
     identity: RunIdentity
+    identity_problem: str | None
     record: RunRecord
     lease: LeaseRecord | None
     is_live: bool
@@ -48,7 +50,7 @@ class RunView:
 
 def look(store: Store, clock: Clock = SYSTEM_CLOCK) -> RunView:
     """Return what there is to know of the run in `store`; raise `RunMissing` if there is none."""
-    identity = read_identity(store)
+    identity, problem = find_identity(store)
     records, replay = read_journal(store, identity.run_id)
     record = RunRecord()
     for event in records:
@@ -65,7 +67,7 @@ def look(store: Store, clock: Clock = SYSTEM_CLOCK) -> RunView:
     is_live = lease is not None and not (
         lease.released or lease.owner.is_proven_dead() or lease.expires() < clock.now()
     )
-    return RunView(store, identity, record, lease, is_live, damage, unreadable)
+    return RunView(store, identity, problem, record, lease, is_live, damage, unreadable)
 
 
 def find_runs(store: Store) -> Iterator[tuple[str, RunIdentity | Damaged]]:
@@ -115,6 +117,8 @@ class Verification:
 def verify(view: RunView, watch: Watch | None = None) -> Verification:
     """Read every byte of every checkpoint again and say what is not as it was saved."""
     result = Verification()
+    if view.identity_problem is not None:
+        result.damaged[RUN_KEY] = [view.identity_problem]
     if view.journal_damage:
         result.damaged[".holdfast/journal"] = view.journal_damage
     for directory, reason in view.unreadable.items():

@@ -137,43 +137,63 @@ def merge(parts: Iterable[Part]) -> Merged:
     Of several files with one path the lowest rank's is kept; that is a contest only where their
     contents differ. A file and a folder cannot share a name either, and are settled the same way.
     """
-    ordered = sorted(parts, key=lambda part: part.rank)
-    owners: dict[str, int] = {}
-    chosen: dict[str, FileEntry] = {}
-    losers: dict[str, list[int]] = {}
-    used_as_folder: dict[str, str] = {}  # folder -> the first file that needed it
-    for part in ordered:
+    merging = _Merging()
+    for part in sorted(parts, key=lambda part: part.rank):
+        for folder in part.folders:
+            merging.add_folder(part.rank, folder)
         for entry in part.files:
-            rival = _rival(entry.path, chosen, used_as_folder)
-            if rival is None:
-                chosen[entry.path] = entry
-                owners[entry.path] = part.rank
-                for folder in _parents(entry.path):
-                    used_as_folder.setdefault(folder, entry.path)
-            elif rival != entry.path or chosen[rival] != entry:
-                losers.setdefault(rival, []).append(part.rank)
-    wanted = {f for part in ordered for f in part.folders}
-    folders = {f for f in wanted if f not in used_as_folder and _rival(f, chosen, {}) is None}
-    return Merged(
-        files=tuple(chosen[path] for path in sorted(chosen)),
-        owners=owners,
-        folders=tuple(sorted(folders)),
-        contests=tuple(
-            Contest(path, owners[path], tuple(dict.fromkeys(ranks)))
-            for path, ranks in sorted(losers.items())
-        ),
-    )
+            merging.add_file(part.rank, entry)
+    return merging.merged()
 
 
-def _rival(
-    path: str, chosen: Mapping[str, FileEntry], used_as_folder: Mapping[str, str]
-) -> str | None:
-    """Return the path already chosen that `path` cannot stand beside."""
-    if path in chosen:
-        return path
-    if path in used_as_folder:
-        return used_as_folder[path]
-    return next((folder for folder in _parents(path) if folder in chosen), None)
+class _Merging:
+    """Files and folders taken in from the lowest rank up; whoever comes first stays."""
+
+    def __init__(self) -> None:
+        self._chosen: dict[str, FileEntry] = {}
+        self._owners: dict[str, int] = {}
+        self._empty: set[str] = set()
+        self._folders: dict[str, tuple[str, int]] = {}  # folder -> who needs it: path and rank
+        self._losers: dict[tuple[str, int], list[int]] = {}  # by path and rank of the winner
+
+    def add_folder(self, rank: int, folder: str) -> None:
+        needed = [*_parents(folder), folder]
+        if taken := next((one for one in needed if one in self._chosen), None):
+            self._lose(taken, self._owners[taken], rank)
+            return
+        self._empty.add(folder)
+        for one in needed:
+            self._folders.setdefault(one, (folder, rank))
+
+    def add_file(self, rank: int, entry: FileEntry) -> None:
+        path = entry.path
+        taken = next((one for one in [path, *_parents(path)] if one in self._chosen), None)
+        if taken is not None:
+            if taken != path or self._chosen[path] != entry:
+                self._lose(taken, self._owners[taken], rank)
+        elif path in self._folders:
+            self._lose(*self._folders[path], rank)
+        else:
+            self._chosen[path], self._owners[path] = entry, rank
+            for folder in _parents(path):
+                self._folders.setdefault(folder, (path, rank))
+
+    def _lose(self, path: str, winner: int, loser: int) -> None:
+        ranks = self._losers.setdefault((path, winner), [])
+        if loser not in ranks:
+            ranks.append(loser)
+
+    def merged(self) -> Merged:
+        filled = {folder for path in self._chosen for folder in _parents(path)}
+        return Merged(
+            files=tuple(self._chosen[path] for path in sorted(self._chosen)),
+            owners=self._owners,
+            folders=tuple(sorted(self._empty - filled)),
+            contests=tuple(
+                Contest(path, winner, tuple(ranks))
+                for (path, winner), ranks in sorted(self._losers.items())
+            ),
+        )
 
 
 def _parents(path: str) -> list[str]:

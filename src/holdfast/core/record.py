@@ -6,14 +6,17 @@ same events always lead to the same record. Events of other kinds pass by unharm
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.core.manifest import Manifest
+from holdfast.core.names import broken_path_rule
 from holdfast.core.retention import Candidate
 
 Event = tuple[str, dict[str, Any]]
+_GIVEN_OUT = re.compile(r"(\.holdfast|checkpoint_\d+)(/|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,7 @@ class RunRecord:
         next_number: The checkpoint number that will be given out next.
         kept: Committed checkpoints by number, also the quarantined ones.
         begun: Folders by number that were given out and have not been committed.
+        names: All folders ever given out that have a name of the user's own.
         retired: Folders by number whose checkpoint was given up and may not be deleted yet.
         known_damage: Damage of the journal that has been reported already.
         closed: Whether the last driver left in good order.
@@ -74,6 +78,7 @@ class RunRecord:
     next_number: int = 0
     kept: dict[int, Kept] = field(default_factory=dict)
     begun: dict[int, str] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
     retired: dict[int, str] = field(default_factory=dict)
     known_damage: dict[str, str] = field(default_factory=dict)
     closed: bool = False
@@ -90,6 +95,8 @@ class RunRecord:
             case "checkpoint_begun":
                 self.next_number = max(self.next_number, data["number"] + 1)
                 self.begun[data["number"]] = data["directory"]
+                if not _GIVEN_OUT.fullmatch(data["directory"]):
+                    self.names.add(data["directory"])
             case "checkpoint_committed":
                 kept = Kept.from_data(data)
                 self.next_number = max(self.next_number, kept.number + 1)
@@ -141,6 +148,19 @@ class RunRecord:
         is_known = manifest.number in self.kept or manifest.number in self.retired
         return manifest.epoch >= self.epoch and not is_known
 
+    def broken_naming_rule(self, directory: str) -> str | None:
+        """Return why no checkpoint of this run can have the name `directory`."""
+        if rule := broken_path_rule(directory):
+            return rule
+        if _GIVEN_OUT.match(directory):
+            return "names of this form are given out by the run itself"
+        for other in {kept.directory for kept in self.kept.values()} | self.names:
+            if other != directory and f"{other}/".startswith(f"{directory}/"):
+                return f"a checkpoint cannot hold another, and there is {other!r}"
+            if other != directory and f"{directory}/".startswith(f"{other}/"):
+                return f"a checkpoint cannot lie inside another, and there is {other!r}"
+        return None
+
     def to_events(self) -> list[Event]:
         """Return the shortest list of events that leads to this record."""
         return [
@@ -152,6 +172,7 @@ class RunRecord:
                     "kept": [kept.to_data() for kept in self.kept.values()],
                     "begun": [[number, folder] for number, folder in self.begun.items()],
                     "retired": [[number, folder] for number, folder in self.retired.items()],
+                    "names": sorted(self.names),
                     "known_damage": dict(self.known_damage),
                     "closed": self.closed,
                 },
@@ -163,6 +184,7 @@ class RunRecord:
         self.kept = {one["number"]: Kept.from_data(one) for one in data["kept"]}
         self.begun = dict(data["begun"])
         self.retired = dict(data["retired"])
+        self.names = set(data["names"])
         self.known_damage, self.closed = dict(data["known_damage"]), data["closed"]
 
     def _pins(self, number: int) -> tuple[str, ...]:

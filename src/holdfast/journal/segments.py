@@ -180,11 +180,16 @@ def segment_key(name: SegmentName, *, snapshot: bool = False) -> str:
     return f"{JOURNAL}/{name}{'.snapshot' if snapshot else ''}.jsonl"
 
 
-def refuse_newer_format(store: Store) -> None:
-    """Raise `FormatTooNew` if the newest segment was written by a newer version."""
+def runs_in_journal(store: Store) -> Iterator[str]:
+    """Yield the run that each readable segment belongs to, the newest first.
+
+    Raises `FormatTooNew` if a newer version wrote one.
+    """
     keys = [entry.key for entry in store.entries(JOURNAL) if entry.key.endswith(".jsonl")]
-    if keys:
-        _read_header(store, keys[-1])
+    for key in reversed(keys):
+        _, header, _ = _read_header(store, key)
+        if header is not None:
+            yield header.run_id
 
 
 def epochs_written(store: Store) -> dict[int, float]:

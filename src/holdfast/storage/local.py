@@ -136,9 +136,12 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         path = self.path(key)
-        with explained("delete", path, key), contextlib.suppress(FileNotFoundError):
-            with contextlib.suppress(FileNotFoundError):
+        with explained("delete", path, key):
+            try:
                 self.disk.remove(path)
+            except FileNotFoundError:
+                if self.disk.stat(os.path.dirname(path)) is None:
+                    return
             self.disk.sync_dir(os.path.dirname(path))  # also if another process removed it
 
     def delete_tree(self, prefix: str) -> None:
@@ -147,9 +150,10 @@ class LocalStore:
                 (self.delete_tree if is_folder else self.delete)(name)
             return
         path = self.path(prefix.rstrip("/"))
-        with explained("delete", path, prefix), contextlib.suppress(FileNotFoundError):
+        with explained("delete", path, prefix):
             if self.disk.stat(path) is None:
-                self.disk.sync_dir(os.path.dirname(path))
+                if self.disk.stat(os.path.dirname(path)) is not None:
+                    self.disk.sync_dir(os.path.dirname(path))
                 return
             # First out of sight in one step, so that no reader ever sees half a folder.
             doomed = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}{TEMPORARY}")
@@ -237,6 +241,11 @@ class LocalStore:
                 self.make_folder(self.root)
 
     # ------------------------------------------------------------------ folders
+
+    def keep_folder(self, key: str) -> None:
+        """Make the folder `key`, for good."""
+        with explained("make", self.path(key), key):
+            self.make_folder(self.path(key))
 
     def make_folder(self, path: str) -> None:
         """Make `path` and what is missing above it, with names that are on disk for good.

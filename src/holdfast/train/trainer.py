@@ -28,7 +28,7 @@ from holdfast.train.result import Result, result_of
 from holdfast.worker.context import WorkerContext
 
 ENTRY = "holdfast.worker.entry:main"
-WORKER_MODULES = ("holdfast.worker.entry",)
+WORKER_MODULES = ("holdfast.worker.entry", "holdfast.train")
 
 
 class DataParallelTrainer:

@@ -102,6 +102,7 @@ class WorkerContext:
     def _answer(self, kind: type[M], index: int) -> M:
         """Return the driver's answer, or raise its refusal."""
         key = kind.__name__, index
+        self._channel.flush(None)  # else the question may still be here, behind many reports
         with self._changed:
             while key not in self._answers:
                 self._changed.wait()

@@ -9,6 +9,7 @@ import pytest
 from holdfast.checkpoint.commit import deliver
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.run_view import look, verify
+from holdfast.control.upkeep import sweep
 from holdfast.core.retention import Retention
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
@@ -81,6 +82,9 @@ def test_a_name_whose_first_use_was_never_committed_can_be_used_again(
     deliver(run.store, slot, 0, source)
 
     commit(run, tmp_path, "best")
+    sweep(run)
 
-    assert [entry.key for entry in run.store.entries("best")] == ["best/model.pt"]
+    folder = "best-000001"
+    assert run.store.folders() == [".holdfast", folder]
+    assert [entry.key for entry in run.store.entries(folder)] == [f"{folder}/model.pt"]
     assert verify(look(run.store)).damaged == {}

@@ -12,6 +12,7 @@ from holdfast.errors import ConfigError, LeaseLost, StoreError
 from holdfast.journal.journal import journal_exists
 from holdfast.journal.replay import Replay
 from holdfast.storage.base import Store
+from holdfast.storage.memory import MemoryStore
 from tests.unit.journal.holders import (
     RUN_ID,
     FakeClock,
@@ -344,7 +345,7 @@ def test_what_was_written_before_the_takeover_counts_even_if_nobody_was_told(
 
 def test_a_segment_that_somebody_else_has_put_already_ends_the_writer(clock: FakeClock) -> None:
     """Only a store that let two drivers have one epoch can bring that about."""
-    store = FaultyMemory(Faults())
+    store = MemoryStore()
     writer = take(store, clock)
     store.put(".holdfast/journal/000001-000000.jsonl", b"of another driver")
 

@@ -35,6 +35,14 @@ def change(store: Store, key: str, how: Callable[[bytes], bytes]) -> None:
     store.put(key, how(store.get(key).data))
 
 
+def overwrite(store: Store, key: str, data: bytes) -> None:
+    """Change what is at rest behind the store's back; nobody waits for a disk."""
+    if store.local is None:
+        store.put(key, data)
+    else:
+        Path(store.local.path(key)).write_bytes(data)
+
+
 def said(damages: list[JournalDamage]) -> str:
     return "; ".join(damage.what for damage in damages)
 
@@ -53,7 +61,7 @@ def test_a_tail_cut_off_at_any_byte_costs_nothing_that_was_acknowledged(
     sizes = range(begin, len(whole)) if store.local else range(len(whole))
 
     for size in sizes:
-        store.put(key, whole[:size])
+        overwrite(store, key, whole[:size])
         replay = Replay(store, RUN_ID)
 
         assert texts(replay.records()) == ["a"], size
@@ -86,7 +94,7 @@ def test_a_segment_cut_off_in_its_header_was_never_used(tmp_path: Path) -> None:
     whole = store.get(key).data
 
     for size in range(whole.index(b"\n") + 1):
-        store.put(key, whole[:size])
+        overwrite(store, key, whole[:size])
         replay = Replay(store, RUN_ID)
 
         assert texts(replay.records()) == ["a"], size
@@ -110,7 +118,7 @@ def test_any_flipped_bit_costs_at_most_the_line_it_is_in_and_is_reported(
     for key in segment_keys(store):
         whole = store.get(key).data
         for at in range(len(whole)):
-            store.put(key, whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+            overwrite(store, key, whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
             hit = whole[: at + 1].count(b"\n") - (whole[at : at + 1] == b"\n")
             of_segment = texts_in(whole)
             spared = [t for t in "abcdef" if hit == 0 or t != of_segment[hit - 1]]
