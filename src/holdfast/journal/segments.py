@@ -344,11 +344,12 @@ class SegmentReader:
             if len(data) < segment.limit:
                 self._note(len(data), f"it ends {segment.limit - len(data)} bytes early", b"")
             data = data[: segment.limit]
-        start = segment.start if segment.start is not None else data.find(b"\n") + 1
+        size, find, from_line = len(data), data.find, Record.from_line  # not once per line
+        start = segment.start if segment.start is not None else find(b"\n") + 1
         self.good_bytes = start
-        while start < len(data):
-            end = data.find(b"\n", start)
-            record = Record.from_line(data[start:end]) if end >= 0 else None
+        while start < size:
+            end = find(b"\n", start)
+            record = from_line(data[start:end]) if end >= 0 else None
             if record is None:
                 start = yield from self._resume(data, start)
                 continue

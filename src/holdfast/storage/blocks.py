@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.core.manifest import FileEntry
 from holdfast.errors import ObjectMissing
-from holdfast.storage.digest import BLOCK_BYTES, block_count, combine
+from holdfast.storage.digest import BLOCK_BYTES, combine
 from holdfast.storage.watching import each
 
 BATCH_FILES_MAX = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """One block of one file."""
 
     file: FileEntry
-    index: int
-
-    @property
-    def start(self) -> int:
-        return self.index * BLOCK_BYTES
-
-    @property
-    def length(self) -> int:
-        return min(BLOCK_BYTES, self.file.size - self.start)
+    start: int
+    length: int
 
     @property
     def is_last(self) -> bool:
@@ -34,8 +26,12 @@ class Block:
 
 
 def blocks_of(files: Iterable[FileEntry]) -> list[Block]:
-    """Return all blocks of all files, in order."""
-    return [Block(entry, i) for entry in files for i in range(block_count(entry.size))]
+    """Return all blocks of all files, in order; an empty file has one too."""
+    return [
+        Block(entry, start, min(BLOCK_BYTES, entry.size - start))
+        for entry in files
+        for start in range(0, max(1, entry.size), BLOCK_BYTES)
+    ]
 
 
 def batched(blocks: Iterable[Block]) -> list[list[Block]]:

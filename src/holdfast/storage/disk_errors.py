@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-from collections.abc import Iterator
 
 from holdfast.errors import ObjectMissing, StoreBusy, StoreDenied, StoreError, StoreFull
 
@@ -13,13 +11,20 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _PASSING = {errno.EAGAIN, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR}
 
 
-@contextlib.contextmanager
-def explained(verb: str, path: str, key: str | None) -> Iterator[None]:
-    """Turn an `OSError` into a store error that names the path and what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise store_error(error, verb, path, key) from error
+class explained:  # noqa: N801  # reads as a verb; a class, for it stands around every operation
+    """Turns an `OSError` into a store error that names the path and what to do."""
+
+    __slots__ = ("_key", "_path", "_verb")
+
+    def __init__(self, verb: str, path: str, key: str | None) -> None:
+        self._verb, self._path, self._key = verb, path, key
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise store_error(error, self._verb, self._path, self._key) from error
 
 
 def store_error(error: OSError, verb: str, path: str, key: str | None) -> StoreError:

@@ -41,6 +41,7 @@ class LocalStore:
 
     def __init__(self, root: str | os.PathLike[str], disk: Disk | None = None) -> None:
         self.root = os.path.abspath(os.fspath(root))
+        self._below = os.path.join(self.root, "")  # joined once, not for every key
         self.disk: Disk = disk if disk is not None else PosixDisk()
         self._durable: set[str] = set()  # folders whose names are known to be on disk for good
 
@@ -54,7 +55,7 @@ class LocalStore:
 
     def path(self, key: str) -> str:
         """Return the file path of `key`; an empty key is the root."""
-        return os.path.join(self.root, key) if key else self.root
+        return self._below + key if key else self.root
 
     # ------------------------------------------------------------------ reading
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from holdfast.storage.base import Buffer, Source
+from holdfast.storage.buffers import borrow, give_back
 from holdfast.storage.disk import Disk
 from holdfast.storage.disk_errors import explained
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from holdfast.storage.local import LocalStore
 
 WRITE_BACK_BYTES = 8 << 20
-DIGEST_READ_BYTES = 1 << 20
 
 
 class Appender:
@@ -110,26 +110,31 @@ class Digested:
 def digest_ranges(
     store: LocalStore, ranges: Iterable[tuple[str, int, int]]
 ) -> Iterator[Digested | None]:
-    """Yield the xxh3-128 of parts of objects, given as key, start and length; None if gone.
+    """Yield the xxh3-128 of parts of objects, given as key, start and length; None if gone."""
+    buffer = borrow()
+    try:
+        for key, start, length in ranges:
+            path = store.path(key)
+            with explained("read", path, key):
+                found = _digest_part(store.disk, path, buffer, start, start + length)
+            yield found
+    finally:
+        give_back(buffer)
 
-    One buffer serves for all, small enough to stay in the processor's cache.
-    """
-    buffer = memoryview(bytearray(DIGEST_READ_BYTES))
-    for key, start, length in ranges:
-        path = store.path(key)
-        with explained("read", path, key):
-            try:
-                handle = store.disk.open(path)
-            except FileNotFoundError:
-                yield None
-                continue
-            try:
-                found = _digest_range(store.disk, handle, buffer, start, start + length)
-            except IsADirectoryError:
-                found = None
-            finally:
-                store.disk.close(handle)
-        yield found
+
+def _digest_part(
+    disk: Disk, path: str, buffer: memoryview, start: int, end: int
+) -> Digested | None:
+    try:
+        handle = disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return _digest_range(disk, handle, buffer, start, end)
+    except IsADirectoryError:
+        return None
+    finally:
+        disk.close(handle)
 
 
 def _digest_range(disk: Disk, handle: int, buffer: memoryview, start: int, end: int) -> Digested:

@@ -21,8 +21,8 @@ from holdfast.errors import ConfigError, Damaged
 
 _SEAL = re.compile(rb',"~":"([0-9a-f]{8})[0-9a-f]{16}"\}')
 _SEAL_BYTES = 32
-MARK_TEXT = '"$'
-MARK = MARK_TEXT.encode()
+MARK_TEXT = "$"
+MARK = ord(MARK_TEXT)  # one byte, because it is looked for in every line that is read
 _encode_strict = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
 ).encode

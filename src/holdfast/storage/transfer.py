@@ -19,12 +19,12 @@ from holdfast.core.names import broken_path_rule, shown
 from holdfast.errors import ConfigError, Damaged
 from holdfast.storage.base import Buffer, Store, TreeWriter
 from holdfast.storage.blocks import Block, check_blocks
+from holdfast.storage.buffers import borrow, give_back
 from holdfast.storage.digest import Digester
 from holdfast.storage.disk_errors import explained
 from holdfast.storage.trees import below
 from holdfast.storage.watching import Tally, Watch, each
 
-READ_BYTES = 1 << 20
 THREADS_LOCAL = 4
 THREADS_REMOTE = 16
 
@@ -39,9 +39,9 @@ class _File:
 
     def chunks(self) -> Iterator[Buffer]:
         digester = Digester()
-        buffer = memoryview(bytearray(max(1, min(READ_BYTES, self.size + 1))))
         with _read_by_us(self.path):
             handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        buffer = borrow()
         try:
             while count := self._read(handle, buffer):
                 chunk = buffer[:count]
@@ -50,6 +50,7 @@ class _File:
                 yield chunk
         finally:
             os.close(handle)
+            give_back(buffer)
         self.digest, self.size_read = digester.hexdigest(), digester.size
 
     def _read(self, handle: int, buffer: memoryview) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import TransferCancelled
 
@@ -60,14 +60,35 @@ class Tally:
 
 
 def each(work: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
-    """Do `work` on all items, in parallel where there are several; the first error ends it."""
-    if len(items) <= 1 or threads <= 1:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(min(threads, len(items)), "holdfast-transfer") as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
+    """Do `work` on all items and return the results in order; the first error ends it.
+
+    The calling thread does its share, and each takes the next item when it is done with one. There
+    is no future per item, because one costs more than reading a small file does.
+    """
+    results: list[Any] = [None] * len(items)
+    errors: list[BaseException] = []
+    numbers = itertools.count()
+
+    def take_turns() -> None:
+        while not errors and (number := next(numbers)) < len(items):
+            try:
+                results[number] = work(items[number])
+            except BaseException as error:  # noqa: BLE001  # the caller raises it
+                errors.append(error)
+
+    crew = [
+        threading.Thread(target=take_turns, name=f"holdfast-transfer-{number}", daemon=True)
+        for number in range(min(threads, len(items)) - 1)
+    ]
+    try:
+        for thread in crew:
+            thread.start()
+        take_turns()
+        for thread in crew:
+            thread.join()
+    except BaseException as interruption:
+        errors.append(interruption)  # the others stop after the item they have
+        raise
+    if errors:
+        raise errors[0]
+    return results
