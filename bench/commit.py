@@ -4,11 +4,11 @@ Ours is everything from the number given out to the acknowledgement: read from a
 cache, digest, write, sync, rename, manifest, two journal records. The limit is a plain loop in one
 thread that writes bytes from memory and syncs each file, and then the folder.
 
-Two things would fall on whoever comes next, and are kept away. ext4 is slow to make files for a
-while after many were deleted: so what was written stays until the question is done. A virtual
-machine may give free memory back to its host, and the first write to a page that it must ask for
-again takes ten times longer: so the pages of the file cache that one side filled are freed just
-before the next one begins, which then gets them.
+Two things would fall on whoever comes next, and are kept away. ext4 without a journal is slow to
+make files for minutes after many were deleted: so what was written stays until the question is
+done. A virtual machine may give free memory back to its host, and the first write to a page that
+it must ask for again takes ten times longer: so the pages of the file cache that one side filled
+are freed just before the next one begins, which then gets them.
 """
 
 from __future__ import annotations

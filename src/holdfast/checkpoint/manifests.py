@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from holdfast.core.manifest import Manifest
-from holdfast.errors import Damaged, ObjectMissing
+from holdfast.errors import Damaged, FormatTooNew, ObjectMissing
 from holdfast.storage.base import IF_ABSENT, Store
+from holdfast.storage.digest import ALGORITHM
 from holdfast.storage.sealed import seal, unseal
 
 PRIVATE = ".holdfast"
@@ -34,6 +35,11 @@ def get_manifest(store: Store, directory: str) -> Manifest:
         manifest = Manifest.from_record(unseal(data.removesuffix(b"\n")))
     except Damaged as error:
         raise Damaged(f"{store.url}/{key}: {error.message}") from error
+    if manifest.algorithm != ALGORITHM:
+        raise FormatTooNew(
+            f"{store.url}/{key} has digests of kind {manifest.algorithm}, known is {ALGORITHM}",
+            hint="use the version of Holdfast that wrote it, or a newer one",
+        )
     if manifest.directory != directory:
         raise Damaged(f"{store.url}/{key} is the manifest of {manifest.directory!r}")
     return manifest

@@ -24,6 +24,7 @@ from holdfast.train.errors import (
     WorkerDiedError,
     WorkerGroupError,
 )
+from holdfast.train.older_arguments import warn_of_older_arguments
 from holdfast.train.result import Result, result_of
 from holdfast.worker.context import WorkerContext
 
@@ -53,6 +54,12 @@ class DataParallelTrainer:
         self._function, self._config = train_loop_per_worker, train_loop_config
         self.scaling_config = scaling_config or ScalingConfig()
         self.run_config = run_config or RunConfig()
+        warn_of_older_arguments(self.scaling_config, self.run_config)
+        if self.scaling_config.max_workers == 0:
+            raise ConfigError(
+                "num_workers=0: training inside the driver's own process is not there yet",
+                hint="use num_workers=1, which is one worker process",
+            )
 
     def fit(self) -> Result:
         """Run to the end, carrying on from where a run of the same name and storage path is.

@@ -39,3 +39,10 @@ def test_what_cannot_work_is_refused_before_anything_runs(case: str) -> None:
 
 def test_an_argument_with_a_default_is_no_obstacle(lab: Lab) -> None:
     assert lab.fit(two_with_one_default).return_value == 3
+
+
+def test_training_without_a_worker_is_refused_and_does_not_hang() -> None:
+    with pytest.raises(ConfigError, match="num_workers=0") as refused:
+        DataParallelTrainer(lambda: None, scaling_config=ScalingConfig(num_workers=0))
+
+    assert refused.value.hint

@@ -13,8 +13,10 @@ import holdfast
 from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.fetch import let_go
 from holdfast.checkpoint.manifests import manifest_key
-from holdfast.errors import ConfigError, Damaged
+from holdfast.control.open_run import open_run
+from holdfast.errors import ConfigError, Damaged, FormatTooNew
 from holdfast.storage.locate import open_store
+from holdfast.storage.sealed import seal, unseal
 from tests.runs import commit, save_files
 
 
@@ -213,3 +215,13 @@ def test_a_manifest_that_was_changed_is_refused(saved: Path) -> None:
 
     with pytest.raises(Damaged, match="checksum"):
         Checkpoint("memory://unit/changed/checkpoint_000000").to_directory()
+
+
+def test_digests_of_an_unknown_kind_are_not_taken_for_damage(saved: Path, tmp_path: Path) -> None:
+    commit(tmp_path / "run", saved)
+    path = tmp_path / "run" / manifest_key("checkpoint_000000")
+    record = {**unseal(path.read_bytes().removesuffix(b"\n")), "digest": "blake9"}
+    path.write_bytes(seal(record) + b"\n")
+
+    with pytest.raises(FormatTooNew, match="blake9"):
+        open_run(open_store(tmp_path / "run")).newest_good()
