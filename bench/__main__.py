@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from bench.summary import Verdict
 
 RESULTS = Path(__file__).parent / "results"
 EXIT_MISSED = 1
+EXIT_TERMINATED = 128 + signal.SIGTERM
 SPACE_NEEDED = 50  # times the size of a checkpoint
 
 QUESTIONS: Mapping[str, Asking] = {
@@ -39,6 +41,7 @@ QUESTIONS: Mapping[str, Asking] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # and leave nothing behind
     RESULTS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.folder or RESULTS, prefix="scratch-") as scratch:
         tempfile.tempdir = scratch  # servers keep their data on the disk that is measured, too
