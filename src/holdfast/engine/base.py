@@ -21,6 +21,23 @@ class EngineError(HoldfastError):
     code = "HF600"
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine that workers can be placed on, while no group of this engine is on it.
+
+    Attributes:
+        room: How much it has of each resource, such as "CPU"; a resource it does not name, it does
+            not have.
+        gpus: What its GPUs are called in CUDA_VISIBLE_DEVICES; `room["GPU"]` is their number.
+        leaves: When it goes away, seconds since 1970; None if nobody has said that it does.
+    """
+
+    name: str
+    room: Mapping[str, float]
+    gpus: tuple[str, ...] = ()
+    leaves: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
     """One worker to be: its place, and what it finds when it begins.
@@ -59,7 +76,12 @@ class Ended:
     words: LastWords | None = None
 
 
-EngineEvent: TypeAlias = Said | Ended
+@dataclass(frozen=True, slots=True)
+class NodesChanged:
+    """A node has joined, left, or got more room; `Engine.nodes` tells what there is now."""
+
+
+EngineEvent: TypeAlias = Said | Ended | NodesChanged
 
 
 class Engine(Protocol):
@@ -69,8 +91,12 @@ class Engine(Protocol):
     Nothing outlives the driver that made the engine, however the driver ends.
     """
 
-    def nodes(self) -> Sequence[str]:
-        """Return the nodes that workers can be placed on."""
+    def nodes(self) -> Sequence[Node]:
+        """Return the nodes there are; `NodesChanged` follows when that changes."""
+        ...
+
+    def can_grow(self) -> bool:
+        """Whether nodes may join that are not there now; if not, waiting for room is in vain."""
         ...
 
     def start_group(self, attempt: int, workers: Sequence[WorkerSpec]) -> None:
@@ -89,8 +115,20 @@ class Engine(Protocol):
         """
         ...
 
+    def stacks(self, attempt: int, timeout_s: float = 5.0) -> Mapping[int, str]:
+        """Return where the threads of every worker stand, by rank, as text for people.
+
+        Works whatever the worker does, a loop that never lets go of the interpreter included. Of
+        one that cannot answer it says why not: it was put to sleep, or did not react in time.
+        """
+        ...
+
     def next_event(self, timeout_s: float | None) -> EngineEvent | None:
-        """Return what happened next, None if nothing did in time."""
+        """Return what happened next, None if nothing did in time or `wake` was called."""
+        ...
+
+    def wake(self) -> None:
+        """Make `next_event` return, now or when it is next called; from any thread or handler."""
         ...
 
     def close(self) -> None:
