@@ -1,4 +1,4 @@
-"""Measure Holdfast beside its peers and the limit of the disk: `python -m bench`.
+"""Measure Holdfast beside its peers and the limits of the machine: `python -m bench`.
 
 Figures are ratios within one run on one machine; times of two runs are not compared.
 """
@@ -14,20 +14,45 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench import commit, import_time, journal, replay, report, restore, upload
+from bench import (
+    baseline,
+    blocked,
+    commit,
+    headline,
+    import_time,
+    journal,
+    launch,
+    memory,
+    recovery,
+    replay,
+    report,
+    report_rate,
+    restore,
+    upload,
+)
 from bench.machine import describe, filesystem
 from bench.question import FULL, QUICK, Asking, Setting
 from bench.runner import Answer, ask
 from bench.summary import Verdict
 
 RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
 EXIT_MISSED = 1
 EXIT_TERMINATED = 128 + signal.SIGTERM
 SPACE_NEEDED = 50  # times the size of a checkpoint
 
 QUESTIONS: Mapping[str, Asking] = {
-    "commit-many": commit.many_small_files,  # before any files have been deleted
+    "launch": launch.question,
+    "recovery-worker": recovery.of_a_worker,
+    "recovery-driver": recovery.of_the_driver,
+    "report-metrics": report_rate.of_metrics,
+    "memory": memory.question,
+    "commit-many": commit.many_small_files,  # before many files have been deleted
     "commit-one": commit.one_large_file,
+    "report-checkpoint": report_rate.of_a_checkpoint,
+    "blocked-disk": blocked.on_disk,
+    "blocked-s3": blocked.on_s3,
     "restore-one": restore.one_large_file,
     "restore-many": restore.many_small_files,
     "upload-one": upload.one_large_file,
@@ -37,6 +62,7 @@ QUESTIONS: Mapping[str, Asking] = {
     "replay": replay.question,
     "import": import_time.question,
 }
+MORE: Mapping[str, Asking] = {"blocked-disk-1gb": blocked.on_disk_large}  # with --full
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,26 +74,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
         setting = Setting(Path(scratch), QUICK if options.quick else FULL)
         _must_suit(setting)
         machine = describe(setting.folder)
+        asked = {**QUESTIONS, **MORE} if options.full else QUESTIONS
         answers = [
-            _answer(name, setting, options.rounds) for name in QUESTIONS if options.only in name
+            _answer(name, asking, setting, options.rounds)
+            for name, asking in asked.items()
+            if options.only in name
         ]
     rows = [row for answer in answers for row in report.rows_of(answer)]
     print(f"\n{report.as_text(rows)}\n")
     written = options.json or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     written.write_text(report.as_json(answers, machine))
     print(f"all measurements: {written}")
-    if options.publish:
-        report.publish(options.publish, report.as_markdown(rows, machine))
-    verdicts = [answer.verdict(claim) for answer in answers for claim in answer.question.claims]
-    return EXIT_MISSED if Verdict.MISSED in verdicts else 0
+    if options.publish is not None:
+        _publish(options.publish or PAGES, answers, report.as_markdown(rows, machine))
+    return _conclude(options, answers, machine)
 
 
-def _answer(name: str, setting: Setting, rounds: int | None) -> Answer:
-    with setting.below(name) as place, QUESTIONS[name](place) as question:
+def _conclude(
+    options: argparse.Namespace, answers: Sequence[Answer], machine: Mapping[str, str]
+) -> int:
+    """Say what has moved, if that was asked; return how the bench ends."""
+    worse = False
+    if options.compare is not None:
+        moves = baseline.moves(options.compare, answers)
+        worse = any(move.is_worse for move in moves)
+        print("\n".join(map(str, moves)) or f"nothing has moved since {options.compare.name}")
+    if options.keep is not None:
+        baseline.keep(options.keep, answers, machine)
+        print(f"kept as the baseline: {options.keep}")
+    verdicts = [answer.verdict(claim) for answer in answers for claim in answer.claims()]
+    missed = Verdict.MISSED in verdicts and options.compare is None
+    return EXIT_MISSED if worse or missed else 0
+
+
+def _answer(name: str, asking: Asking, setting: Setting, rounds: int | None) -> Answer:
+    with setting.below(name) as place, asking(place) as question:
         print(f"{name}: {question.what}", flush=True)
         answer = ask(name, question, rounds or setting.scale.rounds)
     print(f"  {report.sides_of(answer)}", flush=True)
     return answer
+
+
+def _publish(pages: Sequence[Path], answers: Sequence[Answer], measured: str) -> None:
+    tables = {
+        "measured": measured,
+        "sides": report.sides_as_markdown(answers),
+        "headline": headline.as_markdown(answers),
+    }
+    for page in pages:
+        placed = report.publish(page, tables)
+        print(f"{page.name}: {', '.join(placed) or 'has no place for a table'}")
 
 
 def _must_suit(setting: Setting) -> None:
@@ -83,17 +139,47 @@ def _must_suit(setting: Setting) -> None:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        "python -m bench", description=__doc__, epilog="Exits 1 if a bar is missed."
+        "python -m bench",
+        description=__doc__,
+        epilog="Exits 1 if a bar is missed; with --compare, if something got worse.",
     )
-    parser.add_argument("--quick", action="store_true", help="less data and fewer rounds")
-    parser.add_argument("--only", default="", metavar="NAME", help=f"of {', '.join(QUESTIONS)}")
+    names = ", ".join([*QUESTIONS, *MORE])
+    parser.add_argument(
+        "--quick", action="store_true", help="less data, fewer rounds, no slow peer"
+    )
+    parser.add_argument("--full", action="store_true", help="more: a checkpoint of 1 GB")
+    parser.add_argument("--only", default="", metavar="WORD", help=f"of {names}")
     parser.add_argument("--rounds", type=int, help="measurements per side")
     parser.add_argument("--folder", type=Path, help="a folder on the disk to be measured")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all figures")
-    parser.add_argument("--publish", type=Path, metavar="PAGE", help="put the table into this page")
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="FILE",
+        nargs="?",
+        const=baseline.PATH,
+        help=f"say what has moved since this baseline was kept (default: {baseline.PATH.name})",
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FILE",
+        nargs="?",
+        const=baseline.PATH,
+        help="keep what is found now as the baseline",
+    )
+    parser.add_argument(
+        "--publish",
+        type=Path,
+        metavar="PAGE",
+        nargs="*",
+        help="put the tables into these pages (default: docs/performance.md and README.md)",
+    )
     options = parser.parse_args(arguments)
-    if options.publish and (options.quick or options.only):
+    if options.publish is not None and (options.quick or options.only):
         parser.error("only a whole run is published")
+    if (options.compare or options.keep) and not options.quick:
+        parser.error("a baseline is of a quick run: add --quick")
     return options
 
 

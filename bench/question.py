@@ -15,9 +15,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.peers import why_no_peer
+
 MIB = 1 << 20
 
-Round = Mapping[str, float]  # what each side measured, in the unit of the question
+Round = Mapping[
+    str, float
+]  # what each side measured, in the unit of the question: "side", "side x"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +34,8 @@ class Scale:
         events: How many events are appended, or replayed, per measurement.
         growth: Lengths of the journals whose cost per event is compared.
         rounds: Measurements per side that count; one more comes first and does not.
+        launches: The same, where every measurement starts processes.
+        slow_peers: Whether to wait for peers that take half a minute to start.
     """
 
     saved_bytes: int
@@ -37,6 +43,8 @@ class Scale:
     events: int
     growth: Sequence[int]
     rounds: int
+    launches: int
+    slow_peers: bool
 
 
 FULL = Scale(
@@ -45,6 +53,8 @@ FULL = Scale(
     events=200_000,
     growth=(1_000, 10_000, 100_000, 1_000_000),
     rounds=11,
+    launches=7,
+    slow_peers=True,
 )
 QUICK = Scale(
     saved_bytes=64 * MIB,
@@ -52,6 +62,8 @@ QUICK = Scale(
     events=50_000,
     growth=(1_000, 10_000, 100_000),
     rounds=5,
+    launches=3,
+    slow_peers=False,
 )
 
 
@@ -70,16 +82,30 @@ class Setting:
         yield Setting(folder, self.scale)
         shutil.rmtree(folder)
 
+    def why_no_slow(self, package: str) -> str:
+        """Return why a peer that takes long to start is left out, "" if it is not."""
+        if not self.scale.slow_peers:
+            return "takes long to start, so it is not in a quick run"
+        return why_no_peer(package)
+
 
 @dataclass(frozen=True)
 class Side:
     """One way to do the work; `measure` does it once and returns a figure in the question's unit.
 
-    It prepares and tidies up outside the part it times.
+    It prepares and tidies up outside the part it times. Where it finds more than one figure, it
+    returns them by name, the main one as "". A side that is left out says why; one that takes long
+    is measured in the first `rounds_max` rounds only, None for in all of them.
     """
 
     name: str
-    measure: Callable[[], float]
+    measure: Callable[[], float | Mapping[str, float]]
+    left_out: str = ""
+    rounds_max: int | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        return self.name.startswith("holdfast")
 
 
 @dataclass(frozen=True)
@@ -97,11 +123,26 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """What is worked out from a round in which these sides were measured.
+
+    Only a ratio says something about another machine, or another day.
+    """
+
+    sides: tuple[str, ...]
+    work_out: Callable[..., float]
+    is_ratio: bool = False
+
+    def of(self, measured: Round) -> float:
+        return self.work_out(*(measured[side] for side in self.sides))
+
+
+@dataclass(frozen=True)
 class Claim:
     """A figure worked out from each round, and the bar it must meet; None for information only."""
 
     text: str
-    figure: Callable[[Round], float]
+    figure: Figure
     bar: Bar | None = None
 
 
@@ -130,16 +171,16 @@ def at_most(limit: float) -> Bar:
     return Bar(limit, at_most=True)
 
 
-def ratio(side: str, other: str) -> Callable[[Round], float]:
-    return lambda measured: measured[side] / measured[other]
+def ratio(side: str, other: str) -> Figure:
+    return Figure((side, other), lambda one, two: one / two, is_ratio=True)
 
 
-def difference(side: str, other: str) -> Callable[[Round], float]:
-    return lambda measured: measured[side] - measured[other]
+def difference(side: str, other: str) -> Figure:
+    return Figure((side, other), lambda one, two: one - two)
 
 
-def value(side: str) -> Callable[[Round], float]:
-    return lambda measured: measured[side]
+def value(side: str) -> Figure:
+    return Figure((side,), lambda one: one)
 
 
 def seconds(work: Callable[[], object], *, after: Callable[[], None] | None = None) -> float:

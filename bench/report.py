@@ -11,8 +11,7 @@ from bench.runner import Answer
 from bench.summary import CONFIDENCE, Summary
 
 HEADINGS = ("question", "claim", "figure", "range", "bar", "verdict")
-BEGIN = "<!-- measured: written by `python -m bench --publish`, not by hand -->"
-END = "<!-- /measured -->"
+MARKS = "<!-- {0}: written by `python -m bench --publish`, not by hand -->", "<!-- /{0} -->"
 
 Row = tuple[str, ...]
 
@@ -20,7 +19,7 @@ Row = tuple[str, ...]
 def rows_of(answer: Answer) -> list[Row]:
     """Return one row per claim; the question is named in the first."""
     rows: list[Row] = []
-    for claim in answer.question.claims:
+    for claim in answer.claims():
         found = answer.of_claim(claim)
         rows.append((
             answer.name if not rows else "",
@@ -36,11 +35,11 @@ def rows_of(answer: Answer) -> list[Row]:
 def sides_of(answer: Answer) -> str:
     """Return what each side measured, in one line."""
     unit = answer.question.unit
-    told = [
-        f"{side.name} {_with_range(answer.of_side(side))} {unit}" for side in answer.question.sides
-    ]
+    told = [f"{side.name} {_with_range(answer.of_side(side))} {unit}" for side in answer.sides()]
     before, after = answer.load
-    return f"{'; '.join(told)}  (load {before:.1f} → {after:.1f})"
+    lines = [f"{'; '.join(told)}  (load {before:.1f} → {after:.1f})"]
+    lines += [f"left out: {side}: {why}" for side, why in answer.left_out.items()]
+    return "\n  ".join(lines)
 
 
 def as_text(rows: Sequence[Row]) -> str:
@@ -65,13 +64,29 @@ def as_json(answers: Sequence[Answer], machine: Mapping[str, str]) -> str:
     return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
 
-def publish(page: Path, table: str) -> None:
-    """Put `table` between the marks in `page`, in place of the one that is there."""
-    head, begin, rest = page.read_text().partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{page} has no place for the table: {BEGIN} … {END}")
-    page.write_text(f"{head}{BEGIN}\n\n{table}\n\n{END}{tail}")
+def sides_as_markdown(answers: Sequence[Answer]) -> str:
+    """Return what every side measured, as a table of Markdown."""
+    rows = [("question", "what each side took"), ("---", "---")]
+    for answer in answers:
+        unit = answer.question.unit
+        told = [f"{side.name} {figure(answer.of_side(side).median)}" for side in answer.sides()]
+        told += [f"{name} left out" for name in answer.left_out]
+        rows.append((f"{answer.name}: {answer.question.what}, {unit}", "; ".join(told)))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def publish(page: Path, tables: Mapping[str, str]) -> list[str]:
+    """Put each table between its marks in `page`; return the names of those that have a place."""
+    text, placed = page.read_text(), []
+    for name, table in tables.items():
+        begin, end = (mark.format(name) for mark in MARKS)
+        head, found, rest = text.partition(begin)
+        _, closed, tail = rest.partition(end)
+        if found and closed:
+            text = f"{head}{begin}\n\n{table}\n\n{end}{tail}"
+            placed.append(name)
+    page.write_text(text)
+    return placed
 
 
 def figure(number: float) -> str:
@@ -87,7 +102,7 @@ def _with_range(found: Summary) -> str:
 
 def _answer_record(answer: Answer) -> dict[str, Any]:
     claims = []
-    for claim in answer.question.claims:
+    for claim in answer.claims():
         found = answer.of_claim(claim)
         claims.append({
             "text": claim.text,
@@ -102,5 +117,6 @@ def _answer_record(answer: Answer) -> dict[str, Any]:
         "unit": answer.question.unit,
         "rounds": list(answer.rounds),
         "load": answer.load,
+        "left_out": answer.left_out,
         "claims": claims,
     }

@@ -2,6 +2,7 @@
 
     python3 tools/environment.py .venv          Holdfast as a user gets it: the core, no extras
     python3 tools/environment.py .venv test     and the dependency group `test`
+    python3 tools/environment.py .venv-peers peers    what Holdfast is measured beside, without it
 
 Needs nothing but Python and pip, whose configuration on this machine is respected.
 """
@@ -32,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = ROOT / "pyproject.toml"
 PIP = "pip>=25.1"  # the first that knows dependency groups
 CORE = "core"
+APART = frozenset({"peers"})  # groups that are installed without Holdfast
 
 
 def main(folder: str, group: str = CORE) -> None:
@@ -94,7 +96,8 @@ def create(environment: Path) -> None:
 def install(environment: Path, group: str) -> None:
     pip = (python_of(environment), "-m", "pip", "install", "--quiet")
     run(*pip, "--upgrade", PIP)
-    run(*pip, "--editable", ".", *(() if group == CORE else ("--group", group)))
+    holdfast = () if group in APART else ("--editable", ".")
+    run(*pip, *holdfast, *(() if group == CORE else ("--group", group)))
 
 
 def python_of(environment: Path) -> Path:

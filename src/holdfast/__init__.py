@@ -12,12 +12,20 @@ if TYPE_CHECKING:
     from holdfast import checkpoint as checkpoint
     from holdfast import errors as errors
     from holdfast.checkpoint import Checkpoint as Checkpoint
+    from holdfast.engine.selection import init as init
+    from holdfast.engine.selection import is_initialized as is_initialized
+    from holdfast.engine.selection import shutdown as shutdown
 
 __version__ = "0.1.0"
 
-__all__ = ["Checkpoint", "__version__"]
+__all__ = ["Checkpoint", "__version__", "init", "is_initialized", "shutdown"]
 
-_HOMES = {"Checkpoint": "holdfast.checkpoint"}
+_HOMES = {
+    "Checkpoint": "holdfast.checkpoint",
+    "init": "holdfast.engine.selection",
+    "is_initialized": "holdfast.engine.selection",
+    "shutdown": "holdfast.engine.selection",
+}
 
 if not TYPE_CHECKING:  # hidden from type checkers, which would take any name for a good one
 

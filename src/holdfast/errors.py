@@ -2,6 +2,7 @@
 
     HoldfastError
     ├── ConfigError        you: a value you passed breaks a rule             HF1xx
+    ├── NotSaved           a checkpoint will not be; training can go on      HF2xx
     ├── CannotResume       the record of a run cannot be used as it is       HF3xx
     │   ├── RunMissing         there is no run where you pointed
     │   ├── RunHeld            another live driver holds the run
@@ -56,6 +57,12 @@ class ConfigError(HoldfastError, ValueError):
     """A value passed by the user breaks a rule."""
 
     code = "HF100"
+
+
+class NotSaved(HoldfastError):
+    """The checkpoint of a report could not be committed; reporting goes on working."""
+
+    code = "HF220"
 
 
 class CannotResume(HoldfastError):

@@ -7,8 +7,9 @@ below are the ones it leaves out.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 _CREDENTIAL_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
@@ -46,3 +47,28 @@ def aws_config_file() -> str:
 def add_to_environment(values: Mapping[str, str]) -> None:
     """Set variables for this process and those it starts."""
     os.environ.update(values)
+
+
+@contextlib.contextmanager
+def environment_with(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a while, and put back what was there."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def visible_gpus() -> str | None:
+    """Return the list of GPUs this process may use, None if nobody has limited them."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def start_method() -> str | None:
+    """Return how to make the process that workers are forked from; None to leave it to us."""
+    return os.environ.get("HOLDFAST_START") or None

@@ -7,10 +7,12 @@ inside; they cross the socket and never rest on a disk.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from typing import Any, TypeAlias
 
@@ -23,13 +25,21 @@ _READ_BYTES = 1 << 16
 # ---------------------------------------------------------------------- from a worker
 
 
+class Began(msgspec.Struct, tag=True, frozen=True):
+    """All is prepared: the training function is called now."""
+
+
 class Reported(msgspec.Struct, tag=True, frozen=True):
-    """The `index`-th report of this rank; `saves` says that a checkpoint part follows."""
+    """The `index`-th report of this rank; `saves` says that a checkpoint part follows.
+
+    `validation` says that the checkpoint is to be validated, and how, as far as it is not usual.
+    """
 
     index: int
     metrics: dict[str, Any]
     saves: bool = False
     directory: str | None = None
+    validation: dict[str, Any] | None = None
 
 
 class Delivered(msgspec.Struct, tag=True, frozen=True):
@@ -40,6 +50,13 @@ class Delivered(msgspec.Struct, tag=True, frozen=True):
     folders: list[str]
 
 
+class Placed(msgspec.Struct, tag=True, frozen=True):
+    """The user's own code has put this rank's part into the folder `directory` of the run."""
+
+    index: int
+    directory: str
+
+
 class NotDelivered(msgspec.Struct, tag=True, frozen=True):
     """The part of a checkpoint could not be stored; the error is raised in user code."""
 
@@ -47,11 +64,38 @@ class NotDelivered(msgspec.Struct, tag=True, frozen=True):
     error: str
 
 
+class Resent(msgspec.Struct, tag=True, frozen=True):
+    """The files that were asked for again are at rest."""
+
+    index: int
+
+
 class Meeting(msgspec.Struct, tag=True, frozen=True):
-    """This rank waits for all others at meeting `index`; rank 0 may bring data for all."""
+    """This rank waits for all others at meeting `index`, and may bring data for all."""
 
     index: int
     data: bytes | None = None
+
+
+class Asked(msgspec.Struct, tag=True, frozen=True):
+    """This rank wants a list of the checkpoints there are, its own `reports` included.
+
+    `validated` says to wait until none of them is waiting to be validated.
+    """
+
+    index: int
+    reports: int
+    validated: bool
+
+
+class Warned(msgspec.Struct, tag=True, frozen=True):
+    """Somebody has told this process by a signal that it will be ended."""
+
+    signal: int
+
+
+class SawNotice(msgspec.Struct, tag=True, frozen=True):
+    """User code has been told that machines will be taken away."""
 
 
 class LastWords(msgspec.Struct, tag=True, frozen=True):
@@ -81,6 +125,13 @@ class Slotted(msgspec.Struct, tag=True, frozen=True):
     attempt: int
 
 
+class Resend(msgspec.Struct, tag=True, frozen=True):
+    """Another rank has overwritten these files of report `index`; yours are the ones that count."""
+
+    index: int
+    paths: list[str]
+
+
 class Committed(msgspec.Struct, tag=True, frozen=True):
     """The checkpoint of report `index` is durable."""
 
@@ -96,10 +147,22 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 
 
 class Met(msgspec.Struct, tag=True, frozen=True):
-    """All ranks have come to meeting `index`."""
+    """All ranks have come to meeting `index`; or they have not, for the reason in `error`.
+
+    `data` is what `rank` brought, the lowest that still runs.
+    """
 
     index: int
+    rank: int = 0
     data: bytes | None = None
+    error: str | None = None
+
+
+class Listed(msgspec.Struct, tag=True, frozen=True):
+    """The checkpoints there are, worst first: folder, metrics, and how far validation is."""
+
+    index: int
+    checkpoints: list[tuple[str, dict[str, Any], str]]
 
 
 class Noticed(msgspec.Struct, tag=True, frozen=True):
@@ -109,18 +172,31 @@ class Noticed(msgspec.Struct, tag=True, frozen=True):
     ranks: dict[str, list[int]]
 
 
+class SaveWanted(msgspec.Struct, tag=True, frozen=True):
+    """The group will be restarted for a reason of ours: a checkpoint would be welcome now."""
+
+
 Message: TypeAlias = (
-    Reported
+    Began
+    | Reported
     | Delivered
+    | Placed
     | NotDelivered
+    | Resent
     | Meeting
+    | Asked
+    | Warned
+    | SawNotice
     | LastWords
     | Assigned
     | Slotted
+    | Resend
     | Committed
     | Refused
     | Met
+    | Listed
     | Noticed
+    | SaveWanted
 )
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -130,15 +206,26 @@ _decode = msgspec.msgpack.Decoder(Message).decode
 class Channel:
     """One end of a conversation. Any thread may send; one thread receives.
 
-    Sending never blocks on a peer that does not read: what the socket does not take at once is
-    kept, in order, and goes out with the next send or with `flush`.
+    What the socket does not take at once is kept, in order, and goes out with the next send or
+    with `flush`.
+
+    Args:
+        unsent_bytes_max: How much may be kept so. Whoever sends more than that waits until the
+            peer has taken enough, or is gone. None to keep any amount: then sending never blocks
+            on a peer that does not read.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    UNSENT_BYTES_MAX = 32 << 20
+
+    def __init__(
+        self, connection: socket.socket, *, unsent_bytes_max: int | None = UNSENT_BYTES_MAX
+    ) -> None:
         connection.settimeout(0)
         self._socket = connection
         self._lock = threading.Lock()
         self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._unsent_bytes_max = unsent_bytes_max
         self._received = bytearray()
         self.is_closed = False
 
@@ -148,9 +235,18 @@ class Channel:
     def send(self, message: Message) -> None:
         """Pass on a message; a peer that is gone is noticed by the one who receives."""
         body = _encode(message)
+        frame = memoryview(_LENGTH.pack(len(body)) + body)
         with self._lock:
-            self._unsent.append(memoryview(_LENGTH.pack(len(body)) + body))
+            if self.is_closed:
+                return
+            self._unsent.append(frame)
+            self._unsent_bytes += len(frame)
             self._send_some()
+        most = self._unsent_bytes_max
+        while most is not None and self._unsent_bytes > most and not self.is_closed:
+            self._poll(select.POLLOUT, 1.0)  # not for longer: another thread may close it
+            with self._lock:
+                self._send_some()
 
     @property
     def has_unsent(self) -> bool:
@@ -162,13 +258,16 @@ class Channel:
 
         None waits until the peer has taken it, or is gone.
         """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             with self._lock:
                 self._send_some()
                 if not self._unsent:
                     return True
-            if not select.select([], [self._socket], [], timeout_s)[1]:
+            left_s = 1.0 if deadline is None else deadline - time.monotonic()
+            if self.is_closed or left_s <= 0:
                 return False
+            self._poll(select.POLLOUT, left_s)
 
     def _send_some(self) -> None:
         while self._unsent and not self.is_closed:
@@ -178,12 +277,24 @@ class Channel:
                 return
             except OSError:
                 self.is_closed = True
-                self._unsent.clear()
                 return
+            self._unsent_bytes -= sent
             if sent == len(self._unsent[0]):
                 self._unsent.popleft()
             else:
                 self._unsent[0] = self._unsent[0][sent:]
+
+    def _poll(self, event: int, timeout_s: float | None) -> bool:
+        """Return whether the socket is ready, or at its end, waiting a while for it.
+
+        Not `select`: that takes no file whose number is over 1023.
+        """
+        poll = select.poll()
+        try:
+            poll.register(self._socket, event)
+        except ValueError:  # it is closed
+            return True
+        return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
 
     def receive(self) -> list[Message]:
         """Return the messages that have come in; `is_closed` tells whether more can."""
@@ -198,9 +309,14 @@ class Channel:
         return self._messages()
 
     def wait(self, timeout_s: float | None = None) -> list[Message]:
-        """Return the next messages as soon as there are any, [] once the peer is gone."""
+        """Return the next messages as soon as there are any.
+
+        [] once the peer is gone, or if none came in time.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.is_closed:
-            if not select.select([self._socket], [], [], timeout_s)[0]:
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._poll(select.POLLIN, left_s):
                 return []
             if messages := self.receive():
                 return messages
@@ -219,6 +335,11 @@ class Channel:
         if start:
             del self._received[:start]
         return found
+
+    def hang_up(self) -> None:
+        """End the conversation for both; whoever waits for a message gets none."""
+        with contextlib.suppress(OSError):  # the other end was quicker
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.is_closed = True

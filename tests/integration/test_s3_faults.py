@@ -262,6 +262,9 @@ def test_a_server_that_comes_back_is_found_again(uri: str, proxy: FaultyProxy) -
         def now(self) -> float:
             return time.time()
 
+        def monotonic(self) -> float:
+            return time.monotonic()
+
         def sleep(self, seconds: float) -> None:
             self.pauses += 1
             if self.pauses == 4:
@@ -287,6 +290,9 @@ def test_a_server_that_goes_away_in_an_upload_is_found_again(uri: str, proxy: Fa
     class Clock:
         def now(self) -> float:
             return time.time()
+
+        def monotonic(self) -> float:
+            return time.monotonic()
 
         def sleep(self, seconds: float) -> None:
             proxy.come_back()

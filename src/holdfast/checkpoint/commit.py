@@ -20,12 +20,14 @@ from holdfast.errors import Conflict, Damaged, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.damage import damage_of
 from holdfast.storage.local import LocalStore
+from holdfast.storage.stock import take_stock
 from holdfast.storage.transfer import upload_files, upload_tree
 from holdfast.storage.watching import Watch
 
 log = logging.getLogger(__name__)
 
 STAGING = f"{PRIVATE}/staging"
+SPOOLED = "spool-"  # how the names of folders begin that wait there to be delivered
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,18 @@ def deliver(
         if store.local is not None:
             _discard(store, prefix)
         raise
+    return Part(rank, files, folders)
+
+
+def deliver_taken(store: Store, slot: Slot, rank: int, folder: str) -> Part:
+    """Deliver a folder that is ours already; on the store's own disk no byte is copied."""
+    local = store.local
+    if local is None or not folder.startswith(local.path(STAGING) + os.sep):
+        return deliver(store, slot, rank, folder)
+    key = f"{STAGING}/{os.path.relpath(folder, local.path(STAGING))}"
+    files, folders = take_stock(store, key)
+    _discard(store, slot.staging(rank))
+    local.move_tree(key, slot.staging(rank))
     return Part(rank, files, folders)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -9,26 +10,30 @@ import click
 from holdfast.cli.output import age, metrics, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
+    from holdfast.control.metric_reading import History
     from holdfast.control.run_view import RunView
+    from holdfast.core.run_machine import Run
 
 
 @click.command()
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def show(run: str, as_json: bool) -> None:
-    """Show the run at RUN, a run's folder or URI: who holds it, its checkpoints, what is wrong."""
+    """Show the run at RUN, a run's folder or URI: how it goes, its checkpoints, what is wrong."""
+    from holdfast.control.metric_reading import read_metric_rows
     from holdfast.control.run_view import look
     from holdfast.storage.locate import open_store
 
     view = look(open_store(run))
+    history = read_metric_rows(view.store, view.record.kept.values())
     if as_json:
-        print_json(_facts(view))
+        print_json(_facts(view, history))
     else:
-        _print(view)
+        _print(view, history)
 
 
-def _facts(view: RunView) -> dict[str, object]:
-    lease = view.lease
+def _facts(view: RunView, history: History) -> dict[str, object]:
+    lease, run = view.lease, view.history.run
     return {
         "run": view.store.url,
         "name": view.identity.name,
@@ -36,9 +41,16 @@ def _facts(view: RunView) -> dict[str, object]:
         "kind": view.identity.kind,
         "created": view.identity.created,
         "state": view.state,
+        "status": view.status,
+        "attempts": run.attempts,
+        "losses": _losses(run),
+        "failure": _failure(run),
         "epoch": view.record.epoch,
         "holder": str(lease.owner) if lease else None,
         "renewed": lease.renewed if lease else None,
+        "reports": len(history.rows),
+        "last_report": _last_report(history),
+        "logs": _logs(view),
         "checkpoints": [
             {
                 "directory": kept.directory,
@@ -53,23 +65,91 @@ def _facts(view: RunView) -> dict[str, object]:
             for kept in sorted(view.record.kept.values(), key=lambda kept: kept.number)
         ],
         "journal_damage": view.journal_damage,
+        "metric_damage": history.damages,
         "unreadable": view.unreadable,
     }
 
 
-def _print(view: RunView) -> None:
-    lease = view.lease
+def _last_report(history: History) -> dict[str, object] | None:
+    if not history.rows:
+        return None
+    row = history.rows[-1]
+    return {"step": row.step, "attempt": row.attempt, "time": row.time, "metrics": row.metrics}
+
+
+def _losses(run: Run) -> dict[str, int]:
+    """Return how many groups were lost to what, under all drivers together."""
+    from holdfast.core.budget import Blame
+
+    total = {kind: run.lost_before.get(kind, 0) + run.losses.get(kind, 0) for kind in Blame}
+    return {str(kind): count for kind, count in total.items() if count}
+
+
+def _failure(run: Run) -> str | None:
+    """Return one line on how the last group was lost, None if none was."""
+    from holdfast.core.outcomes import Died, Hung, Raised, describe
+    from holdfast.core.run_machine import Ending, Over
+
+    if isinstance(run.phase, Over) and run.phase.ending is Ending.FAILED:
+        culprits = [
+            describe(one) for one in run.phase.exits if isinstance(one, Raised | Died | Hung)
+        ]
+        if culprits:
+            return " ".join("; ".join(culprits).split())
+    return " ".join(run.signature.split()) if run.signature else None
+
+
+def _logs(view: RunView) -> Mapping[int, Mapping[int, str]]:
+    from holdfast.control.output import find_logs, log_folder
+
+    return find_logs(log_folder(view.store, view.identity.run_id))
+
+
+# ---------------------------------------------------------------------- for people
+
+
+def _print(view: RunView, history: History) -> None:
+    lease, run = view.lease, view.history.run
     verb = "held by" if view.is_live else "last held by"
     facts: dict[str, object] = {
         "run": view.identity.name,
         "at": view.store.url,
         "kind": view.identity.kind,
-        "state": view.state,
+        "state": view.status,
         "created": f"{age(view.identity.created)} ago",
     }
     if lease is not None:
         facts[verb] = f"{lease.owner}, {age(lease.renewed)} ago, epoch {lease.epoch}"
+    if run.attempts:
+        lost = ", ".join(f"{count} to {kind}" for kind, count in _losses(run).items())
+        facts["attempts"] = f"{run.attempts}" + (f"; lost {lost}" if lost else "")
+    if failure := _failure(run):
+        facts["last failure"] = failure
+    if history.rows:
+        last = history.rows[-1]
+        said = f"{len(history.rows)}, the last {age(last.time)} ago at step {last.step}"
+        facts["reports"] = f"{said}: {metrics(last.metrics)}" if last.metrics else said
+    facts |= _log_facts(view)
     print_facts(facts)
+    click.echo()
+    _print_checkpoints(view)
+    wrong = list(_problems(view, history))
+    for problem in wrong:
+        click.echo(f"  ! {problem}")
+    if wrong:
+        click.echo(f"  Try: holdfast verify {view.store.url}")
+
+
+def _log_facts(view: RunView) -> dict[str, object]:
+    found = _logs(view)
+    if not found:
+        return {}
+    attempt = max(found)
+    [first, *others] = found[attempt].values()
+    return {"logs": first + (f" and {len(others)} more" if others else "")}
+
+
+def _print_checkpoints(view: RunView) -> None:
     rows = [
         (
             kept.directory,
@@ -80,15 +160,14 @@ def _print(view: RunView) -> None:
         )
         for kept in sorted(view.record.kept.values(), key=lambda kept: kept.number)
     ]
-    click.echo()
     if rows:
         print_table(("CHECKPOINT", "STEP", "SAVED", "", "METRICS"), rows)
     else:
         click.echo("no checkpoints yet")
-    wrong = [f"journal: {what}" for what in view.journal_damage]
-    wrong += [f"{folder}: {reason}" for folder, reason in view.unreadable.items()]
-    wrong += [f"{k.directory}: {'; '.join(k.problems)}" for k in view.record.quarantined()]
-    for problem in wrong:
-        click.echo(f"  ! {problem}")
-    if wrong:
-        click.echo(f"  Try: holdfast verify {view.store.url}")
+
+
+def _problems(view: RunView, history: History) -> Iterator[str]:
+    yield from (f"journal: {what}" for what in view.journal_damage)
+    yield from (f"metrics: {what}" for what in history.damages)
+    yield from (f"{folder}: {reason}" for folder, reason in view.unreadable.items())
+    yield from (f"{k.directory}: {'; '.join(k.problems)}" for k in view.record.quarantined())

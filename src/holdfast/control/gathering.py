@@ -1,8 +1,9 @@
 """Reports of several ranks, and the checkpoints that come of them: pure bookkeeping of a group.
 
-The reports of a rank are counted. A checkpoint belongs to a count; it is ready when every rank that
-still runs has made its report of that count, and those who said they save have delivered. A rank
-that has returned adds nothing. Checkpoints become ready in the order of their counts.
+The reports of a rank are counted. A checkpoint belongs to a count. It is begun when the lowest rank
+that runs has made its report of that count, because that rank names it. It is ready when every rank
+that still runs has made that report, and those who said they save have delivered. A rank that has
+returned adds nothing. Checkpoints become ready in the order of their counts.
 """
 
 from __future__ import annotations
@@ -20,17 +21,35 @@ class Gathered:
     """A checkpoint in the making.
 
     Attributes:
-        savers: The ranks that said they have a part.
+        since: When the first rank wanted it.
+        names: What the ranks that have a part want it to be called, None if they do not care.
+        slot: Where it goes; None until it is begun.
+        placed: Where the user's own code has put the parts, by rank.
         metrics: Those of the lowest rank; known once it is settled.
         error: Why it will not be, if it will not.
     """
 
     index: int
-    slot: Slot
-    savers: set[int] = field(default_factory=set)
+    since: float
+    names: dict[int, str | None] = field(default_factory=dict)
+    slot: Slot | None = None
     parts: dict[int, Part] = field(default_factory=dict)
+    placed: dict[int, str] = field(default_factory=dict)
+    resending: set[int] = field(default_factory=set)
+    was_asked_again: bool = False
+    validation: Mapping[str, Any] | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
+
+    @property
+    def savers(self) -> set[int]:
+        """The ranks that said they have a part."""
+        return set(self.names)
+
+    @property
+    def name(self) -> str | None:
+        """What the lowest rank that has a part wants it to be called."""
+        return self.names[min(self.names)]
 
 
 class Gathering:
@@ -38,80 +57,119 @@ class Gathering:
 
     def __init__(self, ranks: Iterable[int], reports_before: int = 0) -> None:
         self._running = set(ranks)
-        self._counts = dict.fromkeys(self._running, reports_before)
+        self.counts = dict.fromkeys(self._running, reports_before)
         self._metrics: dict[int, dict[int, Mapping[str, Any]]] = {}
         self._open: dict[int, Gathered] = {}
         self._refused: dict[int, str] = {}
+        self._complete = reports_before
 
-    def is_open(self, index: int) -> bool:
-        """Whether a checkpoint of this count is being made already."""
-        return index in self._open
+    # ------------------------------------------------------------------ what ranks say
 
-    def begin(self, index: int, slot: Slot) -> None:
-        """A number was given out for the checkpoint of this count."""
-        self._open[index] = Gathered(index, slot)
-
-    def refuse(self, index: int, error: str) -> None:
-        """There will be no checkpoint of this count, not even of the ranks that come later."""
-        self._refused[index] = error
-
-    def refusal(self, index: int) -> str | None:
-        """Return why there will be no checkpoint of this count, None if there may be."""
-        return self._refused.get(index)
-
-    def slot(self, index: int) -> Slot:
-        """Return where the checkpoint of this count goes."""
-        return self._open[index].slot
-
-    def reported(self, rank: int, index: int, metrics: Mapping[str, Any], *, saves: bool) -> None:
-        """Take in a rank's report; its counts rise by one."""
-        self._counts[rank] = index
+    def reported(self, rank: int, index: int, metrics: Mapping[str, Any]) -> None:
+        """Take in a rank's report; its count rises by one."""
+        self.counts[rank] = index
         self._metrics.setdefault(index, {})[rank] = metrics
-        if saves:
-            self._open[index].savers.add(rank)
+
+    def wants(self, rank: int, index: int, name: str | None, now: float) -> Gathered | None:
+        """Note that a rank has a part of the checkpoint of this count; None if it is refused."""
+        if index in self._refused:
+            return None
+        gathered = self._open.setdefault(index, Gathered(index, now))
+        gathered.names[rank] = name
+        return gathered
 
     def delivered(self, index: int, part: Part) -> None:
         """Take in a rank's part."""
         if index in self._open:
             self._open[index].parts[part.rank] = part
 
+    def placed(self, index: int, rank: int, directory: str) -> None:
+        """Take in where a user's own code has put a rank's part."""
+        if index in self._open:
+            self._open[index].parts[rank] = Part(rank, ())
+            self._open[index].placed[rank] = directory
+
+    def resent(self, index: int, rank: int) -> None:
+        """A rank has sent again what was asked of it."""
+        if index in self._open:
+            self._open[index].resending.discard(rank)
+
     def failed(self, index: int, error: str) -> None:
-        """A rank could not save, so the checkpoint of this count will not be."""
+        """Take in that there will be no checkpoint of this count."""
         if index in self._open:
             self._open[index].error = error
 
     def returned(self, rank: int) -> None:
-        """A rank's function is done; nothing waits for it any more."""
+        """Take in that a rank has nothing to add any more, ever."""
         self._running.discard(rank)
 
-    def _metrics_of(self, index: int) -> Mapping[str, Any]:
-        found = self._metrics.get(index, {})
-        return found[min(found)] if found else {}
+    # ------------------------------------------------------------------ what follows
+
+    def refusal(self, index: int) -> str | None:
+        """Return why there will be no checkpoint of this count, None if there may be."""
+        return self._refused.get(index)
+
+    def is_pending(self, index: int) -> bool:
+        """Whether a checkpoint of this count or an earlier one is still being made."""
+        return any(one <= index for one in self._open)
+
+    def to_begin(self) -> list[Gathered]:
+        """Return the checkpoints that wait to be begun and can be, in order."""
+        lowest = min(self._running, default=None)
+        return [
+            self._open[index]
+            for index in sorted(self._open)
+            if self._open[index].slot is None and (lowest is None or self.counts[lowest] >= index)
+        ]
+
+    def waiting(self) -> list[Gathered]:
+        """Return all checkpoints in the making."""
+        return list(self._open.values())
 
     def missing(self, index: int) -> list[int]:
         """Return the ranks that a checkpoint still waits for."""
         gathered = self._open[index]
-        late = {rank for rank in self._running if self._counts[rank] < index}
-        return sorted(late | (gathered.savers - gathered.parts.keys()))
+        late = {rank for rank in self._running if self.counts[rank] < index}
+        return sorted(late | (gathered.savers - gathered.parts.keys()) | gathered.resending)
 
     def take_settled(self) -> list[Gathered]:
-        """Return the checkpoints that can be committed now, or have failed, in order."""
+        """Return the checkpoints that can be committed now, or have failed, in order.
+
+        One that some ranks must resend is returned again when they have.
+        """
         settled = []
         for index in sorted(self._open):
             gathered = self._open[index]
-            if gathered.error is None and self.missing(index):
+            if gathered.error is None and (gathered.slot is None or self.missing(index)):
                 break
             if gathered.error is not None:
-                self.refuse(index, gathered.error)
-            gathered.metrics = self._metrics_of(index)
+                self._refused[index] = gathered.error
+            gathered.metrics = self.metrics_of(index)
             settled.append(self._open.pop(index))
-        self._forget_old()
         return settled
 
-    def _forget_old(self) -> None:
-        oldest = min((self._counts[rank] for rank in self._running), default=0)
-        oldest = min([oldest, *self._open])
-        for index in [index for index in self._metrics if index < oldest]:
+    def reopen(self, gathered: Gathered, resending: Iterable[int]) -> None:
+        """Wait for some ranks to send their files again."""
+        gathered.resending = set(resending)
+        self._open[gathered.index] = gathered
+
+    def metrics_of(self, index: int) -> Mapping[str, Any]:
+        """Return the metrics of the lowest rank that made this report."""
+        found = self._metrics.get(index, {})
+        return found[min(found)] if found else {}
+
+    def take_complete(self) -> list[tuple[int, Mapping[int, Mapping[str, Any]]]]:
+        """Return the reports that all running ranks have made, in order, each once."""
+        if self._running:
+            made = min(self.counts[rank] for rank in self._running)
+        else:
+            made = max(self.counts.values(), default=0)
+        until = min([made, *(index - 1 for index in self._open)])
+        found: list[tuple[int, Mapping[int, Mapping[str, Any]]]]
+        found = [(i, self._metrics.get(i, {})) for i in range(self._complete + 1, until + 1)]
+        self._complete = max(self._complete, until)
+        for index in [index for index in self._metrics if index <= self._complete]:
             del self._metrics[index]
-        for index in [index for index in self._refused if index < oldest]:
+        for index in [index for index in self._refused if index <= self._complete]:
             del self._refused[index]
+        return found

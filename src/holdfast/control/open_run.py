@@ -9,25 +9,28 @@ from __future__ import annotations
 import logging
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from holdfast.checkpoint.commit import (
+    SPOOLED,
+    STAGING,
     Slot,
     commit,
     default_directory,
+    discard,
     publish,
     remove_directory,
 )
 from holdfast.checkpoint.manifests import (
     get_manifest,
+    has_manifest,
     manifest_directories,
     manifest_key,
     read_manifests,
 )
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.control.accounts import Account
+from holdfast.control.accounts import Account, Compaction
 from holdfast.control.identity import (
     RUN_KEY,
     RunIdentity,
@@ -35,7 +38,7 @@ from holdfast.control.identity import (
     find_identity,
     restore_identity,
 )
-from holdfast.core.manifest import Manifest, Part
+from holdfast.core.manifest import FileEntry, Manifest, Part
 from holdfast.core.names import shown
 from holdfast.core.record import Event, Kept, RunRecord
 from holdfast.core.retention import Retention, dispensable
@@ -43,7 +46,6 @@ from holdfast.errors import (
     ConfigError,
     Conflict,
     Damaged,
-    HoldfastError,
     LeaseLost,
     ObjectMissing,
     RunMissing,
@@ -54,10 +56,10 @@ from holdfast.errors import (
 )
 from holdfast.journal.journal import Journal
 from holdfast.journal.lease import TIME_TO_LIVE_S, Heartbeat, Lease, take_lease
-from holdfast.journal.segments import Record
 from holdfast.storage.base import Store
 from holdfast.storage.damage import damage_of
 from holdfast.storage.digest import ALGORITHM
+from holdfast.storage.stock import take_stock
 from holdfast.storage.watching import Watch
 
 log = logging.getLogger(__name__)
@@ -138,11 +140,10 @@ class OpenRun:
         self._clock = clock
         self.journal = Journal(store, lease, identity.run_id, clock=clock)
         self.record = RunRecord()
-        self._new_accounts = accounts
         self.accounts: list[Account] = [new() for new in accounts]
         self.lost: LeaseLost | None = None
         self._heartbeat: Heartbeat | None = None
-        self._compaction: threading.Thread | None = None
+        self._compaction = Compaction(self.journal, [RunRecord, *accounts])
         for event in self.journal.replay():
             self._take_in(event.kind, event.data)
         self._begin_epoch()
@@ -242,8 +243,9 @@ class OpenRun:
         world_size: int = 1,
         step: int | None = None,
         metrics: Mapping[str, Any] | None = None,
+        placed: str | None = None,
     ) -> Manifest:
-        """Make one checkpoint of what the ranks delivered.
+        """Make one checkpoint of what the ranks delivered, or of the folder `placed` by the user.
 
         When this has returned, the checkpoint is durable and is the one offered after any crash.
         """
@@ -252,10 +254,14 @@ class OpenRun:
                 f"checkpoint {slot.number} of epoch {slot.epoch} cannot be committed:"
                 f" it is of an attempt that is over, or was committed before"
             )
-        merged = publish(self.store, slot, list(parts))
+        if placed is None:
+            merged = publish(self.store, slot, list(parts))
+            files, folders = merged.files, merged.folders
+        else:
+            files, folders = self._stock_of(placed, slot)
         manifest = Manifest(
             run_id=self.identity.run_id,
-            directory=slot.directory,
+            directory=slot.directory if placed is None else placed,
             number=slot.number,
             epoch=slot.epoch,
             attempt=slot.attempt,
@@ -264,12 +270,36 @@ class OpenRun:
             created=self._clock.now(),
             metrics=dict(metrics or {}),
             algorithm=ALGORITHM,
-            files=merged.files,
-            folders=merged.folders,
+            files=files,
+            folders=folders,
         )
         commit(self.store, slot, manifest)
         self._record([("checkpoint_committed", Kept.of(manifest).to_data())])
         return manifest
+
+    def _stock_of(self, placed: str, slot: Slot) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
+        rule = None if placed == slot.directory else self.record.broken_naming_rule(placed)
+        if rule is None and has_manifest(self.store, placed):
+            rule = "it is a checkpoint already"
+        if rule is not None:
+            raise ConfigError(
+                f"the folder {shown(placed)} cannot be made a checkpoint: {rule}",
+                hint="put every checkpoint into a folder of its own below the run's",
+            )
+        return take_stock(self.store, placed)
+
+    def abandon_checkpoint(self, slot: Slot) -> None:
+        """Remove what was delivered for a checkpoint that will not be; what is missed is litter."""
+        discard(self.store, slot)
+
+    def discard_unfinished(self) -> None:
+        """Remove what groups before have left unfinished; only while nobody delivers anything."""
+        for number, directory in self.record.begun.items():
+            discard(self.store, Slot(number, directory, self.lease.epoch, 0))
+        if self.store.local is not None:
+            for folder in self.store.folders(STAGING):
+                if folder.startswith(SPOOLED):
+                    self.store.local.discard_tree(f"{STAGING}/{folder}")
 
     def newest_good(self, watch: Watch | None = None) -> Manifest | None:
         """Return the newest checkpoint whose every byte is as it was saved, None if there is none.
@@ -337,35 +367,13 @@ class OpenRun:
 
         Happens by itself, off the path of commits, whenever the journal has grown long.
         """
-        self.journal.compact(self._reduced)
-
-    def _reduced(self, records: Iterable[Record]) -> list[Event]:
-        accounts: list[Account] = [RunRecord(), *(new() for new in self._new_accounts)]
-        for record in records:
-            for account in accounts:
-                account.apply(record.kind, record.data)
-        return [event for account in accounts for event in account.to_events()]
-
-    def _compact_aside(self) -> None:
-        if self._compaction is not None and self._compaction.is_alive():
-            return
-        self._compaction = threading.Thread(
-            target=self._compact_quietly, name="holdfast-compaction", daemon=True
-        )
-        self._compaction.start()
-
-    def _compact_quietly(self) -> None:
-        try:
-            self.compact()
-        except HoldfastError as error:
-            log.warning("the journal could not be compacted, it stays long: %s", error)
+        self._compaction.run()
 
     def close(self) -> None:
         """Leave in good order, so that the next driver can begin at once."""
         if self._heartbeat is not None:
             self._heartbeat.stop()
-        if self._compaction is not None:
-            self._compaction.join()
+        self._compaction.join()
         if self.lost is None:
             self._record([("run_closed", {})])
             self.journal.close()
@@ -394,4 +402,4 @@ class OpenRun:
         for _, kind, data in tickets:
             self._take_in(kind, data)
         if self.journal.wants_compaction():
-            self._compact_aside()
+            self._compaction.begin()

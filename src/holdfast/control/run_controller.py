@@ -1,123 +1,171 @@
 """The loop that drives a run: remember, believe, act, tell.
 
-It decides nothing: `core.run_machine` does. It gathers what ranks deliver, commits, and lets the
-engine start and stop groups.
+It decides nothing about attempts: `core.run_machine` does. It lets the engine start and stop
+groups, has a `Group` talk with the workers, and watches the time.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import cloudpickle
-
-from holdfast.checkpoint import Checkpoint
-from holdfast.control.gathering import Gathered, Gathering
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.control.group import Group
+from holdfast.control.launching import jobs, specs
+from holdfast.control.losses import loss_card
+from holdfast.control.metric_rows import MetricRows
+from holdfast.control.moving import Move, Moving
+from holdfast.control.notices import Notice
+from holdfast.control.observing import Observer, Observers
 from holdfast.control.open_run import OpenRun
+from holdfast.control.plan import Outcome, Plan
 from holdfast.control.upkeep import sweep
-from holdfast.core.budget import Budget
-from holdfast.core.manifest import FileEntry, Manifest, Part
-from holdfast.core.outcomes import Finished, WorkerExit, describe
-from holdfast.core.retention import Retention
+from holdfast.control.validation import Validations
+from holdfast.control.watchdog import Stopped, Watchdog
+from holdfast.core.manifest import Manifest
+from holdfast.core.outcomes import Finished, WorkerExit
+from holdfast.core.placement import Place, why_not
+from holdfast.core.retention import ranked
 from holdfast.core.run_history import KIND, RunHistory, data_of
 from holdfast.core.run_machine import (
     Action,
     Active,
     DriverStarted,
+    Ending,
     Event,
     GroupEnded,
     GroupNotStarted,
     Over,
+    RestartWanted,
     StartGroup,
     StopGroup,
+    StopRequested,
     advance,
 )
-from holdfast.engine.base import Ended, Engine, EngineError, Said, WorkerSpec
-from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.storage import locate
-from holdfast.wire import (
-    Assigned,
-    Committed,
-    Delivered,
-    Meeting,
-    Met,
-    NotDelivered,
-    Refused,
-    Reported,
-    Slotted,
-)
-from holdfast.worker.context import WorkerContext
-from holdfast.worker.job import Job, Place
+from holdfast.core.validation import ValidationLedger
+from holdfast.engine.base import Ended, Engine, EngineError, NodesChanged, Said
+from holdfast.errors import LeaseLost, StoreError
+from holdfast.wire import Asked, Assigned, Listed, Warned
+from holdfast.worker.job import pack
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a run is to do, as the launch that drives it says; nothing of it is kept."""
-
-    function: Callable[..., Any]
-    config: Mapping[str, Any] | None
-    setups: Sequence[Callable[[WorkerContext], None]] = ()
-    workers: int
-    budget: Budget
-    retention: Retention
-    log_folder: str
-    backoff_max_s: float = 30.0
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run came out, for the one who launched it.
-
-    Attributes:
-        value: What rank 0 returned, pickled, if it succeeded.
-        words: The errors of ranks that raised, pickled where they could be, by rank.
-    """
-
-    over: Over
-    value: bytes | None
-    errors: Mapping[int, bytes | None]
-    newest: Manifest | None
-    attempts: int
+WAITING_IS_SAID_EVERY_S = 30.0
 
 
 class RunController:
     """Drives one run to its end on one engine."""
 
-    def __init__(self, run: OpenRun, history: RunHistory, engine: Engine, plan: Plan) -> None:
+    def __init__(
+        self,
+        run: OpenRun,
+        history: RunHistory,
+        engine: Engine,
+        plan: Plan,
+        *,
+        observers: Sequence[Observer] = (),
+        clock: Clock = SYSTEM_CLOCK,
+        rows: MetricRows | None = None,
+        ledger: ValidationLedger | None = None,
+    ) -> None:
         self._open_run, self._history, self._engine, self._plan = run, history, engine, plan
-        self._gathering = Gathering(())
-        self._meetings: dict[int, dict[int, bytes | None]] = {}
-        self._exits: dict[int, WorkerExit] = {}
-        self._running: set[int] = set()
-        self._value: bytes | None = None
-        self._errors: dict[int, bytes | None] = {}
-        self._newest: Manifest | None = None
+        self._clock = clock
+        self._rows = rows or MetricRows(run.store, run.lease.epoch, clock=clock)
+        self._observers = Observers(observers)
+        self._ledger = ledger or ValidationLedger()
+        self._validations: Validations | None = None
+        if plan.validator is not None:
+            self._validations = Validations(
+                run, self._ledger, plan.validator, plan.log_folder, clock
+            )
+        self._group: Group | None = None
+        self._places: Sequence[Place] = ()
+        self._due: StartGroup | None = None
+        self._due_at = 0.0
+        self._said_waiting_at = float("-inf")
+        self._looked_at = float("-inf")
+        self._news: deque[Notice | Ending] = deque()
+        self._sources: list[Callable[[], Iterable[Notice | Ending]]] = []
+        self._moving = Moving(plan, engine, clock)
+        self._watchdog = Watchdog(plan, engine, clock)
+        self._stopped: Stopped | None = None
+        self._card = ""
+        self._questions: list[tuple[int, Asked]] = []
+
+    # ------------------------------------------------------------------ from outside
+
+    def listen_to(self, source: Callable[[], Iterable[Notice | Ending]]) -> None:
+        """Ask `source` for news whenever the engine was woken, or something happened."""
+        self._sources.append(source)
+
+    def stop(self, ending: Ending = Ending.STOPPED) -> None:
+        """Make the run end as soon as it can; from any thread or signal handler."""
+        self._news.append(ending)
+        self._engine.wake()
+
+    def notice(self, notice: Notice) -> None:
+        """Take in that machines will go away; from any thread or signal handler."""
+        self._news.append(notice)
+        self._engine.wake()
+
+    # ------------------------------------------------------------------ the loop
 
     def drive(self) -> Outcome:
         """Run until the run is over, carrying on from whatever the journal says."""
         sweep(self._open_run)
-        self._happen(DriverStarted(self._plan.budget, self._plan.backoff_max_s))
-        while not isinstance(self._history.run.phase, Over):
-            if self._open_run.lost is not None:
-                self._give_up(self._open_run.lost)
-            event = self._engine.next_event(TICK_S)
-            if isinstance(event, Said):
-                self._hear(event)
-            elif isinstance(event, Ended):
-                self._note_end(event)
-        run = self._history.run
-        assert isinstance(run.phase, Over)
-        return Outcome(run.phase, self._value, self._errors, self._newest, run.attempts)
+        try:
+            self._happen(DriverStarted(self._plan.budget, self._plan.backoff_max_s))
+            while not isinstance(self._history.run.phase, Over):
+                self._turn()
+            run, group = self._history.run, self._group
+            assert isinstance(run.phase, Over)
+            if self._validations is not None and run.phase.ending is Ending.SUCCEEDED:
+                self._validations.finish()
+                self._retain()
+        finally:
+            self._rows.close()
+            if self._validations is not None:
+                self._validations.close()
+        return Outcome(
+            run.phase,
+            None if group is None else group.value,
+            {} if group is None else group.errors,
+            None if group is None else group.newest,
+            run.attempts,
+            self._card,
+        )
 
-    # ------------------------------------------------------------------ remember, believe, act
+    def _turn(self) -> None:
+        if self._open_run.lost is not None:
+            self._give_up(self._open_run.lost)
+        for source in self._sources:
+            self._news.extend(source())
+        while self._news:
+            self._take_news(self._news.popleft())
+        self._start_if_due()
+        match self._engine.next_event(self._patience_s()):
+            case Said() as said:
+                self._hear(said)
+            case Ended() as ended:
+                self._note_end(ended)
+            case NodesChanged():
+                self._moving.nodes_changed()
+            case None:
+                pass
+        self._look_at_the_time()
+        if self._validations is not None and self._validations.go_on():
+            self._retain()
+            if self._group is not None:
+                self._answer(self._group)
+
+    def _patience_s(self) -> float:
+        if self._due is None:
+            return TICK_S
+        return min(TICK_S, max(0.0, self._due_at - self._clock.monotonic()))
 
     def _happen(self, event: Event) -> None:
         actions = advance(self._history.run, event).actions
@@ -130,188 +178,192 @@ class RunController:
             case StartGroup(attempt, after_s):
                 if after_s:
                     log.warning("waiting %.1f s before attempt %d", after_s, attempt)
-                    time.sleep(after_s)
-                self._start(attempt)
+                self._due, self._due_at = action, self._clock.monotonic() + after_s
             case StopGroup(attempt):
-                self._engine.stop_group(attempt)
+                if self._due is not None:
+                    self._due = None
+                    self._happen(GroupEnded(attempt, ()))
+                else:
+                    self._engine.stop_group(attempt)
 
     def _give_up(self, lost: LeaseLost) -> None:
         """Another driver has the run: stop writing, leave the record to it."""
-        for attempt in {self._history.run.attempts}:
-            self._engine.stop_group(attempt)
+        self._engine.stop_group(self._history.run.attempts)
         raise lost
 
-    def _start(self, attempt: int) -> None:
-        self._newest = self._open_run.newest_good()
-        checkpoint = None
-        if self._newest is not None:
-            checkpoint = Checkpoint.in_run(self._open_run.store, self._newest.directory)
-        ranks = range(self._plan.workers)
-        self._gathering, self._meetings, self._exits = Gathering(ranks, self._reports()), {}, {}
-        self._running, self._errors, self._value = set(ranks), {}, None
-        specs = [
-            WorkerSpec(
-                rank=place.rank,
-                node=place.node,
-                log=f"{self._plan.log_folder}/attempt-{attempt}/rank-{place.rank}.log",
-                first=Assigned(self._packed(place, attempt, checkpoint)),
-                environment=self._plan.environment,
-            )
-            for place in places(self._plan.workers, self._engine.nodes())
-        ]
+    def _take_news(self, news: Notice | Ending) -> None:
+        if isinstance(news, Notice):
+            self._move(self._moving.notice(news))
+        else:
+            self._happen(StopRequested(news))
+
+    # ------------------------------------------------------------------ starting
+
+    def _start_if_due(self) -> None:
+        now = self._clock.monotonic()
+        if self._due is None or now < self._due_at:
+            return
+        places = self._moving.find_room(self._places)
+        if places is None:
+            self._say_waiting(now)
+            return
+        attempt, self._due = self._due.attempt, None
+        self._start(attempt, places)
+
+    def _say_waiting(self, now: float) -> None:
+        if now - self._said_waiting_at >= WAITING_IS_SAID_EVERY_S:
+            self._said_waiting_at = now
+            why = why_not(self._engine.nodes(), self._plan.demand, self._plan.fewest)
+            log.warning("waiting for room: %s", why)
+
+    def _start(self, attempt: int, places: list[Place]) -> None:
         try:
-            self._engine.start_group(attempt, specs)
+            self._engine.start_group(attempt, specs(self._plan, attempt, places))
         except EngineError as error:
             self._happen(GroupNotStarted(attempt, error.message))
-
-    def _reports(self) -> int:
-        """Return how many reports the run had made when its newest checkpoint was saved."""
-        return self._newest.step or 0 if self._newest is not None else 0
-
-    def _packed(self, place: Place, attempt: int, checkpoint: Checkpoint | None) -> bytes:
-        job = Job(
-            function=self._plan.function,
-            config=self._plan.config,
-            setups=tuple(self._plan.setups),
-            place=place,
-            run_name=self._open_run.identity.name,
-            attempt=attempt,
-            store=locate.describe(self._open_run.store),
-            checkpoint=checkpoint,
-            reports_before=self._reports(),
+            return
+        # The checkpoint is verified while the workers come up.
+        newest = self._open_run.newest_good()
+        self._open_run.discard_unfinished()
+        self._places = places
+        self._questions = []
+        self._group = Group(
+            attempt,
+            places,
+            run=self._open_run,
+            engine=self._engine,
+            newest=newest,
+            rows=self._rows,
+            observers=self._observers,
+            on_saved=self._on_saved,
+            after_save=self._retain,
+            late_after_s=self._plan.late_after_s,
+            clock=self._clock,
         )
-        packed: bytes = cloudpickle.dumps(job)
-        return packed
+        self._moving.begin(self._group)
+        self._watchdog.begin(self._group)
+        self._stopped = None
+        for rank, job in enumerate(jobs(self._plan, self._open_run, attempt, places, newest)):
+            self._engine.send(attempt, rank, Assigned(pack(job)))
+        step = None if newest is None else newest.step
+        self._rows.begin(attempt, step or 0)
+        self._observers.tell("group_started", attempt, len(places), step)
 
     # ------------------------------------------------------------------ what workers say
 
     def _hear(self, said: Said) -> None:
-        if said.attempt != self._history.run.attempts or said.rank not in self._running:
+        group = self._group
+        if group is None or said.attempt != group.attempt:
             return  # of an attempt that is over
+        self._watchdog.heard(said.rank, said.message)
         match said.message:
-            case Reported(index, metrics, saves, directory):
-                self._note_report(said.rank, index, metrics, saves=saves, directory=directory)
-            case Delivered(index, files, folders):
-                entries = tuple(FileEntry(*entry) for entry in files)
-                self._gathering.delivered(index, Part(said.rank, entries, tuple(folders)))
-            case NotDelivered(index, error):
-                self._gathering.failed(index, error)
-            case Meeting(index, data):
-                self._meetings.setdefault(index, {})[said.rank] = data
-                self._hold_meetings()
-            case other:
-                log.warning("rank %d said something unexpected: %r", said.rank, other)
-        self._commit_settled()
+            case Warned(number):
+                self._move(self._moving.warned(said.rank, number))
+            case Asked() as asked:
+                self._questions.append((said.rank, asked))
+            case message:
+                group.hear(said.rank, message, self._clock.monotonic())
+        if self._questions:
+            self._answer(group)
 
-    def _note_report(
-        self,
-        rank: int,
-        index: int,
-        metrics: Mapping[str, Any],
-        *,
-        saves: bool,
-        directory: str | None,
-    ) -> None:
-        attempt = self._history.run.attempts
-        if saves and not self._gathering.is_open(index):
-            self._begin(index, directory)
-        if saves and (refusal := self._gathering.refusal(index)) is not None:
-            self._engine.send(attempt, rank, Refused(index, refusal))
-            saves = False
-        self._gathering.reported(rank, index, metrics, saves=saves)
-        if saves:
-            slot = self._gathering.slot(index)
-            given = Slotted(index, slot.number, slot.directory, slot.epoch, slot.attempt)
-            self._engine.send(attempt, rank, given)
+    def _answer(self, group: Group) -> None:
+        for rank, asked in list(self._questions):
+            is_validated = self._validations is None or self._validations.are_done
+            if group.has_reported(asked.reports) and (is_validated or not asked.validated):
+                self._questions.remove((rank, asked))
+                self._engine.send(group.attempt, rank, Listed(asked.index, self._kept_ones()))
 
-    def _begin(self, index: int, directory: str | None) -> None:
-        if self._gathering.refusal(index) is not None:
-            return  # a rank has failed at it: the part of another is not a checkpoint
+    def _kept_ones(self) -> list[tuple[str, dict[str, Any], str]]:
+        """Return the checkpoints there are, from worst to best, and how far validation is."""
+        record = self._open_run.record
+        order = ranked(self._plan.retention, record.candidates())
+        kept = [record.kept[one.number] for one in order]
+        verdict = self._ledger.verdict
+        return [(one.directory, dict(one.metrics), str(verdict(one.number))) for one in kept]
+
+    def _retain(self) -> None:
         try:
-            slot = self._open_run.begin_checkpoint(
-                attempt=self._history.run.attempts, directory=directory
-            )
+            self._open_run.retain(self._plan.retention)
         except LeaseLost:
             raise
-        except HoldfastError as error:
-            self._gathering.refuse(index, str(error))
-        else:
-            self._gathering.begin(index, slot)
+        except StoreError as error:
+            log.warning("an old checkpoint could not be removed, the next sweep will: %s", error)
 
-    def _commit_settled(self) -> None:
-        for gathered in self._gathering.take_settled():
-            self._commit(gathered)
+    def _on_saved(self, manifest: Manifest, validation: Mapping[str, Any] | None) -> bool:
+        """Return whether the workers are to be told that their checkpoint is durable.
 
-    def _commit(self, gathered: Gathered) -> None:
-        attempt = self._history.run.attempts
-        error = gathered.error
-        if error is None:
-            try:
-                self._newest = self._open_run.commit_checkpoint(
-                    gathered.slot,
-                    gathered.parts.values(),
-                    world_size=self._plan.workers,
-                    step=gathered.index,
-                    metrics=gathered.metrics,
-                )
-            except LeaseLost:
-                raise
-            except HoldfastError as failure:
-                error = str(failure)
-        for rank in gathered.savers:
-            answer = (
-                Refused(gathered.index, error)
-                if error is not None
-                else Committed(gathered.index, gathered.slot.directory)
-            )
-            self._engine.send(attempt, rank, answer)
-        if error is None:
-            self._open_run.retain(self._plan.retention)
+        Where the group is about to be stopped they are not: so they cannot get any further than
+        what is saved, and cannot return as if they were done.
+        """
+        if validation is not None and self._validations is not None:
+            self._validations.want(manifest.number, validation)
+        move = self._moving.saved(manifest.step or 0)
+        self._move(move)
+        return move is Move.STAY
 
-    def _hold_meetings(self) -> None:
-        for index in [i for i, came in self._meetings.items() if self._running <= came.keys()]:
-            came = self._meetings.pop(index)
-            for rank in self._running:
-                self._engine.send(self._history.run.attempts, rank, Met(index, came.get(0)))
+    def _move(self, move: Move) -> None:
+        if not isinstance(self._history.run.phase, Active):
+            return
+        match move:
+            case Move.STAY:
+                pass
+            case Move.RESTART:
+                attempt = self._history.run.attempts
+                self._happen(RestartWanted(attempt, "there is room for more workers"))
+            case Move.EVICT:
+                self._engine.stop_group(self._history.run.attempts)
+            case Move.EXIT:
+                self._happen(StopRequested(Ending.PREEMPTED))
+
+    # ------------------------------------------------------------------ time
+
+    def _look_at_the_time(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._looked_at < TICK_S:
+            return
+        self._looked_at = now
+        group = self._group
+        if group is None or group.is_over:
+            return
+        group.look_at_the_late(now)
+        self._move(self._moving.look())
+        if self._stopped is None and not group.is_over:
+            self._stopped = self._watchdog.look(group)
+            if self._stopped is not None:
+                self._engine.stop_group(group.attempt)
 
     # ------------------------------------------------------------------ how workers end
 
     def _note_end(self, ended: Ended) -> None:
-        if ended.attempt != self._history.run.attempts:
+        group = self._group
+        if group is None or ended.attempt != group.attempt:
             return
-        rank = ended.exit.rank
-        self._exits[rank] = ended.exit
-        self._running.discard(rank)
-        if isinstance(ended.exit, Finished):
-            # Of the others, and of these only, checkpoints go on waiting for their part.
-            self._gathering.returned(rank)
-            if rank == 0 and ended.words is not None:
-                self._value = ended.words.value
-            self._commit_settled()
-            self._hold_meetings()
-        else:
-            log.warning("%s", describe(ended.exit))
-            if ended.words is not None:
-                self._errors[rank] = ended.words.value
-            if isinstance(self._history.run.phase, Active):
-                self._engine.stop_group(ended.attempt)
-        if len(self._exits) == self._plan.workers:
-            exits = tuple(self._exits[rank] for rank in sorted(self._exits))
-            self._happen(GroupEnded(ended.attempt, exits))
+        known = self._moving.as_known(ended.exit)
+        if self._stopped is not None:
+            known = self._stopped.as_known(known)
+        group.note_end(replace(ended, exit=known))
+        self._watchdog.ended(known.rank)
+        is_active = isinstance(self._history.run.phase, Active)
+        if is_active and not isinstance(ended.exit, Finished) and not group.is_over:
+            self._engine.stop_group(ended.attempt)
+        if group.is_over:
+            exits = tuple(group.exits[rank] for rank in sorted(group.exits))
+            if self._moving.has_bailed_out(exits):
+                self._happen(StopRequested(Ending.PREEMPTED))
+            self._group_ended(group, exits)
 
-
-def places(workers: int, nodes: Sequence[str]) -> list[Place]:
-    """Return where every rank stands: neighbours share a node, and it is the same every time."""
-    node_of = [nodes[rank * len(nodes) // max(workers, len(nodes))] for rank in range(workers)]
-    used = list(dict.fromkeys(node_of))
-    return [
-        Place(
-            rank=rank,
-            world_size=workers,
-            local_rank=node_of[:rank].count(node),
-            local_world_size=node_of.count(node),
-            node_rank=used.index(node),
-            node=node,
+    def _group_ended(self, group: Group, exits: tuple[WorkerExit, ...]) -> None:
+        was_active = isinstance(self._history.run.phase, Active)
+        self._happen(GroupEnded(group.attempt, exits))
+        if all(isinstance(one, Finished) for one in exits) or not was_active:
+            return  # it was done, or we have stopped it
+        self._card = loss_card(
+            self._open_run.identity.name,
+            self._plan,
+            group,
+            exits,
+            self._history.run,
+            self._stopped,
+            self._due.after_s if self._due is not None else 0.0,
         )
-        for rank, node in enumerate(node_of)
-    ]
+        self._observers.tell("group_lost", group.attempt, exits, group.errors, self._card)

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from holdfast.checkpoint.manifests import get_manifest, manifest_key, read_manifests
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.identity import RUN_KEY, RunIdentity, find_identity, read_identity
+from holdfast.control.metric_reading import read_metric_rows
+from holdfast.control.metric_rows import METRICS
 from holdfast.control.upkeep import Litter, find_litter
 from holdfast.core.manifest import Manifest
 from holdfast.core.record import Kept, RunRecord
-from holdfast.errors import Damaged, ObjectMissing
+from holdfast.core.run_history import RunHistory
+from holdfast.core.run_machine import Over
+from holdfast.errors import Damaged, HoldfastBug, ObjectMissing
 from holdfast.journal.lease import LeaseRecord, newest_epoch, read_lease
 from holdfast.journal.replay import Replay, read_journal
 from holdfast.storage.base import Store
@@ -30,6 +34,7 @@ class RunView:
         is_live: Whether a driver seems to hold the run at this moment.
         journal_damage: What is wrong with the journal, one line each.
         unreadable: Folders whose manifest cannot be read, with the reason.
+        history: Its attempts, what was lost to what, and how it came out.
     """
 
     store: Store
@@ -40,23 +45,40 @@ class RunView:
     is_live: bool
     journal_damage: list[str]
     unreadable: dict[str, str]
+    history: RunHistory
 
     @property
     def state(self) -> str:
+        """Whether somebody writes to the run, or how the last one who did has left it."""
         if self.is_live:
             return "held"
         return "closed" if self.record.closed else "interrupted"
+
+    @property
+    def status(self) -> str:
+        """How the run goes or has come out; its `state` if nobody has ever driven it."""
+        run = self.history.run
+        if isinstance(run.phase, Over):
+            return str(run.phase.ending)
+        if not run.attempts:
+            return self.state
+        return "running" if self.is_live else "interrupted"
 
 
 def look(store: Store, clock: Clock = SYSTEM_CLOCK) -> RunView:
     """Return what there is to know of the run in `store`; raise `RunMissing` if there is none."""
     identity, problem = find_identity(store)
     records, replay = read_journal(store, identity.run_id)
-    record = RunRecord()
+    record, history, strange = RunRecord(), RunHistory(), list[str]()
     for event in records:
         record.apply(event.kind, event.data)
+        try:
+            history.apply(event.kind, event.data)
+        except (AssertionError, LookupError, ValueError, HoldfastBug) as error:
+            # Records before it may be lost; what can be shown of the run is shown all the same.
+            strange.append(f"record {event.seq} cannot follow those before it: {error}")
     lease = _last_lease(store)
-    damage = _journal_damage(replay, lease)
+    damage = _journal_damage(replay, lease) + strange
     unreadable = {}
     known = {kept.directory for kept in record.kept.values()}
     for directory, manifest in read_manifests(store, known):
@@ -67,7 +89,7 @@ def look(store: Store, clock: Clock = SYSTEM_CLOCK) -> RunView:
     is_live = lease is not None and not (
         lease.released or lease.owner.is_proven_dead() or lease.expires() < clock.now()
     )
-    return RunView(store, identity, problem, record, lease, is_live, damage, unreadable)
+    return RunView(store, identity, problem, record, lease, is_live, damage, unreadable, history)
 
 
 def find_runs(store: Store) -> Iterator[tuple[str, RunIdentity | Damaged]]:
@@ -115,12 +137,14 @@ class Verification:
 
 
 def verify(view: RunView, watch: Watch | None = None) -> Verification:
-    """Read every byte of every checkpoint again and say what is not as it was saved."""
+    """Read every byte of every checkpoint and all metrics, and say what is not as it was saved."""
     result = Verification()
     if view.identity_problem is not None:
         result.damaged[RUN_KEY] = [view.identity_problem]
     if view.journal_damage:
         result.damaged[".holdfast/journal"] = view.journal_damage
+    if damage := read_metric_rows(view.store).damages:
+        result.damaged[METRICS] = damage
     for directory, reason in view.unreadable.items():
         result.damaged[manifest_key(directory)] = [reason]
     if newest_epoch(view.store) and view.lease is None:

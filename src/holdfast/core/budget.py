@@ -1,6 +1,7 @@
 """Who is to blame for a lost group, and how many losses a run absorbs.
 
-The count of losses is part of the journaled run, so that a new driver forgets none.
+Losses are journaled with the run. A budget is for one launch: the death of a driver costs nothing,
+and the launch that follows it begins with a full one.
 """
 
 from __future__ import annotations

@@ -103,9 +103,7 @@ class RunRecord:
                 self.kept[kept.number] = kept
                 self.begun.pop(kept.number, None)
             case "checkpoint_retired":
-                retired = self.kept.pop(data["number"], None)
-                if retired is not None:
-                    self.retired[retired.number] = retired.directory
+                self._retire(data["number"])
             case "checkpoint_quarantined":
                 self._change(data["number"], problems=tuple(data["problems"]))
             case "checkpoint_pinned":
@@ -114,6 +112,8 @@ class RunRecord:
             case "checkpoint_unpinned":
                 pins = self._pins(data["number"])
                 self._change(data["number"], pins=tuple(p for p in pins if p != data["by"]))
+            case "checkpoint_validated":
+                self._add_metrics(data["number"], data["metrics"])
             case "litter_swept":
                 for number in data["numbers"]:
                     self.begun.pop(number, None)
@@ -190,6 +190,16 @@ class RunRecord:
     def _pins(self, number: int) -> tuple[str, ...]:
         kept = self.kept.get(number)
         return kept.pins if kept else ()
+
+    def _retire(self, number: int) -> None:
+        retired = self.kept.pop(number, None)
+        if retired is not None:
+            self.retired[number] = retired.directory
+
+    def _add_metrics(self, number: int, found: Mapping[str, Any]) -> None:
+        kept = self.kept.get(number)
+        if kept is not None:
+            self._change(number, metrics={**kept.metrics, **found})
 
     def _change(self, number: int, **changes: Any) -> None:
         kept = self.kept.get(number)

@@ -54,6 +54,7 @@ class RunHistory:
                 {
                     "attempts": run.attempts,
                     "losses": {str(kind): count for kind, count in run.losses.items()},
+                    "lost_before": {str(kind): n for kind, n in run.lost_before.items()},
                     "checkpoint": run.checkpoint,
                     "fruitless": run.fruitless,
                     "signature": run.signature,
@@ -76,6 +77,7 @@ def _run_of(data: Mapping[str, Any]) -> Run:
         phase=phase,
         attempts=data["attempts"],
         losses={Blame(kind): count for kind, count in data["losses"].items()},
+        lost_before={Blame(kind): n for kind, n in data.get("lost_before", {}).items()},
         checkpoint=data["checkpoint"],
         fruitless=data["fruitless"],
         signature=data["signature"],

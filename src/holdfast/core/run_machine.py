@@ -148,7 +148,8 @@ class Run:
     """Everything that decides what happens next.
 
     Attributes:
-        losses: Groups lost so far, by who is to blame.
+        losses: Groups lost since this driver started, by who is to blame; the budget is for these.
+        lost_before: Groups lost under earlier drivers, for the record.
         fruitless: Losses in a row without a new checkpoint in between.
         signature: What the last loss looked like, to tell a bug from bad luck.
         repeats: How often in a row the last loss looked the same at the same place.
@@ -159,6 +160,7 @@ class Run:
     budget: Budget = field(default_factory=Budget)
     backoff_max_s: float = 30.0
     losses: Mapping[Blame, int] = field(default_factory=dict)
+    lost_before: Mapping[Blame, int] = field(default_factory=dict)
     checkpoint: int | None = None
     fruitless: int = 0
     signature: str | None = None
@@ -209,12 +211,19 @@ def advance(run: Run, event: Event) -> Step:
 def _driver_started(run: Run, budget: Budget, backoff_max_s: float) -> Step:
     """Begin a new attempt. Whatever the last driver left is gone with it and charged to nobody.
 
-    A failed or finished run that is launched again begins with a full budget: the launch is the
-    user's word that it should be tried again.
+    Each launch has a full budget: it is the user's word that the run should be tried again, and
+    the death of a driver must not make the next failure of a worker the last one.
     """
-    losses = {} if isinstance(run.phase, Over) else run.losses
+    kinds = {*run.losses, *run.lost_before}
+    total = {kind: run.lost_before.get(kind, 0) + run.losses.get(kind, 0) for kind in kinds}
     fresh = replace(
-        run, budget=budget, backoff_max_s=backoff_max_s, losses=losses, fruitless=0, repeats=0
+        run,
+        budget=budget,
+        backoff_max_s=backoff_max_s,
+        losses={},
+        lost_before=total,
+        fruitless=0,
+        repeats=0,
     )
     return _start(fresh)
 
@@ -255,8 +264,9 @@ def _lost(run: Run, blamed: Blame, signature: str, exits: tuple[WorkerExit, ...]
 
 
 def _stopped(run: Run, then: Ending | None, exits: tuple[WorkerExit, ...]) -> Step:
-    if exits and all(isinstance(ended, Finished) for ended in exits):
-        return Step(replace(run, phase=Over(Ending.SUCCEEDED, exits)))  # it was done anyway
+    is_done = exits and all(isinstance(ended, Finished) for ended in exits)
+    if is_done and then is not Ending.PREEMPTED:  # which workers may have returned because of
+        return Step(replace(run, phase=Over(Ending.SUCCEEDED, exits)))
     if then is None:
         return _start(replace(run, phase=Idle()))
     return Step(replace(run, phase=Over(then, exits)))

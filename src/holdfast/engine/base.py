@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from holdfast.core.outcomes import WorkerExit
+from holdfast.core.placement import Node as Node
 from holdfast.errors import HoldfastError
 from holdfast.wire import LastWords, Message
 
@@ -21,23 +22,6 @@ class EngineError(HoldfastError):
     code = "HF600"
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A machine that workers can be placed on, while no group of this engine is on it.
-
-    Attributes:
-        room: How much it has of each resource, such as "CPU"; a resource it does not name, it does
-            not have.
-        gpus: What its GPUs are called in CUDA_VISIBLE_DEVICES; `room["GPU"]` is their number.
-        leaves: When it goes away, seconds since 1970; None if nobody has said that it does.
-    """
-
-    name: str
-    room: Mapping[str, float]
-    gpus: tuple[str, ...] = ()
-    leaves: float | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
     """One worker to be: its place, and what it finds when it begins.
@@ -45,13 +29,13 @@ class WorkerSpec:
     Attributes:
         node: Which node it is to run on, by the name the engine gave.
         log: The file that gets everything it prints.
-        first: The message that waits for it when it begins.
+        first: The message that waits for it when it begins; None if it is sent later.
     """
 
     rank: int
     node: str
     log: str
-    first: Message
+    first: Message | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 

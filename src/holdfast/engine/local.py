@@ -1,46 +1,52 @@
-"""Workers as processes of this machine, forked by a zygote; nodes are names, for trying failures.
+"""Workers as processes of this machine, forked by a zygote.
 
 All that happens is told by the kernel: a message or the end of a socket makes it readable, and the
 zygote hears of a death by SIGCHLD and passes it on. Nothing is polled.
+
+A worker's socket is one half of a pair, handed through the zygote. There is no address that it
+could be reached at, so there is no folder to keep private, nobody to authenticate, nothing to
+clean up after a crash, and no other user of the machine who could be first.
 """
 
 from __future__ import annotations
 
-import array
 import contextlib
-import json
+import logging
 import os
-import select
+import secrets
+import selectors
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from holdfast.core.outcomes import Died, Evicted, Finished, Raised, WorkerExit
-from holdfast.engine.base import Ended, EngineError, EngineEvent, Said, WorkerSpec
+from holdfast.core.outcomes import Died
+from holdfast.engine import processes, stacks
+from holdfast.engine.base import (
+    Ended,
+    EngineError,
+    EngineEvent,
+    Node,
+    NodesChanged,
+    Said,
+    WorkerSpec,
+)
+from holdfast.engine.local_worker import LocalWorker, open_logs, outcome
+from holdfast.engine.memory_kills import MemoryKills
+from holdfast.engine.nodes import LocalNodes
+from holdfast.engine.worker_process import Handles
+from holdfast.engine.zygote_line import Start, ZygoteLine
+from holdfast.errors import HoldfastBug
 from holdfast.wire import Channel, LastWords, Message
 
-LAST_LINES = 20
-START_TIMEOUT_S = 60.0
+log = logging.getLogger(__name__)
 
-
-@dataclass(slots=True)
-class _Worker:
-    """A worker that runs, or has run, as this driver knows it."""
-
-    attempt: int
-    spec: WorkerSpec
-    channel: Channel
-    pid: int
-    words: LastWords | None = None
-    is_stopped: bool = False
-    node_lost: bool = False
+START_TIMEOUT_S = 300.0  # its imports may come from a slow network disk
+KILL_PATIENCE_S = 5.0
+MARK = "HOLDFAST_ENGINE"  # a variable by which what a worker started is known to be ours
 
 
 class LocalEngine:
@@ -48,278 +54,341 @@ class LocalEngine:
 
     Args:
         entry: Where a worker begins, `module:function`; it gets the number of its socket.
-        modules: What the zygote imports before it forks.
-        node_count: How many nodes to pretend to have.
+        modules: What workers will want imported.
+        nodes: What to place workers on; by default this machine, as one node.
+        start: How the zygote is made; None for the quickest way that is safe here.
     """
 
-    def __init__(self, entry: str, modules: Sequence[str] = (), node_count: int = 1) -> None:
-        self._entry, self._modules = entry, list(modules)
-        self._nodes = [f"node-{number}" for number in range(node_count)]
-        self._workers: dict[int, _Worker] = {}  # by pid
+    def __init__(
+        self,
+        entry: str,
+        modules: Sequence[str] = (),
+        nodes: LocalNodes | None = None,
+        *,
+        start: Start | None = None,
+    ) -> None:
+        self._entry, self._modules, self._start = entry, list(modules), start
+        self._nodes = LocalNodes() if nodes is None else nodes
+        self._node_changes: deque[str | None] = deque()  # filled by any thread
+        self._starting: dict[int, LocalWorker] = {}  # by rank
+        self._refusals: list[str] = []
+        self._workers: dict[int, LocalWorker] = {}  # by process
+        self._by_rank: dict[int, LocalWorker] = {}
         self._events: deque[EngineEvent] = deque()
-        self._zygote: _ZygoteLine | None = None
+        self._zygote: ZygoteLine | None = None
+        self._kills = MemoryKills()
+        self._mark = secrets.token_hex(8)
+        self._is_woken = False
+        self._is_closed = False
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.settimeout(0)
+        self._wake_write.settimeout(0)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._nodes.subscribe(self._nodes_changed)
 
-    def nodes(self) -> Sequence[str]:
-        return self._nodes
+    def nodes(self) -> Sequence[Node]:
+        return self._nodes.now()
+
+    def can_grow(self) -> bool:
+        return self._nodes.are_simulated
 
     def warm_up(self) -> None:
         """Begin the imports now, so that they are done when the first group starts."""
-        if self._zygote is None:
-            self._zygote = _ZygoteLine(self._modules)
+        self._line()
 
-    def _has_zygote(self) -> bool:
-        return self._zygote is not None
+    def _line(self) -> ZygoteLine:
+        assert not self._is_closed, "the engine is closed"
+        if self._zygote is None:
+            self._zygote = ZygoteLine(self._modules, self._start)
+            self._selector.register(self._zygote, selectors.EVENT_READ)
+            if self._zygote.start == "spawn":
+                log.debug("the zygote is a new interpreter")
+        return self._zygote
 
     # ------------------------------------------------------------------ groups
 
     def start_group(self, attempt: int, workers: Sequence[WorkerSpec]) -> None:
         assert not self._workers, "one group at a time"
-        self.warm_up()
-        assert self._zygote is not None
-        ours: dict[int, Channel] = {}
-        for spec in workers:
-            Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
-            mine, theirs = socket.socketpair()
-            ours[spec.rank] = Channel(mine)
-            ours[spec.rank].send(spec.first)
-            with theirs:
-                self._zygote.fork(spec, self._entry, theirs)
-        specs = {spec.rank: spec for spec in workers}
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while specs:
-            self._hear_zygote(max(0.0, deadline - time.monotonic()))
-            if not self._has_zygote() or time.monotonic() > deadline:
-                self._abandon(attempt, ours)
-                raise EngineError(
-                    f"only {len(workers) - len(specs)} of {len(workers)} workers could be started",
-                    hint="check memory and the limit on processes (ulimit -u)",
-                )
-            for rank, pid in self._zygote.take_forked():
-                spec = specs.pop(rank)
-                self._workers[pid] = _Worker(attempt, spec, ours[rank], pid)
-                if (code := self._zygote.ended_early(pid)) is not None:
-                    self._note_end(pid, code)
+        self._take_node_changes()
+        there = {node.name for node in self._nodes.now()}
+        if missing := sorted({spec.node for spec in workers} - there):
+            raise EngineError(
+                f"there is no node {missing[0]!r}", hint=f"the nodes are: {', '.join(there)}"
+            )
+        logs = open_logs(workers)
+        try:
+            line = self._line()
+            self._kills.begin()
+            for spec, opened in zip(workers, logs, strict=True):
+                self._ask_for(line, attempt, spec, opened)
+        except OSError as error:
+            self._abandon(attempt)
+            raise EngineError(
+                f"the workers could not be started: {error.strerror}",
+                hint="check the limit on open files (ulimit -n)",
+            ) from error
+        finally:
+            for opened in logs:
+                os.close(opened)
+        self._wait_for_start(attempt, len(workers))
 
-    def _abandon(self, attempt: int, channels: dict[int, Channel]) -> None:
+    def _ask_for(self, line: ZygoteLine, attempt: int, spec: WorkerSpec, opened: int) -> None:
+        mine, theirs = socket.socketpair()
+        with theirs:
+            channel = Channel(mine, unsent_bytes_max=None)
+            worker = LocalWorker(attempt, spec, channel, mine.fileno(), stacks.new_file())
+            self._starting[spec.rank] = worker
+            if spec.first is not None:
+                channel.send(spec.first)
+            environment = {**spec.environment, MARK: self._mark}
+            handles = Handles(theirs.fileno(), opened, worker.stacks)
+            line.fork(spec.rank, spec.node, self._entry, environment, handles)
+
+    def _wait_for_start(self, attempt: int, count: int) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self._starting and (left_s := deadline - time.monotonic()) > 0:
+            self._listen(left_s)
+        if not self._starting and not self._refusals:
+            return
+        failed = len(self._refusals) + len(self._starting)
+        late = f"the zygote did not answer within {START_TIMEOUT_S:g} s"
+        why = self._refusals[0] if self._refusals else late
+        self._abandon(attempt)
+        raise EngineError(
+            f"{failed} of {count} workers could not be started: {why}",
+            hint="check memory and the limit on processes (ulimit -u)",
+        )
+
+    def _abandon(self, attempt: int) -> None:
+        """Undo a start: nothing runs and nothing is heard of it."""
+        if self._starting and self._zygote is not None:
+            self._zygote.kill()  # or it might fork one of them yet
+            self._zygote_died()
+        self._refusals.clear()
         self.stop_group(attempt)
-        for channel in channels.values():
-            channel.close()
+        self._events = deque(
+            event for event in self._events if getattr(event, "attempt", None) != attempt
+        )
 
     def send(self, attempt: int, rank: int, message: Message) -> None:
-        for worker in self._workers.values():
-            if (worker.attempt, worker.spec.rank) == (attempt, rank):
-                worker.channel.send(message)
+        worker = self._by_rank.get(rank)
+        if worker is not None and worker.attempt == attempt and not worker.channel.is_closed:
+            worker.channel.send(message)
+            self._watch(worker)
 
     def stop_group(self, attempt: int, *, grace_s: float = 0.0) -> None:
         mine = [worker for worker in self._workers.values() if worker.attempt == attempt]
         for worker in mine:
             worker.is_stopped = True
         if grace_s > 0:
-            self._signal(mine, signal.SIGTERM)
+            for worker in mine:
+                if self._zygote is not None:
+                    self._zygote.signal(worker.pid, signal.SIGTERM)
             deadline = time.monotonic() + grace_s
             while self._are_running(attempt) and (left_s := deadline - time.monotonic()) > 0:
                 self._listen(left_s)
-        self._signal(mine, signal.SIGKILL)
+        self._kill(mine)
+        patience = time.monotonic() + KILL_PATIENCE_S
         while self._are_running(attempt):
-            self._listen(None)
+            self._listen(max(0.0, patience - time.monotonic()))
+            if time.monotonic() > patience:
+                self._doubt_zygote(attempt)
+                patience += KILL_PATIENCE_S
 
-    def fail_node(self, node: str) -> None:
-        """Lose a node: everything on it dies at once, without a word."""
-        on_it = [worker for worker in self._workers.values() if worker.spec.node == node]
-        for worker in on_it:
-            worker.node_lost = True
-        self._signal(on_it, signal.SIGKILL)
+    def _doubt_zygote(self, attempt: int) -> None:
+        """End a zygote that does not do as it is told; the kernel ends its workers with it."""
+        left = [worker for worker in self._workers.values() if worker.attempt == attempt]
+        states = {worker.spec.rank: processes.facts(worker.pid).state for worker in left}
+        if all(state == "D" for state in states.values()):
+            log.warning("ranks %s wait in the kernel and cannot be ended yet", sorted(states))
+        elif self._zygote is not None:
+            self._zygote.kill()
 
-    def _signal(self, workers: Sequence[_Worker], number: int) -> None:
+    def _kill(self, workers: Sequence[LocalWorker]) -> None:
         for worker in workers:
             if self._zygote is not None and worker.pid in self._workers:
-                self._zygote.signal(worker.pid, number)
+                self._zygote.kill_worker(worker.pid)
 
     def _are_running(self, attempt: int) -> bool:
         return any(worker.attempt == attempt for worker in self._workers.values())
+
+    def stacks(self, attempt: int, timeout_s: float = 5.0) -> Mapping[int, str]:
+        if self._zygote is None:
+            return {}
+        line = self._zygote
+        asked = {
+            worker.spec.rank: (worker.pid, worker.stacks)
+            for worker in self._workers.values()
+            if worker.attempt == attempt
+        }
+        return stacks.collect(asked, lambda pid: line.signal(pid, stacks.SIGNAL), timeout_s)
+
+    # ------------------------------------------------------------------ nodes
+
+    def _nodes_changed(self, failed: str | None) -> None:
+        """Take note of a change; called by whatever thread made it."""
+        self._node_changes.append(failed)
+        line = self._zygote
+        if failed is not None and line is not None:
+            line.lose_node(failed)  # now, even if nobody listens to us for a while
+        self._poke()
+
+    def _take_node_changes(self) -> None:
+        while self._node_changes:
+            failed = self._node_changes.popleft()
+            on_it = [one for one in self._workers.values() if one.spec.node == failed]
+            for worker in on_it:
+                worker.node_lost = True
+            self._kill(on_it)  # those forked a moment ago, too
+            if NodesChanged() not in self._events:
+                self._events.append(NodesChanged())
 
     # ------------------------------------------------------------------ events
 
     def next_event(self, timeout_s: float | None) -> EngineEvent | None:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._events:
-            left_s = None if deadline is None else deadline - time.monotonic()
-            if (left_s is not None and left_s < 0) or (self._zygote is None and not self._workers):
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if self._is_woken or self._is_closed:
+                self._is_woken = False
                 return None
             self._listen(left_s)
+            if left_s == 0.0 and not self._events:
+                return None
         return self._events.popleft()
 
-    def _listen(self, timeout_s: float | None) -> None:
-        """Take in whatever has come from the workers and the zygote, waiting for the first."""
-        channels = {w.channel: w for w in self._workers.values() if not w.channel.is_closed}
-        handles: list[Channel | _ZygoteLine] = [*channels]
-        if self._zygote is not None:
-            handles.append(self._zygote)
-        unsent = [channel for channel in channels if channel.has_unsent]
-        readable, writable, _ = select.select(handles, unsent, [], timeout_s)
-        for channel in writable:
-            channel.flush()
-        for channel, worker in channels.items():
-            if channel in readable:
-                self._hear_worker(worker)
-        if self._zygote is not None and self._zygote in readable:
-            self._hear_zygote(0.0)
+    def wake(self) -> None:
+        self._is_woken = True
+        self._poke()
 
-    def _hear_worker(self, worker: _Worker) -> None:
+    def _poke(self) -> None:
+        with contextlib.suppress(OSError):  # it is full, which wakes as well; or it is closed
+            self._wake_write.send(b"!")
+
+    def _listen(self, timeout_s: float | None) -> None:
+        """Take in whatever has come from workers and zygote, waiting for the first."""
+        if self._is_closed:
+            return
+        for key, events in self._selector.select(timeout_s):
+            if key.fileobj is self._wake_read:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake_read.recv(4096)
+            elif key.fileobj is self._zygote:
+                self._hear_zygote()
+            else:
+                self._hear_worker(key.data, events)
+        if self._zygote is not None and self._zygote.is_gone:
+            self._zygote_died()
+        self._take_node_changes()
+
+    def _hear_worker(self, worker: LocalWorker, events: int) -> None:
+        if worker.channel.is_closed:
+            return  # its end has come in just before
+        if events & selectors.EVENT_WRITE:
+            worker.channel.flush()
+        if events & selectors.EVENT_READ:
+            self._take_messages(worker)
+        self._watch(worker)
+
+    def _take_messages(self, worker: LocalWorker) -> None:
         for message in worker.channel.receive():
             if isinstance(message, LastWords):
                 worker.words = message
             else:
                 self._events.append(Said(worker.attempt, worker.spec.rank, message))
 
-    def _hear_zygote(self, timeout_s: float) -> None:
-        assert self._zygote is not None
-        if not self._zygote.hear(timeout_s):
+    def _watch(self, worker: LocalWorker) -> None:
+        """Listen to a worker, and for when it takes more if something waits to be sent."""
+        known = self._selector.get_map().get(worker.handle)
+        if worker.channel.is_closed:
+            if known is not None:
+                self._selector.unregister(worker.handle)
             return
-        for pid, code in self._zygote.take_ended(self._workers.__contains__):
-            self._note_end(pid, code)
-        if self._zygote.is_gone:
-            self._zygote_died()
+        wanted = selectors.EVENT_READ
+        if worker.channel.has_unsent:
+            wanted |= selectors.EVENT_WRITE
+        if known is None:
+            self._selector.register(worker.handle, wanted, worker)
+        elif known.events != wanted:
+            self._selector.modify(worker.handle, wanted, worker)
 
-    def _note_end(self, pid: int, code: int) -> None:
+    def _hear_zygote(self) -> None:
+        assert self._zygote is not None
+        for told in self._zygote.hear():
+            match told["event"]:
+                case "forked":
+                    self._note_start(self._starting.pop(told["id"]), told)
+                case "not forked":
+                    self._refusals.append(told["error"])
+                    self._let_go(self._starting.pop(told["id"]))
+                case "ended":
+                    self._note_end(told["pid"], told["code"], told["cgroup"])
+                case other:
+                    raise HoldfastBug(f"the zygote told of {other!r}")
+
+    def _note_start(self, worker: LocalWorker, told: Mapping[str, Any]) -> None:
+        worker.pid = told["pid"]
+        self._workers[worker.pid] = worker
+        self._by_rank[worker.spec.rank] = worker
+        self._watch(worker)
+        if told["threads"]:
+            log.warning(
+                "rank %d was forked from a process with %d threads (%s) and may hang",
+                worker.spec.rank,
+                len(told["threads"]) + 1,
+                ", ".join(told["threads"]),
+            )
+
+    def _note_end(self, pid: int, code: int, cgroup: str = "") -> None:
+        self._take_node_changes()  # its node may be among them
         worker = self._workers.pop(pid)
-        self._hear_worker(worker)  # what it said before it died is still in the socket
+        self._by_rank.pop(worker.spec.rank)
+        self._take_messages(worker)  # what it said before it died is still in the socket
+        self._let_go(worker)
+        ended = outcome(worker, code)
+        if isinstance(ended, Died) and ended.signal == signal.SIGKILL:
+            ended = replace(ended, out_of_memory=self._kills.claim(cgroup))
+        self._events.append(Ended(worker.attempt, ended, worker.words))
+
+    def _let_go(self, worker: LocalWorker) -> None:
+        worker.channel.is_closed = True
+        self._watch(worker)
         worker.channel.close()
-        self._events.append(Ended(worker.attempt, _outcome(worker, code), worker.words))
+        os.close(worker.stacks)
 
     def _zygote_died(self) -> None:
         """All workers went down with it; a new one is made for the next group."""
         assert self._zygote is not None
+        self._selector.unregister(self._zygote)
+        self._zygote.kill()  # it may only have stopped to answer
         self._zygote.close()
         self._zygote = None
+        for worker in self._starting.values():
+            self._refusals.append("the zygote has died")
+            self._let_go(worker)
+        self._starting.clear()
+        waited = 0
+        while left := processes.belong_to(self._workers, f"{MARK}={self._mark}"):
+            processes.end(left)  # the workers, if the kernel has not yet, and what they started
+            processes.wait_a_moment(waited)
+            waited += 1
         for pid in list(self._workers):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # what the workers had started
             self._note_end(pid, -signal.SIGKILL)
 
     def close(self) -> None:
+        if self._is_closed:
+            return
         for attempt in {worker.attempt for worker in self._workers.values()}:
             self.stop_group(attempt)
+        self._nodes.unsubscribe(self._nodes_changed)
         if self._zygote is not None:
+            self._selector.unregister(self._zygote)
             self._zygote.close()
             self._zygote = None
-
-
-def _outcome(worker: _Worker, code: int) -> WorkerExit:
-    rank, node, words = worker.spec.rank, worker.spec.node, worker.words
-    if worker.node_lost:
-        return Died(rank, node, worker.pid, node_lost=True)
-    if words is not None and words.error is not None:
-        return Raised(rank, node, words.error, words.trace)
-    if words is not None:
-        return Finished(rank, node)
-    if worker.is_stopped:
-        return Evicted(rank, node)
-    lines = _last_lines(worker.spec.log)
-    if code < 0:
-        return Died(rank, node, worker.pid, signal=-code, last_lines=lines)
-    return Died(rank, node, worker.pid, exit_code=code, last_lines=lines)
-
-
-def _last_lines(log: str) -> tuple[str, ...]:
-    try:
-        with open(log, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
-            return tuple(file.read().decode(errors="replace").splitlines()[-LAST_LINES:])
-    except FileNotFoundError:
-        return ()
-
-
-def _zygote_code() -> str:
-    """Return a program that finds modules where this process finds them, and nowhere else.
-
-    A training function comes from a module beside the user's script as often as from an installed
-    one; and a file of the folder we happen to be in must not pass for one of Python's.
-    """
-    return (
-        f"import sys; sys.path[:] = {sys.path!r}; from holdfast.engine.zygote import main; main()"
-    )
-
-
-class _ZygoteLine:
-    """The driver's end of the line to its zygote."""
-
-    def __init__(self, modules: Sequence[str]) -> None:
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _zygote_code(), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
-        self._buffer = b""
-        self._forked: list[tuple[int, int]] = []
-        self._ended: dict[int, int] = {}
-        self.is_gone = False
-        if modules:
-            self._ask({"do": "import", "modules": list(modules)})
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def fork(self, spec: WorkerSpec, entry: str, channel: socket.socket) -> None:
-        request = {
-            "do": "fork",
-            "id": spec.rank,
-            "entry": entry,
-            "log": os.path.abspath(spec.log),
-            "environment": dict(spec.environment),
-        }
-        self._ask(request, [channel.fileno()])
-
-    def signal(self, pid: int, number: int) -> None:
-        self._ask({"do": "signal", "pid": pid, "signal": int(number)})
-
-    def _ask(self, request: dict[str, Any], handles: Sequence[int] = ()) -> None:
-        line = json.dumps(request).encode() + b"\n"
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handles))]
-        try:
-            sent = self._socket.sendmsg([line], rights if handles else [])
-            self._socket.sendall(line[sent:])
-        except OSError:
-            self.is_gone = True
-
-    def hear(self, timeout_s: float) -> bool:
-        """Take in what the zygote tells, waiting a while; return whether there was anything."""
-        if self.is_gone:
-            return True
-        if not select.select([self._socket], [], [], timeout_s)[0]:
-            return False
-        try:
-            data = self._socket.recv(1 << 16)
-        except OSError:
-            data = b""
-        if not data:
-            self.is_gone = True
-            return True
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        for line in lines:
-            told = json.loads(line)
-            if told["event"] == "forked":
-                self._forked.append((told["id"], told["pid"]))
-            elif told["event"] == "ended":
-                self._ended[told["pid"]] = told["code"]
-        return True
-
-    def take_forked(self) -> list[tuple[int, int]]:
-        """Return the workers forked since the last time, as rank and process."""
-        forked, self._forked = self._forked, []
-        return forked
-
-    def ended_early(self, pid: int) -> int | None:
-        """Return how a worker ended, if it did before it was known to be forked."""
-        return self._ended.pop(pid, None)
-
-    def take_ended(self, is_known: Callable[[int], bool]) -> list[tuple[int, int]]:
-        """Return how the known workers ended, since the last time."""
-        known = [pid for pid in self._ended if is_known(pid)]
-        return [(pid, self._ended.pop(pid)) for pid in known]
-
-    def close(self) -> None:
-        self._socket.close()
-        self._process.wait()
+        for worker in self._starting.values():
+            self._let_go(worker)
+        self._is_closed = True
+        self._selector.close()
+        self._wake_read.close()
+        self._wake_write.close()

@@ -1,222 +1,260 @@
 """The zygote: a process with the heavy imports done, which forks a worker in milliseconds.
 
-    python -m holdfast.engine.zygote FD
-
-It is told what to do over the socket FD, one line of JSON a request, the new worker's own socket
-riding along. It has one thread and runs no user code, so a fork of it is clean. It reaps what it
-forked and says how each ended; it adopts whatever its workers leave behind and kills it. When its
-driver is gone, which the socket tells it, it kills everything and ends.
+It is told what to do over a socket, one line of JSON a request, what a new worker begins with
+riding along. It has one thread and runs no user code, so a fork of it is clean.
+It reaps what it forked and says how each ended; it adopts whatever its workers leave behind and
+kills it. When its driver is gone, which the kernel tells it, it kills everything and ends.
 """
 
 from __future__ import annotations
 
 import array
 import contextlib
-import ctypes
+import errno
+import gc
 import importlib
 import json
 import os
-import random
-import select
+import selectors
 import signal
 import socket
 import sys
 import time
-import traceback
-from typing import Any, NoReturn
+from collections.abc import Container
+from typing import Any
 
-from holdfast import settings
+from holdfast.engine import processes
+from holdfast.engine.forking import fork, stray_threads
+from holdfast.engine.worker_process import Handles, become_worker, hold_back_signals
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 REQUEST_BYTES_MAX = 1 << 16
 ORPHAN_PATIENCE_S = 2.0
+_HANDLES_PER_WORKER = 3
 
 
 class Zygote:
     """Serves one driver until it goes away."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, driver: int) -> None:
         self._control = control
-        self._workers: set[int] = set()
-        self._buffer = b""
-        self._handed: list[int] = []  # sockets that came with requests not served yet
+        self._workers: dict[int, str] = {}  # the node of each
+        self._received = b""
+        self._unsent = b""
+        self._handed: list[int] = []  # what came with requests not served yet
+        self._driver_end = processes.end_of(driver)
+        self._is_driver_gone = os.getppid() != driver
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
         """Do what the driver asks and tell it of every end, until it is gone."""
-        wake_read, wake_write = socket.socketpair()
-        wake_write.settimeout(0)
+        for end in (self._wake_read, self._wake_write, self._control):
+            end.settimeout(0)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
+        self._selector.register(self._control, selectors.EVENT_READ)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        if self._driver_end is not None:
+            self._selector.register(self._driver_end, selectors.EVENT_READ)
         try:
-            while True:
-                ready, _, _ = select.select([self._control, wake_read], [], [])
-                if wake_read in ready:
-                    wake_read.recv(4096)
-                self._reap()
-                if self._control in ready and not self._take_requests():
-                    return
+            while not self._is_driver_gone:
+                self._serve_once()
         finally:
             self._end_everything()
 
-    def _take_requests(self) -> bool:
-        """Serve what has come in; return False once the driver is gone."""
-        room = socket.CMSG_SPACE(16 * array.array("i").itemsize)
-        data, ancillary, _, _ = self._control.recvmsg(REQUEST_BYTES_MAX, room)
+    def _serve_once(self) -> None:
+        ready = {key.fileobj: events for key, events in self._selector.select()}
+        if self._wake_read in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._wake_read.recv(4096)
+        self._reap()
+        if ready.get(self._control, 0) & selectors.EVENT_WRITE:
+            self._send()
+        if ready.get(self._control, 0) & selectors.EVENT_READ:
+            self._take_requests()
+        if self._driver_end is not None and self._driver_end in ready:
+            # Its socket may stay open for longer: in a process that the driver had forked.
+            self._is_driver_gone = True
+
+    # ------------------------------------------------------------------ requests
+
+    def _take_requests(self) -> None:
+        """Serve what has come in."""
+        try:
+            data = self._receive()
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._is_driver_gone = True
+            return
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            self._serve(json.loads(line))
+
+    def _receive(self) -> bytes:
+        """Return some bytes of requests; the files handed along go to the end of the queue."""
+        room = socket.CMSG_SPACE(_HANDLES_PER_WORKER * array.array("i").itemsize)
+        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+        data, ancillary, came, _ = self._control.recvmsg(REQUEST_BYTES_MAX, room, flags)
         for level, kind, content in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 handles = array.array("i")
                 handles.frombytes(content[: len(content) - len(content) % handles.itemsize])
                 self._handed += handles
-        if not data:
-            return False
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        for line in lines:
-            self._serve(json.loads(line))
-        return True
+        if came & socket.MSG_CTRUNC:  # no room for more open files: the rest of them is lost
+            missing = -len(self._handed) % _HANDLES_PER_WORKER
+            self._handed += [-1] * (missing or _HANDLES_PER_WORKER)
+        return data
 
     def _serve(self, request: dict[str, Any]) -> None:
         match request["do"]:
             case "import":
-                for module in request["modules"]:
-                    with contextlib.suppress(ImportError):  # the worker will meet it and say so
-                        importlib.import_module(module)
-                self._tell({"event": "imported"})
+                self._import(request["modules"])
             case "fork":
-                self._fork(request, self._handed.pop(0))
+                handles = Handles(*self._handed[:_HANDLES_PER_WORKER])
+                del self._handed[:_HANDLES_PER_WORKER]
+                self._fork(request, handles)
             case "signal" if request["pid"] in self._workers:
-                _signal_group(request["pid"], request["signal"])
+                os.kill(request["pid"], request["signal"])
+            case "kill" if request["pid"] in self._workers:
+                _kill_group(request["pid"])
+            case "lose_node":
+                for pid in [pid for pid, node in self._workers.items() if node == request["node"]]:
+                    _kill_group(pid)
+            case _:
+                pass  # for a worker that has ended
 
-    def _fork(self, request: dict[str, Any], channel: int) -> None:
+    def _import(self, modules: list[str]) -> None:
+        for module in modules:
+            try:
+                importlib.import_module(module)
+            except Exception as error:  # noqa: BLE001  # importing runs anybody's code
+                # The worker will meet it as well, where its log tells more.
+                sys.stderr.write(f"holdfast: {module} cannot be imported: {error!r}\n")
+        gc.freeze()  # what is not looked at is not copied, so workers go on sharing it
+
+    def _fork(self, request: dict[str, Any], handles: Handles) -> None:
         parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            self._be_worker(request, channel, parent)
-        os.close(channel)
-        self._workers.add(pid)
-        self._tell({"event": "forked", "id": request["id"], "pid": pid})
-
-    def _be_worker(self, request: dict[str, Any], channel: int, parent: int) -> NoReturn:
-        code = 1
         try:
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)  # what is ignored, its children ignore too
-            self._control.close()
-            os.setsid()
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)  # the zygote died before it could be asked to take us along
-            _print_to(request["log"])
-            settings.add_to_environment(request["environment"])
-            random.seed()  # not the same numbers in every worker
-            module, _, function = request["entry"].partition(":")
-            getattr(importlib.import_module(module), function)(channel)
-            code = 0
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
-        except BaseException:  # noqa: BLE001  # the last chance to say what happened
-            traceback.print_exc()
-        finally:
-            with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
+            if -1 in handles:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            pid = fork()
+        except OSError as error:
+            handles.close()
+            self._tell({"event": "not forked", "id": request["id"], "error": error.strerror})
+            return
+        if pid == 0:
+            self._let_go()
+            become_worker(request, handles, parent)
+        handles.close()
+        self._workers[pid] = request["node"]
+        told = {"event": "forked", "id": request["id"], "pid": pid}
+        self._tell(told | {"threads": stray_threads()})
+
+    def _let_go(self) -> None:
+        """Close what is the zygote's own, in a worker."""
+        signal.set_wakeup_fd(-1)
+        self._selector.close()
+        for end in (self._control, self._wake_read, self._wake_write):
+            end.close()
+        for handle in [*self._handed, self._driver_end]:
+            if handle is not None:
+                os.close(handle)
+
+    # ------------------------------------------------------------------ ends
 
     def _reap(self) -> None:
         """Tell of every child that has ended, and end what it left behind."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if child is None:
                 return
+            pid = child.si_pid
+            cgroup = _cgroup(pid)  # it is to be had only while the dead is not reaped
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             if pid not in self._workers:
                 continue  # something that a worker left and we adopted
-            _end_what_it_left(pid)
-            self._workers.discard(pid)
-            if not self._workers:
-                _end_orphans()
-            self._tell({"event": "ended", "pid": pid, "code": os.waitstatus_to_exitcode(status)})
+            del self._workers[pid]
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            _end_orphans(self._workers)
+            self._tell({"event": "ended", "pid": pid, "code": code, "cgroup": cgroup})
 
     def _end_everything(self) -> None:
         for pid in self._workers:
-            _signal_group(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            for pid in self._workers:
+            _kill_group(pid)
+        for pid in self._workers:
+            with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-        _end_orphans()
+        _end_orphans(())
+
+    # ------------------------------------------------------------------ telling
 
     def _tell(self, event: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # the driver is gone, as the next read will show
-            self._control.sendall(json.dumps(event).encode() + b"\n")
+        self._unsent += json.dumps(event).encode() + b"\n"
+        self._send()
+
+    def _send(self) -> None:
+        """Pass on what the driver will take now; it may be busy telling us something."""
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._control.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent = b""  # the driver is gone, as the next read will show
+        more = selectors.EVENT_WRITE if self._unsent else 0
+        self._selector.modify(self._control, selectors.EVENT_READ | more)
 
 
-def _end_what_it_left(group: int) -> None:
-    """Kill the rest of an ended worker's group and wait until it is gone.
+def _cgroup(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cgroup", "rb") as file:
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
 
-    What the worker had started is our child now, so its end can be waited for; not for ever,
-    because a process that waits for a disk dies only when the disk answers.
+
+def _end_orphans(workers: Container[int]) -> None:
+    """Kill whatever dead workers left behind, and wait until it is gone.
+
+    Every worker adopts what its own children leave, so a child of ours that is no worker was
+    started by one that is dead. We do not wait for ever: a process that waits for a disk dies only
+    when the disk answers.
     """
     deadline = time.monotonic() + ORPHAN_PATIENCE_S
-    with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
-        os.killpg(group, signal.SIGKILL)
-        while time.monotonic() < deadline:
-            if os.waitpid(-group, os.WNOHANG) == (0, 0):
-                time.sleep(0.001)
+    waited = 0
+    while orphans := [pid for pid in processes.children() if pid not in workers]:
+        processes.end(orphans)
+        for pid in orphans:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > deadline:
+            return
+        processes.wait_a_moment(waited)
+        waited += 1
 
 
-def _end_orphans() -> None:
-    """Kill whatever the last workers left in sessions of its own; all of it is our child now."""
-    deadline = time.monotonic() + ORPHAN_PATIENCE_S
-    with contextlib.suppress(ChildProcessError):
-        while time.monotonic() < deadline:
-            if os.waitpid(-1, os.WNOHANG) == (0, 0):
-                _kill_children()
-                time.sleep(0.001)
-
-
-def _kill_children() -> None:
-    import psutil  # rarely needed, and every run would wait for it
-
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child.kill()
-
-
-def _signal_group(pid: int, number: int) -> None:
-    """Send a signal to a worker that is not reaped yet, and to what it has started."""
+def _kill_group(pid: int) -> None:
+    """Kill a worker that is not reaped yet, and what it has started."""
     try:
-        os.killpg(pid, number)
+        os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:  # forked a moment ago, it does not lead a group yet
-        os.kill(pid, number)
+        os.kill(pid, signal.SIGKILL)
 
 
-def _print_to(log: str) -> None:
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    os.close(handle)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+def serve(control: socket.socket, driver: int) -> None:
+    """Be the zygote of `driver` until that is gone."""
+    processes.adopt_orphans()
+    hold_back_signals()
+    Zygote(control, driver).serve()
 
 
-def _prctl(option: int, value: int) -> None:
-    """Set a process attribute; only Linux has these."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(option, value, 0, 0, 0)
-
-
-def main() -> None:
-    """Serve the driver at the other end of the socket whose number is the argument."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is the driver's to decide about
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    Zygote(socket.socket(fileno=int(sys.argv[1]))).serve()
-
-
-if __name__ == "__main__":
-    main()
+def serve_handle(handle: int, driver: int) -> None:
+    """Be the zygote of `driver`, in a new interpreter, over the socket `handle`."""
+    serve(socket.socket(fileno=handle), driver)

@@ -226,13 +226,13 @@ class _Tries:
 
     def __init__(self, policy: RetryPolicy, clock: Clock, draw: Callable[[], float]) -> None:
         self._policy, self._clock, self._draw = policy, clock, draw
-        self._begun = clock.now()
+        self._begun = clock.monotonic()
         self.count = 0
 
     def wait_after(self, error: StoreBusy) -> None:
         """Wait before the next try, or raise `error` if there is to be none."""
         policy = self._policy
-        elapsed_s = self._clock.now() - self._begun
+        elapsed_s = self._clock.monotonic() - self._begun
         bound_s = min(policy.wait_max_s, policy.wait_first_s * 2.0 ** min(self.count, 64))
         self.count += 1
         wait_s = bound_s * self._draw()

@@ -1,7 +1,9 @@
 """Training runs: a function on several workers, brought through whatever dies."""
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.data.config import DataConfig
 from holdfast.train import collective
+from holdfast.train.callbacks import TrainRunContext, UserCallback
 from holdfast.train.config import (
     CheckpointConfig,
     FailureConfig,
@@ -10,33 +12,69 @@ from holdfast.train.config import (
     ScalingConfig,
     SyncConfig,
 )
+from holdfast.train.context import TrainContext
 from holdfast.train.errors import (
     ControllerError,
+    Interrupted,
     PreemptionError,
     TrainingFailedError,
     WorkerGroupError,
 )
-from holdfast.train.functions import TrainContext, get_checkpoint, get_context, report
+from holdfast.train.functions import (
+    get_all_reported_checkpoints,
+    get_checkpoint,
+    get_context,
+    get_dataset_shard,
+    get_preemption_info,
+    report,
+    should_checkpoint,
+)
+from holdfast.train.reported import (
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    PreemptionInfo,
+    ReportedCheckpoint,
+    ReportedCheckpointStatus,
+    ValidationConfig,
+    ValidationFn,
+    ValidationTaskConfig,
+)
 from holdfast.train.result import Result
 from holdfast.train.trainer import DataParallelTrainer
 
 __all__ = [
     "Checkpoint",
     "CheckpointConfig",
+    "CheckpointConsistencyMode",
+    "CheckpointUploadMode",
     "ControllerError",
+    "DataConfig",
     "DataParallelTrainer",
     "FailureConfig",
+    "Interrupted",
     "LoggingConfig",
     "PreemptionError",
+    "PreemptionInfo",
+    "ReportedCheckpoint",
+    "ReportedCheckpointStatus",
     "Result",
     "RunConfig",
     "ScalingConfig",
     "SyncConfig",
     "TrainContext",
+    "TrainRunContext",
     "TrainingFailedError",
+    "UserCallback",
+    "ValidationConfig",
+    "ValidationFn",
+    "ValidationTaskConfig",
     "WorkerGroupError",
     "collective",
+    "get_all_reported_checkpoints",
     "get_checkpoint",
     "get_context",
+    "get_dataset_shard",
+    "get_preemption_info",
     "report",
+    "should_checkpoint",
 ]

@@ -19,7 +19,8 @@ def broadcast_from_rank_zero(data: T) -> T:
     """Return what rank 0 passed, on every rank."""
     context = _inside("broadcast_from_rank_zero")
     brought = context.meet(pickle.dumps(data) if context.place.rank == 0 else None)
-    assert brought is not None, "rank 0 brings something to every broadcast"
+    if brought is None:
+        raise RuntimeError("rank 0 has returned already and has nothing to broadcast")
     received: T = pickle.loads(brought)  # noqa: S301  # from our own rank 0, over private sockets
     return received
 

@@ -55,6 +55,9 @@ class FailureConfig:
         hang_timeout_s: After how long without progress a group counts as hung. None learns it from
             the steps that were seen; infinity never gives up.
         backoff_max_s: The longest wait before another attempt.
+        late_timeout_s: How long ranks wait at a checkpoint or a barrier for one that does not come.
+        preemption_notice_s: How long a machine is expected to stay after SIGTERM or SIGUSR1, which
+            say that it goes and not when.
     """
 
     max_failures: int = 0
@@ -66,6 +69,8 @@ class FailureConfig:
     _: KW_ONLY
     hang_timeout_s: float | None = None
     backoff_max_s: float = 30.0
+    late_timeout_s: float = 1800.0
+    preemption_notice_s: float = 25.0
 
     def __post_init__(self) -> None:
         with checking(self) as problems:
@@ -84,6 +89,10 @@ class FailureConfig:
                 meaning = "it is how long a group may make no progress, None to learn it"
                 problems.seconds("hang_timeout_s", meaning, above_zero=True)
             problems.finite("backoff_max_s", "it is the longest wait before another attempt")
+            meaning = "it is how long ranks wait for one that does not come"
+            problems.seconds("late_timeout_s", meaning, above_zero=True)
+            meaning = "it is how long a machine is expected to stay after a signal"
+            problems.finite("preemption_notice_s", meaning)
 
     def __repr__(self) -> str:
         return readable(self, FailureConfig())
@@ -205,6 +214,8 @@ class RunConfig:
         worker_runtime_env: What workers find in their environment.
         sync_config: Of the AIR era, as are `verbose`, `stop`, `progress_reporter`, `log_to_file`
             and `local_dir`: Tune reads them, Train does not.
+        preemption_notices: Where to ask whether this machine will be taken away: "aws", "gcp",
+            "azure", or an object of your own with a method `poll`; None asks nobody.
         resume: "auto" carries on with a run of that name if there is one, "must" refuses to begin
             a new one, "never" to carry on.
     """
@@ -224,6 +235,7 @@ class RunConfig:
     log_to_file: bool | str | Sequence[str]
     local_dir: str | None
     resume: Literal["auto", "must", "never"]
+    preemption_notices: object
 
     def __init__(
         self,
@@ -243,6 +255,7 @@ class RunConfig:
         local_dir: str | os.PathLike[str] | None = None,
         *,
         resume: Literal["auto", "must", "never"] = "auto",
+        preemption_notices: object = None,
     ) -> None:
         if storage_path is None:
             storage_path = getattr(sync_config, "upload_dir", None) or local_dir
@@ -266,6 +279,7 @@ class RunConfig:
             log_to_file=log_to_file,
             local_dir=_as_text(local_dir),
             resume=resume,
+            preemption_notices=preemption_notices,
         )
         _check_run(self)
 
@@ -336,6 +350,8 @@ def _check_run(config: RunConfig) -> None:
             problems.add("log_to_file", "must be True, False, a file, or a pair of files")
         problems.text("local_dir", "it is a folder")
         problems.choice("resume", "auto", "must", "never")
+        if isinstance(config.preemption_notices, str):
+            problems.choice("preemption_notices", "aws", "gcp", "azure")
 
 
 def _check_storage_path(path: object, problems: Problems) -> None:

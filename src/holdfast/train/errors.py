@@ -4,6 +4,8 @@ TrainingFailedError        a run did not succeed; `result` is what there is of i
 ├── WorkerGroupError       the workers failed more often than FailureConfig allows
 ├── ControllerError        the workers could not be started
 └── PreemptionError        the machines were taken away more often than allowed
+
+Interrupted                the driver was asked to go; the same command carries on
 """
 
 from __future__ import annotations
@@ -18,13 +20,22 @@ if TYPE_CHECKING:
 
 
 class TrainingFailedError(HoldfastError, RuntimeError):
-    """A run did not succeed; `result` is what there is of it, its checkpoints above all."""
+    """A run did not succeed.
+
+    Attributes:
+        result: What there is of it, its checkpoints above all.
+        card: One screen that tells what happened, empty if the workers never started.
+    """
 
     code = "HF200"
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.result: Result | None = None
+        self.card = ""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}\n\n{self.card}" if self.card else super().__str__()
 
 
 class WorkerGroupError(TrainingFailedError):
@@ -57,6 +68,29 @@ class PreemptionError(TrainingFailedError):
     """The machines were taken away more often than the run allows."""
 
     code = "HF203"
+
+
+RESUMABLE = 75  # the exit code that tells a scheduler to give the same command again
+
+
+class Interrupted(SystemExit):
+    """This process was told that its machine will be taken away; what could be saved is saved.
+
+    Not caught, it ends the process with the exit code 75, which tells whoever started it that the
+    same command, given again, carries on. It is no `Exception`, so that code which retries on
+    errors does not go on with a machine that is about to vanish.
+
+    Attributes:
+        result: What there is of the run.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(RESUMABLE)
+        self.message = message
+        self.result: Result | None = None
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class WorkerDiedError(HoldfastError):

@@ -1,18 +1,36 @@
-"""What a training function calls while it runs: report, get_checkpoint, get_context."""
+"""What a training function calls while it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
+from holdfast.train.context import TrainContext
+from holdfast.train.reported import (
+    MODES,
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    PreemptionInfo,
+    ReportedCheckpoint,
+    ReportedCheckpointStatus,
+    ValidationTaskConfig,
+    validation_data,
+)
 from holdfast.worker.context import WorkerContext, current
+from holdfast.worker.reporting import Save
 
 
 def report(
     metrics: Mapping[str, Any],
     checkpoint: Checkpoint | None = None,
     checkpoint_dir_name: str | None = None,
+    checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
+    delete_local_checkpoint_after_upload: bool | None = None,  # noqa: FBT001  as in Ray
+    checkpoint_upload_fn: Callable[[Checkpoint, str], Checkpoint] | None = None,
+    validation: bool | ValidationTaskConfig = False,  # noqa: FBT001, FBT002  as in Ray
 ) -> None:
     """Report metrics and, perhaps, a checkpoint.
 
@@ -22,10 +40,46 @@ def report(
 
     Args:
         metrics: Names and numbers.
-        checkpoint: The folder to keep; yours again when this returns.
+        checkpoint: The folder to keep; yours again when this returns, unless it is deleted.
         checkpoint_dir_name: The name of the checkpoint's folder, if it is not to be numbered.
+        checkpoint_upload_mode: SYNC returns when it is durable. ASYNC returns as soon as the files
+            are out of your hands, and waits only if the two before are not durable yet; what goes
+            wrong is raised by the next report, or at the end. NO_UPLOAD takes a folder that your
+            own code has put below the run's.
+        delete_local_checkpoint_after_upload: Whether the folder goes; by default only with ASYNC,
+            which then costs no copy.
+        checkpoint_upload_fn: Your own way to store it: gets the checkpoint and the name of its
+            folder, returns the stored checkpoint, below the run's folder.
+        validation: Whether, and how, the checkpoint is validated as the trainer's
+            `validation_config` says.
     """
-    _inside("report").report(metrics, checkpoint, checkpoint_dir_name)
+    context = _inside("report")
+    if checkpoint is None:
+        if validation:
+            raise ConfigError("validation was asked for, but there is no checkpoint to validate")
+        context.reporter.report(metrics)
+        return
+    mode = checkpoint_upload_mode
+    if not isinstance(mode, CheckpointUploadMode):
+        raise ConfigError(f"checkpoint_upload_mode={shown(mode)} is not a CheckpointUploadMode")
+    wanted = validation_data(validation)
+    if wanted is not None and not context.job.validates:
+        raise ConfigError(
+            "validation was asked for, but the trainer does not know how to validate",
+            hint="give it one: TorchTrainer(…, validation_config=ValidationConfig(fn=…))",
+        )
+    deletes = delete_local_checkpoint_after_upload
+    if deletes is None:
+        deletes = mode.default_delete_local_checkpoint_after_upload()
+    save = Save(
+        checkpoint=checkpoint,
+        directory=checkpoint_dir_name,
+        mode=MODES[mode],
+        upload=None if mode is CheckpointUploadMode.NO_UPLOAD else checkpoint_upload_fn,
+        deletes=deletes and mode is not CheckpointUploadMode.NO_UPLOAD,
+        validation=wanted,
+    )
+    context.reporter.report(metrics, save)
 
 
 def get_checkpoint() -> Checkpoint | None:
@@ -38,35 +92,64 @@ def get_context() -> TrainContext:
     return TrainContext(_inside("get_context"))
 
 
-class TrainContext:
-    """Where a worker stands in its group."""
+def get_dataset_shard(dataset_name: str | None = None) -> Any:
+    """Return this rank's part of a dataset that the trainer was given, as a `DataIterator`.
 
-    def __init__(self, context: WorkerContext) -> None:
-        self._context = context
+    Without a name, the only one there is.
+    """
+    shards = _inside("get_dataset_shard").job.shards
+    if dataset_name is None and len(shards) == 1:
+        return next(iter(shards.values()))
+    if dataset_name is None or dataset_name not in shards:
+        known = ", ".join(map(repr, shards)) or "none"
+        raise KeyError(
+            f"there is no dataset {dataset_name!r}; the trainer was given: {known}"
+            " (TorchTrainer(…, datasets={name: dataset}))"
+        )
+    return shards[dataset_name]
 
-    def get_experiment_name(self) -> str:
-        """Return the name of the run."""
-        return self._context.job.run_name
 
-    def get_world_size(self) -> int:
-        """Return how many workers there are."""
-        return self._context.place.world_size
+def get_all_reported_checkpoints(
+    consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
+    timeout_s: float | None = None,
+) -> list[ReportedCheckpoint]:
+    """Return the checkpoints that are kept, those reported by this rank so far among them.
 
-    def get_world_rank(self) -> int:
-        """Return this worker's place among all."""
-        return self._context.place.rank
+    VALIDATED waits until none of them is waiting to be validated, `timeout_s` at most.
+    """
+    if not isinstance(consistency_mode, CheckpointConsistencyMode):
+        raise ConfigError(
+            f"consistency_mode={shown(consistency_mode)} is not a CheckpointConsistencyMode"
+        )
+    validated = consistency_mode is CheckpointConsistencyMode.VALIDATED
+    found = _inside("get_all_reported_checkpoints").checkpoints(
+        validated=validated, timeout_s=timeout_s
+    )
+    return [
+        ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus(status))
+        for checkpoint, metrics, status in found
+    ]
 
-    def get_local_rank(self) -> int:
-        """Return this worker's place among those of its node."""
-        return self._context.place.local_rank
 
-    def get_local_world_size(self) -> int:
-        """Return how many workers this node has."""
-        return self._context.place.local_world_size
+def get_preemption_info() -> PreemptionInfo | None:
+    """Return which machines will be taken away and when, None if none will be.
 
-    def get_node_rank(self) -> int:
-        """Return the place of this node among all."""
-        return self._context.place.node_rank
+    All ranks call it together and get the same answer, so that they save in the same step. Once a
+    checkpoint is saved after that, the run may be stopped at any moment.
+    """
+    notice = _inside("get_preemption_info").notice()
+    if notice is None:
+        return None
+    deadline_ms = None if notice.deadline is None else int(notice.deadline * 1000)
+    return PreemptionInfo(deadline_ms, dict(notice.ranks))
+
+
+def should_checkpoint() -> bool:
+    """Return whether this would be a good moment to save: a machine leaves, or the group resizes.
+
+    All ranks call it together and get the same answer.
+    """
+    return _inside("should_checkpoint").is_save_wanted()
 
 
 def _inside(name: str) -> WorkerContext:

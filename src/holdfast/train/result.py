@@ -1,19 +1,28 @@
-"""What a run has come to: its newest checkpoint, its best ones, its error."""
+"""What a run has come to: its metrics, its newest checkpoint, its best ones, its error."""
 
 from __future__ import annotations
 
+import logging
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.control.metric_reading import read_latest, read_metric_rows
 from holdfast.control.run_view import look
-from holdfast.core.record import RunRecord
+from holdfast.core.metric_history import Row, flattened
+from holdfast.core.outcomes import Raised
+from holdfast.core.record import Kept, RunRecord
 from holdfast.core.retention import Retention, ranked, score_of
+from holdfast.core.run_machine import Ending, Over, Run
+from holdfast.errors import ConfigError, StoreError
 from holdfast.storage.arrow import arrow_filesystem, filesystem_path
 from holdfast.storage.base import Store
-from holdfast.storage.locate import open_store
+from holdfast.storage.locate import describe, open_store, reopen
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -21,12 +30,14 @@ class Result:
     """The outcome of a run, or what there is of it so far.
 
     Attributes:
-        metrics: The last ones reported with a checkpoint, None if there was none.
+        metrics: The last ones reported, None if there were none.
         checkpoint: The newest one, None if there is none.
         error: Why the run failed, None if it did not.
         path: The run's folder, without a scheme.
         best_checkpoints: All that are kept, with their metrics, from worst to best.
         return_value: What rank 0 returned, if the run succeeded.
+        config: The `train_loop_config` of the run, None if that is not known.
+        name: The run's name.
     """
 
     metrics: dict[str, Any] | None
@@ -35,62 +46,167 @@ class Result:
     path: str | None = None
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list)
     return_value: Any = None
-    _location: str = ""
+    config: dict[str, Any] | None = None
+    name: str | None = None
+    _filesystem: Any = field(default=None, repr=False, compare=False)
+    _history: _HistoryAt | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_path(
         cls, path: str | os.PathLike[str], storage_filesystem: Any | None = None
     ) -> Result:
-        """Return the result of the run in a folder, without its code; nothing is written."""
+        """Return the result of the run in a folder, without its code; nothing is written.
+
+        `error` says how the run failed, if it did; what its workers raised is there as text.
+        Raises `RunMissing`, which names the right folder, if `path` is not that of a run.
+        """
         store = open_store(path, storage_filesystem)
-        return result_of(store, look(store).record, Retention())
+        view = look(store)
+        result = result_of(
+            store,
+            view.record,
+            Retention(),
+            name=view.identity.name,
+            filesystem=storage_filesystem,
+        )
+        result.error = _failure(view.history.run)
+        return result
 
     @property
     def filesystem(self) -> Any:
-        """The filesystem that `path` is on, as pyarrow has them."""
-        return arrow_filesystem(self._location)
+        """The filesystem that `path` is on: the one given, or else as pyarrow has them."""
+        if self._filesystem is not None or self._history is None:
+            return self._filesystem
+        return arrow_filesystem(self._history.location)
 
     @property
     def metrics_dataframe(self) -> Any:
-        """The metrics of all kept checkpoints, one row each, as pandas has tables."""
-        import pandas as pd
+        """All metrics ever reported, a row for each step, as pandas has tables.
 
-        return pd.DataFrame([metrics for _, metrics in self.best_checkpoints])
+        The index is the step: the count of reports that the run had made by then. Every step is
+        there once, however often the run was interrupted. What is `b` inside `a` is in the column
+        `a/b`. It is read from storage when it is first asked for; attempts that began since are not
+        in it.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ConfigError(
+                "Result.metrics_dataframe is a table of pandas, and pandas is not installed",
+                hint="pip install pandas",
+            ) from None
+        rows = [] if self._history is None else self._history.rows()
+        index = pd.Index([row.step for row in rows], dtype="int64", name="step")
+        return pd.DataFrame([flattened(row.metrics) for row in rows], index=index)
 
     def get_best_checkpoint(self, metric: str, mode: Literal["min", "max"]) -> Checkpoint:
-        """Return the kept checkpoint with the highest or lowest `metric`, `a/b` if nested."""
+        """Return the kept checkpoint with the highest or lowest `metric`, `a/b` if nested.
+
+        Of equals the later one, or the better one by the run's own score. Raises `RuntimeError` if
+        no checkpoint has a number for it.
+        """
         if mode not in ("min", "max"):
             raise ValueError(f"mode={mode!r}: it is 'min' or 'max'")
+        if not self.best_checkpoints:
+            raise RuntimeError(f"there is no checkpoint to choose by {metric!r}")
         scored = [
             (score, position)
             for position, (_, metrics) in enumerate(self.best_checkpoints)
-            if (score := score_of(metrics, metric)) is not None
+            if (score := score_of(metrics, metric)) is not None and not math.isnan(score)
         ]
         if not scored:
-            names = sorted({name for _, metrics in self.best_checkpoints for name in metrics})
+            names = {name for _, metrics in self.best_checkpoints for name in flattened(metrics)}
             raise RuntimeError(
-                f"no checkpoint has a number for {metric!r}; reported were: {', '.join(names)}"
+                f"no checkpoint has a number for {metric!r}; reported were: "
+                + (", ".join(sorted(names)) or "no metrics at all")
             )
-        _, position = max(scored) if mode == "max" else min(scored)
+        sign = 1 if mode == "max" else -1
+        _, position = max((sign * score, position) for score, position in scored)
         return self.best_checkpoints[position][0]
 
 
-def result_of(store: Store, record: RunRecord, retention: Retention) -> Result:
-    """Return what a run's record amounts to."""
+class _HistoryAt:
+    """Where the metrics of a run rest, as they are now: what later attempts do is not in them.
+
+    All rows are read when they are asked for, and then kept.
+    """
+
+    def __init__(self, store: Store, checkpoints: list[Kept], attempt: int | None = None) -> None:
+        self._store, self._checkpoints, self._attempt = store, checkpoints, attempt
+        self._rows: list[Row] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _history_at, (describe(self._store), self._checkpoints, self._attempt)
+
+    @property
+    def location(self) -> str:
+        return self._store.url
+
+    def rows(self) -> list[Row]:
+        if self._rows is None:
+            self._rows = read_metric_rows(
+                self._store, self._checkpoints, until_attempt=self._attempt
+            ).rows
+        return self._rows
+
+    def last_metrics(self) -> dict[str, Any] | None:
+        """Return the newest metrics; None if there are none, or they cannot be read now."""
+        try:
+            latest = read_latest(self._store, self._checkpoints)
+        except StoreError as error:  # what a run has come to must not depend on this
+            log.warning("the last metrics cannot be read: %s", error)
+            return None
+        self._attempt = latest.attempt
+        return None if latest.row is None else dict(latest.row.metrics)
+
+
+def _history_at(
+    store: Mapping[str, Any], checkpoints: list[Kept], attempt: int | None
+) -> _HistoryAt:
+    return _HistoryAt(reopen(store), checkpoints, attempt)
+
+
+def result_of(
+    store: Store,
+    record: RunRecord,
+    retention: Retention,
+    *,
+    name: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    filesystem: Any | None = None,
+) -> Result:
+    """Return what a run's record amounts to, once all its metric rows are written."""
     order = [candidate.number for candidate in ranked(retention, record.candidates())]
-    best = [(number, record.kept[number]) for number in order]
-    checkpoints: Sequence[tuple[Checkpoint, dict[str, Any]]] = [
-        (Checkpoint.in_run(store, kept.directory), _plain(kept.metrics)) for _, kept in best
+    best = [
+        (Checkpoint.in_run(store, kept.directory), dict(kept.metrics))
+        for kept in (record.kept[number] for number in order)
     ]
-    newest = max(range(len(best)), key=lambda i: best[i][0], default=None)
+    checkpoint, saved = best[order.index(max(order))] if order else (None, None)
+    history = _HistoryAt(store, list(record.kept.values()))
+    metrics = history.last_metrics()
     return Result(
-        metrics=None if newest is None else checkpoints[newest][1],
-        checkpoint=None if newest is None else checkpoints[newest][0],
+        metrics=saved if metrics is None else metrics,
+        checkpoint=checkpoint,
         path=filesystem_path(store.url),
-        best_checkpoints=list(checkpoints),
-        _location=store.url,
+        best_checkpoints=best,
+        config=None if config is None else dict(config),
+        name=name,
+        _filesystem=filesystem,
+        _history=history,
     )
 
 
-def _plain(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(metrics)
+def _failure(run: Run) -> Exception | None:
+    """Return the error that a run has failed with, None if it has not."""
+    if not isinstance(run.phase, Over) or run.phase.ending is not Ending.FAILED:
+        return None
+    # These look at results themselves.
+    from holdfast.control.plan import Outcome
+    from holdfast.train.errors import WorkerGroupError
+    from holdfast.train.failures import failure_of
+
+    error = failure_of(Outcome(run.phase, None, {}, None, run.attempts))
+    for ended in run.phase.exits:
+        if isinstance(ended, Raised) and isinstance(error, WorkerGroupError):
+            error.worker_failures[ended.rank].add_note(ended.trace)
+    return error

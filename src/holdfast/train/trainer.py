@@ -2,99 +2,176 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
-import pickle
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
+from holdfast.checkpoint import Checkpoint
 from holdfast.control.identity import run_store
 from holdfast.control.open_run import OpenRun, open_run
-from holdfast.control.run_controller import Outcome, Plan, RunController
-from holdfast.core.outcomes import Died, Finished, Hung, Raised, WorkerExit, describe
+from holdfast.control.plan import Outcome
 from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Ending
-from holdfast.engine.local import LocalEngine
-from holdfast.errors import ConfigError
-from holdfast.storage.base import Store
-from holdfast.train.config import RunConfig, ScalingConfig, budget_of, retention_of
-from holdfast.train.errors import (
-    ControllerError,
-    TrainingFailedError,
-    WorkerDiedError,
-    WorkerGroupError,
+from holdfast.data.config import DataConfig
+from holdfast.train import restoring
+from holdfast.train.announce import announce, closing_line, opening_line, standing_of
+from holdfast.train.arguments import (
+    dictionary,
+    given_or,
+    given_to,
+    must_be,
+    named_datasets,
+    show_constructor,
+    warn_of_deprecated,
 )
+from holdfast.train.backend import BackendConfig
+from holdfast.train.config import RunConfig, ScalingConfig, retention_of
+from holdfast.train.deprecated import warn_deprecated
+from holdfast.train.driving import ACCOUNTS, Launch, drive, engine_for
+from holdfast.train.failures import failure_of, how_to_carry_on, interruption_of
 from holdfast.train.older_arguments import warn_of_older_arguments
+from holdfast.train.picklable import must_travel
+from holdfast.train.references import ScriptTrains, is_loading_script
+from holdfast.train.reported import ValidationConfig
 from holdfast.train.result import Result, result_of
+from holdfast.train.resuming import exists_already, must_be_allowed
+from holdfast.train.signature import takes_config
+from holdfast.train.stored import Keeper, StoredTrainer, keep_trainer
 from holdfast.worker.context import WorkerContext
+from holdfast.worker.job import unpack_value
 
-ENTRY = "holdfast.worker.entry:main"
-WORKER_MODULES = ("holdfast.worker.entry", "holdfast.train")
+_KEPT_APART = frozenset(
+    {"train_loop_per_worker", "train_loop_config", "scaling_config", "run_config", "datasets"}
+)
 
 
-class DataParallelTrainer:
-    """Runs one function on several workers, and brings it through whatever dies.
+class BaseTrainer:
+    """What all trainers have in common; of itself it runs one worker.
+
+    A class of your own overrides `training_loop`, which runs in the worker, after `setup`.
 
     Args:
-        train_loop_per_worker: The training function; it takes nothing, or a dictionary.
-        train_loop_config: That dictionary.
         scaling_config: How many workers there are, and what each needs.
         run_config: Where the run is kept, under what name, and what it absorbs.
+        datasets: What the workers read, by name.
+        metadata: Deprecated; `get_context().get_metadata()` in the workers.
+        resume_from_checkpoint: Deprecated; what a new run begins with.
     """
+
+    __signature__: ClassVar[inspect.Signature]
+    _given: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        made = super().__new__(cls)
+        made._given = args, kwargs  # for the record of how the run was launched
+        return made
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        show_constructor(cls)
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[..., Any],
         *,
-        train_loop_config: Mapping[str, Any] | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
     ) -> None:
-        self._takes_config = takes_config(train_loop_per_worker)
-        self._function, self._config = train_loop_per_worker, train_loop_config
-        self.scaling_config = scaling_config or ScalingConfig()
-        self.run_config = run_config or RunConfig()
+        self.scaling_config = given_or(scaling_config, "scaling_config", ScalingConfig)
+        self.run_config = given_or(run_config, "run_config", RunConfig)
+        self.datasets = named_datasets(datasets)
+        self.metadata = dictionary(metadata, "metadata")
+        if resume_from_checkpoint is not None:
+            must_be(resume_from_checkpoint, "resume_from_checkpoint", Checkpoint)
+        self.resume_from_checkpoint = resume_from_checkpoint
         warn_of_older_arguments(self.scaling_config, self.run_config)
-        if self.scaling_config.max_workers == 0:
-            raise ConfigError(
-                "num_workers=0: training inside the driver's own process is not there yet",
-                hint="use num_workers=1, which is one worker process",
-            )
+        warn_of_deprecated(type(self).__name__, metadata, resume_from_checkpoint)
+
+    def setup(self) -> None:
+        """Prepare a worker; called in it, before `training_loop`."""
+
+    def training_loop(self) -> Any:
+        """Train; called in the worker, where `holdfast.train.report` works."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to train")
+
+    # ------------------------------------------------------------------ running
 
     def fit(self) -> Result:
         """Run to the end, carrying on from where a run of the same name and storage path is.
 
         Raises `TrainingFailedError`, with the `Result` so far, if the run fails for good.
         """
+        if is_loading_script():
+            raise ScriptTrains
         config = self.run_config
+        must_travel(*self._work())
         store = run_store(config.storage_path, config.name, config.storage_filesystem)
-        engine = LocalEngine(ENTRY, [*WORKER_MODULES, *self._modules()])
-        engine.warm_up()
+        must_be_allowed(config.resume, store)
+        launch = self._launch()
+        engine = engine_for(launch)
         try:
-            with open_run(store, name=config.name, accounts=[RunHistory]) as run:
+            with open_run(store, name=config.name, accounts=ACCOUNTS) as run:
                 try:
-                    outcome = self._drive(run, engine)
+                    self._begin(run)
+                    outcome = drive(launch, run, engine)
                 finally:
                     engine.close()  # nothing writes any more when the run is given back
                 return self._result(run, outcome)
         finally:
             engine.close()
 
-    def _drive(self, run: OpenRun, engine: LocalEngine) -> Outcome:
-        [history] = run.accounts
-        assert isinstance(history, RunHistory)
-        failures = self.run_config.failure_config
-        plan = Plan(
-            function=self._function,
-            config=(self._config or {}) if self._takes_config else None,
+    def _launch(self) -> Launch:
+        function, config = self._work()
+        return Launch(
+            function=function,
+            config=config,
+            scaling=self.scaling_config,
+            run=self.run_config,
             setups=self._setups(),
-            workers=self.scaling_config.max_workers,
-            budget=budget_of(failures),
-            backoff_max_s=failures.backoff_max_s,
-            retention=retention_of(self.run_config.checkpoint_config),
-            log_folder=_log_folder(run.store, run.identity.run_id),
+            modules=self._modules(),
+            datasets=self.datasets,
+            first_checkpoint=self.resume_from_checkpoint,
+            metadata=self.metadata,
         )
-        return RunController(run, history, engine, plan).drive()
+
+    def _work(self) -> tuple[Callable[..., Any], Mapping[str, Any] | None]:
+        """Return what workers call, and with what, None for nothing."""
+        return functools.partial(_train, self), None
+
+    def _begin(self, run: OpenRun) -> None:
+        """Say what is about to happen, and keep what `restore` needs."""
+        config = self.run_config
+        if config.resume == "never" and run.lease.epoch > 1:
+            raise exists_already(run.store)  # somebody else was a moment quicker
+        standing = standing_of(run.record, _history(run).run)
+        line = opening_line(
+            run.identity.name, run.store.url, standing, policy=config.resume, now=time.time()
+        )
+        announce(line, config.logging_config.log_level)
+        keep_trainer(run, self._record)
+
+    def _record(self, keeper: Keeper) -> StoredTrainer:
+        """Return what is kept of this trainer."""
+        kind = type(self)
+        given = given_to(kind.__init__, self, *self._given[0], **self._given[1])
+        return StoredTrainer(
+            trainer=f"{kind.__module__}:{kind.__qualname__}",
+            function=keeper.function(getattr(self, "train_loop_per_worker", None)),
+            config=keeper.config(getattr(self, "train_loop_config", None)),
+            run_config=keeper.fields(self.run_config),
+            scaling_config=keeper.fields(self.scaling_config),
+            arguments=keeper.values(
+                {name: one for name, one in given.items() if name not in _KEPT_APART}
+            ),
+            datasets=sorted(self.datasets),
+            not_kept=keeper.not_kept,
+        )
 
     def _setups(self) -> Sequence[Callable[[WorkerContext], None]]:
         """Return what prepares a framework in each worker, before the training function."""
@@ -105,67 +182,164 @@ class DataParallelTrainer:
         return ()
 
     def _result(self, run: OpenRun, outcome: Outcome) -> Result:
-        retention = retention_of(self.run_config.checkpoint_config)
-        result = result_of(run.store, run.record, retention)
-        if outcome.over.ending is Ending.SUCCEEDED:
+        config = self.run_config
+        result = result_of(run.store, run.record, retention_of(config.checkpoint_config))
+        ending = outcome.over.ending
+        if ending is Ending.SUCCEEDED:
             if outcome.value is not None:
-                result.return_value = pickle.loads(outcome.value)  # noqa: S301  # our own worker's
+                result.return_value = unpack_value(outcome.value)
             return result
-        error = failure_of(outcome)
+        newest = next(iter(run.record.usable()), None)
+        checkpoint = newest.directory if newest else None
+        if ending in (Ending.STOPPED, Ending.PREEMPTED):
+            line = closing_line(run.identity.name, ending, checkpoint)
+            announce(line, config.logging_config.log_level)
+            raise interruption_of(ending, line, result)
+        hint = how_to_carry_on(type(self).__name__, run.store.url, checkpoint)
+        error = failure_of(outcome, hint=hint)
         error.result = result
         result.error = error
         raise error
 
+    # ------------------------------------------------------------------ of older eras
 
-def takes_config(function: Callable[..., Any]) -> bool:
-    """Whether a training function takes its config; raise if it cannot be called as one."""
-    if not callable(function):
-        raise ConfigError(f"train_loop_per_worker={function!r} is not a function")
-    parameters = inspect.signature(function).parameters.values()
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    required = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty and parameter.kind in positional
-    ]
-    if len(required) > 1:
-        raise ConfigError(
-            f"the training function wants {len(required)} arguments ({', '.join(required)});"
-            " it gets one at most, its config",
-            hint="pass the others inside train_loop_config, or use functools.partial",
+    @classmethod
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        storage_filesystem: object | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        scaling_config: ScalingConfig | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Return a trainer that carries on with the run at `path`; deprecated.
+
+        What is not passed again is as it was at the last launch, except for datasets, which are
+        never kept. Today the same trainer with the same `(storage_path, name)` does it.
+
+        Raises `ValueError` if there is no such run, or it cannot be made again from what is there.
+        """
+        warn_deprecated(
+            f"{cls.__name__}.restore is deprecated: build the trainer as before, with the same"
+            " RunConfig(storage_path, name), and fit() carries on"
         )
-    return any(parameter.kind in positional for parameter in parameters)
+        again = {"datasets": datasets, "scaling_config": scaling_config, **kwargs}
+        kind = None if cls is BaseTrainer else cls
+        trainer: Self = restoring.restored(kind, path, storage_filesystem, again)
+        return trainer
+
+    @classmethod
+    def can_restore(
+        cls, path: str | os.PathLike[str], storage_filesystem: object | None = None
+    ) -> bool:
+        """Whether `restore(path)` would give a trainer that runs; deprecated.
+
+        Datasets aside, which must be passed to it. Looks on and changes nothing.
+        """
+        warn_deprecated(
+            f"{cls.__name__}.can_restore is deprecated: fit() carries on by itself with a run of"
+            " the same RunConfig(storage_path, name), and begins one if there is none"
+        )
+        return restoring.can_restore(path, storage_filesystem)
 
 
-def failure_of(outcome: Outcome) -> TrainingFailedError:
-    """Return the error that a failed run is raised as."""
-    exits = outcome.over.exits
-    if not exits:
-        return ControllerError(f"the workers could not be started in {outcome.attempts} attempts")
-    culprits = [one for one in exits if isinstance(one, Raised | Died | Hung)]
-    failures = {one.rank: _exception_of(one, outcome.errors.get(one.rank)) for one in culprits}
-    lines = [describe(one) for one in culprits]
-    first = next((one for one in culprits if isinstance(one, Raised)), None)
-    trace = f"\n\n{first.trace}" if first is not None else ""
-    attempts = f"attempt {outcome.attempts}"
-    return WorkerGroupError(f"{'; '.join(lines)} ({attempts}, no retries left){trace}", failures)
+class DataParallelTrainer(BaseTrainer):
+    """Runs one function on several workers, and brings it through whatever dies.
+
+    Args:
+        train_loop_per_worker: The training function; it takes nothing, or a dictionary.
+        train_loop_config: That dictionary.
+        backend_config: What prepares a framework in the workers.
+        scaling_config: How many workers there are, and what each needs.
+        run_config: Where the run is kept, under what name, and what it absorbs.
+        datasets: What the workers read, by name: datasets, or functions that make them.
+        dataset_config: How the datasets are split among the workers.
+        resume_from_checkpoint: Deprecated; what a new run begins with.
+        metadata: Deprecated; `get_context().get_metadata()` in the workers.
+        validation_config: How checkpoints are validated.
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[..., Any],
+        *,
+        train_loop_config: Mapping[str, Any] | None = None,
+        backend_config: BackendConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: DataConfig | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        validation_config: ValidationConfig | None = None,
+    ) -> None:
+        self._takes_config = takes_config(train_loop_per_worker)
+        self.train_loop_per_worker = train_loop_per_worker
+        if train_loop_config is not None:
+            dictionary(train_loop_config, "train_loop_config")
+        self.train_loop_config = train_loop_config
+        if backend_config is not None:
+            must_be(backend_config, "backend_config", BackendConfig)
+        if dataset_config is not None:
+            must_be(dataset_config, "dataset_config", DataConfig)
+        if validation_config is not None:
+            must_be(validation_config, "validation_config", ValidationConfig)
+        self.backend_config, self.dataset_config = backend_config, dataset_config
+        self.validation_config = validation_config
+        super().__init__(
+            scaling_config=scaling_config,
+            run_config=run_config,
+            datasets=datasets,
+            metadata=metadata,
+            resume_from_checkpoint=resume_from_checkpoint,
+        )
+
+    def _work(self) -> tuple[Callable[..., Any], Mapping[str, Any] | None]:
+        config = (self.train_loop_config or {}) if self._takes_config else None
+        return self.train_loop_per_worker, config
+
+    def _launch(self) -> Launch:
+        return replace(
+            super()._launch(),
+            dataset_config=self.dataset_config,
+            validation=self.validation_config,
+        )
+
+    def _setups(self) -> Sequence[Callable[[WorkerContext], None]]:
+        return self.backend_config.setups() if self.backend_config is not None else ()
+
+    def _modules(self) -> Sequence[str]:
+        return self.backend_config.modules() if self.backend_config is not None else ()
+
+    @classmethod
+    def restore(  # type: ignore[override]  # as in Ray, whose classes do not agree either
+        cls,
+        path: str | os.PathLike[str],
+        train_loop_per_worker: Callable[..., Any] | None = None,
+        train_loop_config: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Return a trainer that carries on with the run at `path`; deprecated.
+
+        `BaseTrainer.restore` says how, and what else can be passed.
+        """
+        return super().restore(
+            path,
+            train_loop_per_worker=train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            **kwargs,
+        )
 
 
-def _exception_of(ended: WorkerExit, pickled: bytes | None) -> BaseException:
-    """Return what a worker raised, as itself where it travels, else as its description."""
-    assert not isinstance(ended, Finished)
-    if pickled is not None:
-        try:
-            raised = pickle.loads(pickled)  # noqa: S301  # our own worker's
-        except Exception:  # noqa: BLE001  # unpickling runs the error's own code
-            raised = None
-        if isinstance(raised, BaseException):
-            return raised
-    return WorkerDiedError(describe(ended))
+def _train(trainer: BaseTrainer) -> Any:
+    trainer.setup()
+    return trainer.training_loop()
 
 
-def _log_folder(store: Store, run_id: str) -> str:
-    """Return where workers write their logs: with the run, or here if that is far away."""
-    if store.local is not None:
-        return store.local.path("logs")
-    return os.path.join(os.path.expanduser("~/.cache/holdfast/logs"), run_id)
+show_constructor(BaseTrainer)
+
+
+def _history(run: OpenRun) -> RunHistory:
+    history = run.accounts[0]
+    assert isinstance(history, RunHistory)
+    return history

@@ -1,64 +1,88 @@
-"""A worker's side of the conversation with its driver: reports, checkpoints, meetings.
+"""One worker while its function runs: where it stands, what it reports, whom it meets.
 
-User code runs in the main thread; another one listens. Whatever waits for the driver ends when the
-driver is gone, because then the process ends.
+User code runs in the main thread; another one listens to the driver.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
 
 from holdfast.checkpoint import Checkpoint
-from holdfast.checkpoint.commit import Slot, deliver
-from holdfast.errors import ConfigError, HoldfastError, StoreError
+from holdfast.errors import HoldfastBug, HoldfastError, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import reopen
 from holdfast.wire import (
+    Asked,
     Channel,
-    Committed,
-    Delivered,
+    Listed,
     Meeting,
     Message,
     Met,
-    NotDelivered,
     Noticed,
-    Refused,
-    Reported,
-    Slotted,
+    SaveWanted,
+    SawNotice,
+    Warned,
 )
+from holdfast.worker.conversation import Conversation
 from holdfast.worker.job import Job
-from holdfast.worker.metrics import plain_metrics
+from holdfast.worker.reporting import Reporter
 
 log = logging.getLogger(__name__)
 
-M = TypeVar("M", bound=Message)
-DRIVER_IS_GONE = 70  # the exit code of a worker whose driver vanished
+
+class MeetingFailed(HoldfastError):
+    """Not all ranks came to where this one waited for them."""
+
+    code = "HF222"
+
+
+class _View(msgspec.Struct, frozen=True):
+    """What one rank knows that all must act upon together."""
+
+    notice: Noticed | None
+    save_wanted: bool
 
 
 class WorkerContext:
     """One worker while its function runs."""
 
-    def __init__(self, channel: Channel, job: Job) -> None:
+    def __init__(self, channel: Channel, job: Job, on_gone: Callable[[], None]) -> None:
         self.job, self.place = job, job.place
-        self._channel = channel
         self._store: Store | None = None
-        self._changed = threading.Condition()
-        self._answers: dict[tuple[str, int], Message] = {}
-        self._report_index = job.reports_before
-        self._meeting_index = 0
-        self.checkpoint = job.checkpoint
-        self.notice: Noticed | None = None
+        self._opening = threading.Lock()
+        self.conversation = Conversation(channel, self._hear_news, on_gone)
+        self.reporter = Reporter(
+            self.conversation,
+            lambda: self.store,
+            run_id=job.run_id,
+            attempt=job.attempt,
+            rank=job.place.rank,
+            reports_before=job.reports_before,
+            newest=job.checkpoint,
+        )
+        self._meetings = 0
+        self._questions = 0
+        self._notice: Noticed | None = None
+        self._save_wanted = False
+        self._saw_notice = False
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint of the run that this rank knows of."""
+        return self.reporter.newest
 
     @property
     def store(self) -> Store:
         """The run's store; opened when it is first needed, by this process."""
-        if self._store is None:
-            self._store = reopen(self.job.store)
-        return self._store
+        with self._opening:
+            if self._store is None:
+                self._store = reopen(self.job.store)
+            return self._store
 
     def must_reach_storage(self) -> None:
         """Raise a clear error if this machine does not see the run's storage."""
@@ -69,105 +93,89 @@ class WorkerContext:
                 hint="use a storage path that all machines share, such as S3 or NFS",
             )
 
-    # ------------------------------------------------------------------ listening
+    def _hear_news(self, message: Message) -> None:
+        match message:
+            case Noticed():
+                self._notice = message
+            case SaveWanted():
+                self._save_wanted = True
+            case _:
+                log.warning("the driver said something unexpected: %r", message)
 
-    def listen(self, already: list[Message]) -> None:
-        """Take in what the driver says from now on, beginning with what has come already."""
-        threading.Thread(
-            target=self._listen, args=(already,), name="holdfast-listener", daemon=True
-        ).start()
+    def warn(self, signal: int) -> None:
+        """Pass on that a signal has announced this process's end."""
+        self.conversation.say(Warned(signal))
 
-    def _listen(self, messages: list[Message]) -> None:
-        while True:
-            for message in messages:
-                self._take_in(message)
-            messages = self._channel.wait()
-            if self._channel.is_closed and not messages:
-                os._exit(DRIVER_IS_GONE)
-
-    def _take_in(self, message: Message) -> None:
-        with self._changed:
-            match message:
-                case Noticed():
-                    self.notice = message
-                case Slotted(index) | Committed(index) | Met(index):
-                    self._answers[type(message).__name__, index] = message
-                case Refused(index):
-                    self._answers[Slotted.__name__, index] = message
-                    self._answers[Committed.__name__, index] = message
-                case _:
-                    log.warning("the driver said something unexpected: %r", message)
-            self._changed.notify_all()
-
-    def _answer(self, kind: type[M], index: int) -> M:
-        """Return the driver's answer, or raise its refusal."""
-        key = kind.__name__, index
-        self._channel.flush(None)  # else the question may still be here, behind many reports
-        with self._changed:
-            while key not in self._answers:
-                self._changed.wait()
-            answer = self._answers.pop(key)
-        if isinstance(answer, Refused):
-            self._answers.pop((Committed.__name__, index), None)
-            raise HoldfastError(answer.error, code="HF201")
-        assert isinstance(answer, kind)
-        return answer
-
-    # ------------------------------------------------------------------ reporting
-
-    def report(
-        self,
-        metrics: Mapping[str, Any],
-        checkpoint: Checkpoint | None = None,
-        directory: str | None = None,
-    ) -> None:
-        """Pass on metrics; with a checkpoint, return once it is committed.
-
-        Metrics alone cost a few microseconds and wait for nobody. A checkpoint is committed when
-        every rank that still runs has made its report with the same count; what a rank saves is
-        its part of it. A failed save raises and leaves everything usable.
-        """
-        plain = plain_metrics(metrics)
-        if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
-            raise ConfigError(
-                f"checkpoint={checkpoint!r} is not a Checkpoint",
-                hint="use Checkpoint.from_directory(folder)",
-            )
-        self._report_index += 1
-        index = self._report_index
-        self._channel.send(Reported(index, plain, checkpoint is not None, directory))
-        if checkpoint is not None:
-            self.checkpoint = self._save(index, checkpoint)
-
-    def _save(self, index: int, checkpoint: Checkpoint) -> Checkpoint:
-        given = self._answer(Slotted, index)
-        slot = Slot(given.number, given.directory, given.epoch, given.attempt)
-        try:
-            with checkpoint.as_directory() as folder:
-                part = deliver(self.store, slot, self.place.rank, folder)
-            files = [(entry.path, entry.size, entry.digest) for entry in part.files]
-            self._channel.send(Delivered(index, files, list(part.folders)))
-        except BaseException as error:
-            # Whatever it is, the driver must not go on waiting for this part.
-            self._channel.send(NotDelivered(index, f"rank {self.place.rank}: {error}"))
-            raise
-        committed = self._answer(Committed, index)
-        return Checkpoint.in_run(self.store, committed.directory)
-
-    # ------------------------------------------------------------------ meeting
+    # ------------------------------------------------------------------ together
 
     def meet(self, data: bytes | None = None) -> bytes | None:
         """Wait for all ranks to come here and return what rank 0 brought."""
-        self._meeting_index += 1
-        brought = data if self.place.rank == 0 else None
-        self._channel.send(Meeting(self._meeting_index, brought))
-        return self._answer(Met, self._meeting_index).data
+        met = self._meet(data if self.place.rank == 0 else None)
+        return met.data if met.rank == 0 else None
+
+    def _meet(self, data: bytes | None) -> Met:
+        self._meetings += 1
+        self.conversation.say(Meeting(self._meetings, data))
+        met = self.conversation.answer("meeting", self._meetings)
+        if not isinstance(met, Met):
+            raise HoldfastBug(f"{met!r} is no answer to a meeting")
+        if met.error is not None:
+            raise MeetingFailed(met.error)
+        return met
+
+    def notice(self) -> Noticed | None:
+        """Return what is known of nodes about to leave: the same on every rank that asks.
+
+        The ranks meet for it, and the lowest one's knowledge counts, so that all decide alike in
+        the same step.
+        """
+        found = self._common_view().notice
+        if found is not None and not self._saw_notice:
+            self._saw_notice = True
+            self.conversation.say(SawNotice())
+        return found
+
+    def is_save_wanted(self) -> bool:
+        """Whether a checkpoint would be welcome now; the same on every rank that asks."""
+        view = self._common_view()
+        return view.save_wanted or view.notice is not None
+
+    def _common_view(self) -> _View:
+        mine = _View(self._notice, self._save_wanted)
+        if self.place.world_size == 1:
+            return mine
+        met = self._meet(msgspec.msgpack.encode(mine))
+        return mine if met.data is None else msgspec.msgpack.decode(met.data, type=_View)
+
+    def checkpoints(
+        self, *, validated: bool, timeout_s: float | None
+    ) -> list[tuple[Checkpoint, dict[str, Any], str]]:
+        """Return all checkpoints there are, once the driver knows of what this rank reported.
+
+        With `validated`, also once none of them waits to be validated. After `timeout_s` they are
+        returned as they are then.
+        """
+        listed = self._list(self.reporter.count, validated=validated, timeout_s=timeout_s)
+        if listed is None:
+            listed = self._list(0, validated=False, timeout_s=None)
+        assert listed is not None, "without a limit there is always an answer"
+        return [
+            (Checkpoint.in_run(self.store, directory), metrics, status)
+            for directory, metrics, status in listed.checkpoints
+        ]
+
+    def _list(self, reports: int, *, validated: bool, timeout_s: float | None) -> Listed | None:
+        self._questions += 1
+        self.conversation.say(Asked(self._questions, reports, validated))
+        listed = self.conversation.answer("list", self._questions, timeout_s)
+        assert listed is None or isinstance(listed, Listed)
+        return listed
 
 
 _current: WorkerContext | None = None
 
 
-def enter(context: WorkerContext) -> None:
+def enter(context: WorkerContext | None) -> None:
     """Make `context` the one that user code in this process talks to."""
     global _current  # noqa: PLW0603  # there is one function per process
     _current = context

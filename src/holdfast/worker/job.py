@@ -7,22 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+
 from holdfast.checkpoint import Checkpoint
+from holdfast.core.placement import Place
 
 if TYPE_CHECKING:
     from holdfast.worker.context import WorkerContext
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a worker stands in its group."""
+class Task:
+    """The user's function, the same for all workers of a run.
 
-    rank: int
-    world_size: int
-    local_rank: int
-    local_world_size: int
-    node_rank: int
-    node: str
+    Attributes:
+        config: What it is called with, None to call it with nothing.
+        setups: Called in order before the function; they prepare a framework.
+    """
+
+    function: Callable[..., Any]
+    config: Mapping[str, Any] | None = None
+    setups: Sequence[Callable[[WorkerContext], None]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,27 +35,46 @@ class Job:
     """Everything a worker must know.
 
     Attributes:
-        function: The user's training function.
-        config: What it is called with, None to call it with nothing.
+        task: A `Task`, pickled once for all workers.
         store: The run's store as plain data, from `holdfast.storage.locate.describe`.
         checkpoint: Where to carry on from, None to begin.
         reports_before: How many reports the run had made by then; counting goes on from there.
-        setups: Called in order before the function; they prepare a framework.
+        shards: This worker's parts of the datasets.
     """
 
-    function: Callable[..., Any]
-    config: Mapping[str, Any] | None
+    task: bytes
     place: Place
     run_name: str
+    run_id: str
     attempt: int
     store: Mapping[str, Any]
     checkpoint: Checkpoint | None = None
     reports_before: int = 0
-    setups: Sequence[Callable[[WorkerContext], None]] = field(default_factory=tuple)
+    shards: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    validates: bool = False
 
 
-def unpack(data: bytes) -> Job:
+def pack(thing: Task | Job) -> bytes:
+    """Return a task or a job as bytes for the way to a worker."""
+    packed: bytes = cloudpickle.dumps(thing)
+    return packed
+
+
+def unpack_job(data: bytes) -> Job:
     """Return the job that a driver has packed."""
     job = pickle.loads(data)  # noqa: S301  # from our own driver, over a private socket
     assert isinstance(job, Job)
     return job
+
+
+def unpack_task(data: bytes) -> Task:
+    """Return the task that a driver has packed."""
+    task = pickle.loads(data)  # noqa: S301  # from our own driver, over a private socket
+    assert isinstance(task, Task)
+    return task
+
+
+def unpack_value(data: bytes) -> Any:
+    """Return what a worker returned or raised; unpickling runs its own code, which may raise."""
+    return pickle.loads(data)  # noqa: S301  # from our own worker, over a private socket

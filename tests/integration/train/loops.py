@@ -113,6 +113,15 @@ def wait_for(path: Path) -> None:
         os.sched_yield()
 
 
+def functions_of(thread: int) -> list[str]:
+    """Return the names of the functions that a thread is in, innermost first."""
+    names, frame = [], sys._current_frames()[thread]  # noqa: SLF001  # Python's own name for it
+    while frame is not None:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back  # type: ignore[assignment]
+    return names
+
+
 def is_first(mark: Path) -> bool:
     """Whether this is the first call with this mark, of all processes."""
     try:
@@ -128,7 +137,7 @@ def _raise(error: BaseException) -> None:
 
 DEATHS: dict[str, Callable[[], object]] = {
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "SIGABRT": lambda: os.kill(os.getpid(), signal.SIGABRT),
     "segfault": lambda: ctypes.string_at(0),
     "abort": os.abort,
     "os._exit(0)": lambda: os._exit(0),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.train import DataParallelTrainer, FailureConfig, ScalingConfig
+from holdfast.train import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
 from tests.integration.train.conftest import Lab
 
 
@@ -20,9 +22,13 @@ def two_with_one_default(a: dict[str, Any], b: int = 3) -> int:
     return b
 
 
+async def waits() -> None: ...
+
+
 BAD: dict[str, tuple[Callable[[], object], str]] = {
     "two arguments": (lambda: DataParallelTrainer(two), "wants 2 arguments (a, b)"),
     "not a function": (lambda: DataParallelTrainer("train"), "'train' is not a function"),  # type: ignore[arg-type]
+    "async": (lambda: DataParallelTrainer(waits), "`waits` is `async def`"),
     "half a worker": (lambda: ScalingConfig(num_workers=0.5), "num_workers=0.5"),  # type: ignore[arg-type]
     "less than no worker": (lambda: ScalingConfig(num_workers=-1), "num_workers=-1"),
     "less than unlimited": (lambda: FailureConfig(max_failures=-2), "max_failures=-2"),
@@ -41,8 +47,44 @@ def test_an_argument_with_a_default_is_no_obstacle(lab: Lab) -> None:
     assert lab.fit(two_with_one_default).return_value == 3
 
 
-def test_training_without_a_worker_is_refused_and_does_not_hang() -> None:
-    with pytest.raises(ConfigError, match="num_workers=0") as refused:
-        DataParallelTrainer(lambda: None, scaling_config=ScalingConfig(num_workers=0))
+def test_a_function_that_cannot_travel_leaves_nothing_behind(lab: Lab) -> None:
+    lock = threading.Lock()
+    before = psutil.Process().children()
 
-    assert refused.value.hint
+    with pytest.raises(ConfigError, match="the variable `lock` it uses"):
+        lab.fit(lambda: lock)
+
+    assert not lab.storage.exists()
+    assert psutil.Process().children() == before
+
+
+def test_a_config_that_cannot_travel_leaves_nothing_behind(lab: Lab) -> None:
+    with pytest.raises(ConfigError, match=re.escape("train_loop_config['lock']")):
+        lab.fit(two_with_one_default, config={"lock": threading.Lock()})
+
+    assert not lab.storage.exists()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"resources_per_worker": {"CPU": 100_000}}, "100000"),
+        ({"use_gpu": True, "resources_per_worker": {"GPU": 1000}}, "GPU"),
+        ({"num_workers": 2, "resources_per_worker": {"unicorn": 1}}, "unicorn"),
+    ],
+)
+def test_what_the_machine_can_never_hold_is_said_at_once_and_leaves_nothing_behind(
+    lab: Lab, wanted: dict[str, Any], said: str
+) -> None:
+    before = psutil.Process().children()
+    trainer = DataParallelTrainer(
+        two_with_one_default,
+        scaling_config=ScalingConfig(**wanted),
+        run_config=RunConfig("run", str(lab.storage)),
+    )
+
+    with pytest.raises(ConfigError, match=said):
+        trainer.fit()
+
+    assert not lab.storage.exists()
+    assert psutil.Process().children() == before

@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,14 @@ from holdfast.errors import HoldfastError
 from holdfast.train import Checkpoint, CheckpointConfig, Result, WorkerGroupError
 from holdfast.train.collective import barrier
 from tests.integration.train.conftest import Lab
-from tests.integration.train.loops import folder_with, is_first, note, save, wait_for
+from tests.integration.train.loops import (
+    folder_with,
+    functions_of,
+    is_first,
+    note,
+    save,
+    wait_for,
+)
 
 
 def contents(checkpoint: Checkpoint | None) -> dict[str, str]:
@@ -132,21 +138,13 @@ def deliver_into_the_gap(notes: Path) -> None:
 
     def tell_when_delivered() -> None:
         wait_for(notes.with_name("may go"))
-        while "_answer" not in _functions_of(main):
+        while "_await_commit" not in functions_of(main):
             os.sched_yield()
         notes.with_name("delivered").touch()
 
     threading.Thread(target=tell_when_delivered, daemon=True).start()
-    with folder_with({"shard-1": "of 1"}) as folder:
+    with folder_with({"shard-0": "of 0"}) as folder:
         save_watched(folder, notes)
-
-
-def _functions_of(thread: int) -> list[str]:
-    names, frame = [], sys._current_frames()[thread]  # noqa: SLF001  # Python's own name for it
-    while frame is not None:
-        names.append(frame.f_code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]
-    return names
 
 
 def test_a_shard_whose_neighbour_died_does_not_become_a_checkpoint(lab: Lab) -> None:
@@ -159,14 +157,14 @@ def test_a_shard_whose_neighbour_died_does_not_become_a_checkpoint(lab: Lab) -> 
     def loop() -> None:
         if not is_first(notes.with_name(f"start of {train.get_context().get_world_rank()}")):
             return
-        if train.get_context().get_world_rank() == 0:
+        if train.get_context().get_world_rank() == 1:
             wait_for(notes.with_name("begun"))
             raise ValueError("before its own report")
         deliver_into_the_gap(notes)
 
     class Gap(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "rank 0 raised" in record.getMessage():
+            if "rank 1 raised" in record.getMessage():
                 notes.with_name("may go").touch()
                 wait_for(notes.with_name("delivered"))
 

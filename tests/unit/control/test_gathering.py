@@ -1,14 +1,32 @@
-"""When a checkpoint of several ranks is ready to be committed."""
+"""When a checkpoint of several ranks is begun, and when it is ready to be committed."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from holdfast.checkpoint.commit import Slot
 from holdfast.control.gathering import Gathering
 from holdfast.core.manifest import Part
 
 
-def slot(number: int) -> Slot:
-    return Slot(number, f"checkpoint_{number:06d}", 1, 1)
+def report(gathering: Gathering, rank: int, index: int, **metrics: Any) -> None:
+    gathering.reported(rank, index, metrics)
+
+
+def save(
+    gathering: Gathering, rank: int, index: int, name: str | None = None, **metrics: Any
+) -> None:
+    report(gathering, rank, index, **metrics)
+    gathering.wants(rank, index, name, 0.0)
+
+
+def begun(gathering: Gathering) -> list[tuple[int, str | None]]:
+    """Begin what can be, and return it with the names."""
+    found = []
+    for one in gathering.to_begin():
+        one.slot = Slot(one.index, f"checkpoint_{one.index:06d}", 1, 1)
+        found.append((one.index, one.name))
+    return found
 
 
 def settled(gathering: Gathering) -> list[int]:
@@ -17,9 +35,10 @@ def settled(gathering: Gathering) -> list[int]:
 
 def test_a_checkpoint_waits_for_the_part_of_every_rank_that_saves() -> None:
     gathering = Gathering([0, 1])
-    gathering.begin(1, slot(0))
-    gathering.reported(0, 1, {}, saves=True)
-    gathering.reported(1, 1, {}, saves=True)
+    save(gathering, 0, 1)
+    save(gathering, 1, 1)
+    assert begun(gathering) == [(1, None)]
+    assert begun(gathering) == [], "once"
     gathering.delivered(1, Part(0, ()))
 
     assert settled(gathering) == []
@@ -29,21 +48,48 @@ def test_a_checkpoint_waits_for_the_part_of_every_rank_that_saves() -> None:
     assert settled(gathering) == [], "once"
 
 
+def test_the_lowest_rank_names_a_checkpoint_whoever_comes_first() -> None:
+    gathering = Gathering([0, 1, 2])
+    save(gathering, 2, 1, "two")
+    save(gathering, 1, 1, "one")
+    assert begun(gathering) == [], "rank 0 may have a name for it"
+
+    save(gathering, 0, 1, "zero")
+    assert begun(gathering) == [(1, "zero")]
+
+
+def test_where_the_lowest_rank_saves_nothing_the_next_one_names_it() -> None:
+    gathering = Gathering([0, 1, 2])
+    save(gathering, 2, 1, "two")
+    save(gathering, 1, 1, "one")
+    report(gathering, 0, 1)
+
+    assert begun(gathering) == [(1, "one")]
+
+
+def test_nobody_waits_for_the_name_that_a_rank_would_have_given_which_has_returned() -> None:
+    gathering = Gathering([0, 1])
+    save(gathering, 1, 1, "one")
+    gathering.returned(0)
+
+    assert begun(gathering) == [(1, "one")]
+
+
 def test_a_rank_that_has_nothing_to_add_must_say_so() -> None:
     gathering = Gathering([0, 1])
-    gathering.begin(1, slot(0))
-    gathering.reported(0, 1, {}, saves=True)
+    save(gathering, 0, 1)
+    begun(gathering)
     gathering.delivered(1, Part(0, ()))
 
     assert settled(gathering) == []
-    gathering.reported(1, 1, {}, saves=False)
+    report(gathering, 1, 1)
     assert settled(gathering) == [1]
 
 
 def test_nobody_waits_for_a_rank_that_has_returned() -> None:
     gathering = Gathering([0, 1])
-    gathering.begin(1, slot(0))
-    gathering.reported(0, 1, {}, saves=True)
+    save(gathering, 0, 1)
+    begun(gathering)
     gathering.delivered(1, Part(0, ()))
     gathering.returned(1)
 
@@ -52,13 +98,12 @@ def test_nobody_waits_for_a_rank_that_has_returned() -> None:
 
 def test_what_a_rank_saved_before_it_returned_counts() -> None:
     gathering = Gathering([0, 1])
-    gathering.begin(1, slot(0))
-    gathering.reported(1, 1, {}, saves=True)
-    gathering.delivered(1, Part(1, ()))
+    save(gathering, 1, 1)
     gathering.returned(1)
-    assert settled(gathering) == []
+    report(gathering, 0, 1)
+    begun(gathering)
+    gathering.delivered(1, Part(1, ()))
 
-    gathering.reported(0, 1, {}, saves=False)
     [one] = gathering.take_settled()
     assert one.parts.keys() == {1}
 
@@ -66,10 +111,10 @@ def test_what_a_rank_saved_before_it_returned_counts() -> None:
 def test_checkpoints_are_ready_in_their_order() -> None:
     gathering = Gathering([0, 1])
     for index in (1, 2):
-        gathering.begin(index, slot(index))
-        gathering.reported(0, index, {}, saves=True)
+        save(gathering, 0, index)
+        begun(gathering)
     gathering.delivered(2, Part(0, ()))
-    gathering.reported(1, 2, {}, saves=False)
+    report(gathering, 1, 2)
     assert settled(gathering) == []
 
     gathering.delivered(1, Part(0, ()))
@@ -78,27 +123,45 @@ def test_checkpoints_are_ready_in_their_order() -> None:
 
 def test_a_failed_part_settles_its_checkpoint_and_no_other() -> None:
     gathering = Gathering([0, 1])
-    gathering.begin(1, slot(0))
-    gathering.reported(0, 1, {}, saves=True)
+    save(gathering, 0, 1)
+    begun(gathering)
     gathering.failed(1, "no space left")
 
     [one] = gathering.take_settled()
     assert one.error == "no space left"
     gathering.delivered(1, Part(0, ()))  # late news of it
-    gathering.begin(2, slot(1))
-    gathering.reported(0, 2, {}, saves=True)
-    gathering.reported(1, 2, {}, saves=False)
+    assert gathering.wants(1, 1, None, 0.0) is None, "nor of those who come late"
+    save(gathering, 0, 2)
+    begun(gathering)
+    report(gathering, 1, 2)
     gathering.delivered(2, Part(0, ()))
     assert settled(gathering) == [2]
 
 
+def test_a_checkpoint_that_some_ranks_send_again_is_settled_once_they_have() -> None:
+    gathering = Gathering([0, 1])
+    for rank in (0, 1):
+        save(gathering, rank, 1)
+    begun(gathering)
+    for rank in (0, 1):
+        gathering.delivered(1, Part(rank, ()))
+    [one] = gathering.take_settled()
+    gathering.reopen(one, [0])
+
+    assert settled(gathering) == []
+    assert gathering.missing(1) == [0]
+    gathering.resent(1, 0)
+    assert settled(gathering) == [1]
+
+
 def test_metrics_are_those_of_the_lowest_rank_however_far_the_ranks_have_gone_on() -> None:
     gathering = Gathering([0, 1])
-    gathering.begin(1, slot(0))
-    gathering.reported(1, 1, {"loss": 1}, saves=True)
-    gathering.reported(0, 1, {"loss": 0}, saves=False)
+    save(gathering, 1, 1, loss=1)
+    report(gathering, 0, 1, loss=0)
+    begun(gathering)
     for rank in (0, 1):
-        gathering.reported(rank, 2, {"loss": 9}, saves=False)
+        report(gathering, rank, 2, loss=9)
+    assert gathering.take_complete() == [], "the first is not done yet"
     gathering.delivered(1, Part(1, ()))
 
     [one] = gathering.take_settled()
@@ -107,9 +170,22 @@ def test_metrics_are_those_of_the_lowest_rank_however_far_the_ranks_have_gone_on
 
 def test_counting_goes_on_after_a_restart() -> None:
     gathering = Gathering([0, 1], reports_before=5)
-    gathering.begin(6, slot(9))
-    gathering.reported(0, 6, {}, saves=True)
+    save(gathering, 0, 6)
+    begun(gathering)
     gathering.delivered(6, Part(0, ()))
     assert gathering.missing(6) == [1]
-    gathering.reported(1, 6, {}, saves=False)
+    report(gathering, 1, 6)
     assert settled(gathering) == [6]
+
+
+def test_a_report_is_complete_once_every_running_rank_has_made_it() -> None:
+    gathering = Gathering([0, 1])
+    report(gathering, 0, 1, loss=0)
+    report(gathering, 0, 2, loss=0)
+    assert gathering.take_complete() == []
+
+    report(gathering, 1, 1, loss=1)
+    assert gathering.take_complete() == [(1, {0: {"loss": 0}, 1: {"loss": 1}})]
+    gathering.returned(1)
+    assert gathering.take_complete() == [(2, {0: {"loss": 0}})]
+    assert gathering.take_complete() == []

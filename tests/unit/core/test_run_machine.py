@@ -71,17 +71,21 @@ def test_preemptions_and_new_drivers_are_not_charged() -> None:
     run = started(failures=1)
     for _ in range(10):
         run = lose(run, Evicted(0, "n", preempted=True))
-        run = advance(run, DriverStarted(Budget(failures=1))).run
     assert run.losses == {Blame.PREEMPTION: 10}
+    for _ in range(10):
+        run = advance(run, DriverStarted(Budget(failures=1))).run
 
     run = lose(run, RAISED)
     assert isinstance(run.phase, Active), "the one failure it absorbs is still there"
 
 
-def test_failures_before_a_driver_died_are_remembered() -> None:
+def test_each_launch_has_a_full_budget_and_no_loss_is_forgotten() -> None:
     run = lose(started(failures=1), RAISED)
     run = advance(run, DriverStarted(Budget(failures=1))).run
+    run = lose(run, RAISED)
 
+    assert isinstance(run.phase, Active)
+    assert (run.losses, run.lost_before) == ({Blame.CODE: 1}, {Blame.CODE: 1})
     assert isinstance(lose(run, RAISED).phase, Over)
 
 
@@ -129,6 +133,12 @@ def test_a_run_is_over_only_once_its_group_is_gone() -> None:
 
 
 def test_a_group_that_finishes_while_it_is_stopped_has_succeeded() -> None:
-    run = advance(started(), StopRequested(Ending.PREEMPTED)).run
+    run = advance(started(), StopRequested(Ending.STOPPED)).run
 
     assert lose(run, Finished(0, "n")).phase == Over(Ending.SUCCEEDED, (Finished(0, "n"),))
+
+
+def test_workers_that_return_while_their_machine_leaves_may_not_be_done() -> None:
+    run = advance(started(), StopRequested(Ending.PREEMPTED)).run
+
+    assert lose(run, Finished(0, "n")).phase == Over(Ending.PREEMPTED, (Finished(0, "n"),))

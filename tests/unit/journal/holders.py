@@ -35,6 +35,9 @@ class FakeClock:
     def now(self) -> float:
         return self.time
 
+    def monotonic(self) -> float:
+        return self.time
+
     def sleep(self, seconds: float) -> None:
         self.slept_s.append(seconds)
         self.meanwhile(seconds)

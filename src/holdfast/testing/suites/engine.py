@@ -1,17 +1,24 @@
-"""What every engine must do, ours or yours: subclass `EngineSuite` and give it an `engine` fixture.
+"""What every engine must do, ours or yours: subclass a suite and give it an `engine` fixture.
 
-The engine under test must begin its workers at `holdfast.testing.workers:obey`.
+`EngineSuite` is the contract for any engine; `ProcessEngineSuite` adds what must be true where
+each worker is a process of its own. The engine under test must begin its workers at
+`holdfast.testing.workers:obey`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.core.outcomes import Died, Evicted, Finished, Raised
-from holdfast.engine.base import Ended, Engine, Said, WorkerSpec
+from holdfast.engine.base import Ended, Engine, EngineError, Said, WorkerSpec
 from holdfast.wire import Assigned, Meeting, Met, Reported
 
 ENTRY = "holdfast.testing.workers:obey"
@@ -26,8 +33,8 @@ def start(engine: Engine, logs: Path, *orders: str, attempt: int = 1) -> None:
         [
             WorkerSpec(
                 rank=rank,
-                node=nodes[rank % len(nodes)],
-                log=str(logs / f"attempt-{attempt}" / f"rank-{rank}.log"),
+                node=nodes[rank % len(nodes)].name,
+                log=str(log_of(logs, rank, attempt)),
                 first=Assigned(order.encode()),
                 environment={"RANK_OF_WORKER": str(rank)},
             )
@@ -36,11 +43,27 @@ def start(engine: Engine, logs: Path, *orders: str, attempt: int = 1) -> None:
     )
 
 
+def log_of(logs: Path, rank: int, attempt: int = 1) -> Path:
+    """Return the log of a worker that `start` started."""
+    return logs / f"attempt-{attempt}" / f"rank-{rank}.log"
+
+
 def said(engine: Engine) -> Said:
     """Return the next message, which must come before any end."""
     event = engine.next_event(PATIENCE_S)
     assert isinstance(event, Said), event
     return event
+
+
+def reports(engine: Engine, count: int) -> list[dict[str, Any]]:
+    """Return what the next `count` reports say, passing over everything else."""
+    found: list[dict[str, Any]] = []
+    while len(found) < count:
+        event = engine.next_event(PATIENCE_S)
+        assert event is not None, "a worker says nothing"
+        if isinstance(event, Said) and isinstance(event.message, Reported):
+            found.append(event.message.metrics)
+    return found
 
 
 def ends(engine: Engine, count: int) -> dict[int, Ended]:
@@ -55,40 +78,142 @@ def ends(engine: Engine, count: int) -> dict[int, Ended]:
     return found
 
 
+def stacks_with(engine: Engine, *places: str, attempt: int = 1) -> Mapping[int, str]:
+    """Return the stacks of workers once those of the first are in all these places."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = engine.stacks(attempt)
+        if all(place in found[0] for place in places):
+            return found
+        assert time.monotonic() < deadline, found[0]
+
+
 def is_running(pid: int) -> bool:
     """Whether a process exists and has not ended."""
+    return state_of(pid) not in ("", "Z")
+
+
+def state_of(pid: int) -> str:
+    """Return the letter by which the kernel tells what a process does, "" if there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return ""
 
 
 class EngineSuite:
     """The contract of `holdfast.engine.base.Engine`."""
 
+    def test_there_is_a_node_with_room(self, engine: Engine) -> None:
+        first, *_ = engine.nodes()
+
+        assert first.room["CPU"] > 0
+        assert first.leaves is None
+
     def test_a_worker_that_returns_has_finished(self, engine: Engine, tmp_path: Path) -> None:
-        start(engine, tmp_path, "", "")
+        start(engine, tmp_path, "")
 
-        ended = ends(engine, 2)
+        ended = ends(engine, 1)[0]
 
-        assert [type(ended[rank].exit) for rank in (0, 1)] == [Finished, Finished]
-        assert ended[0].words is not None
-        assert ended[0].words.value == b"done"
+        assert isinstance(ended.exit, Finished)
+        assert ended.words is not None
+        assert ended.words.value == b"done"
 
     def test_everything_a_worker_said_comes_before_its_end(
         self, engine: Engine, tmp_path: Path
     ) -> None:
-        start(engine, tmp_path, "report=500 exit=3")
+        start(engine, tmp_path, "report=500")
 
-        indexes = [said(engine).message for _ in range(500)]
+        messages = [said(engine).message for _ in range(500)]
         last = engine.next_event(PATIENCE_S)
 
-        assert [message.index for message in indexes if isinstance(message, Reported)] == [
-            *range(500)
-        ]
+        assert [one.index for one in messages if isinstance(one, Reported)] == [*range(500)]
         assert isinstance(last, Ended)
-        assert isinstance(last.exit, Died)
-        assert last.exit.exit_code == 3
+        assert isinstance(last.exit, Finished)
+
+    def test_a_message_for_an_attempt_that_is_over_is_lost(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        start(engine, tmp_path, "")
+        ends(engine, 1)
+        start(engine, tmp_path, "echo", attempt=2)
+
+        engine.send(1, 0, Met(1))
+        engine.send(2, 5, Met(2))
+        engine.send(2, 0, Met(3))
+
+        assert said(engine).message == Meeting(3)
+        engine.stop_group(2)
+
+    def test_a_worker_that_was_stopped_was_evicted(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "report=1 echo")
+        reports(engine, 1)
+
+        engine.stop_group(1)
+        engine.stop_group(1)  # again is no error
+        engine.stop_group(7)  # nor is one that never was
+
+        assert isinstance(ends(engine, 1)[0].exit, Evicted)
+
+    def test_groups_follow_each_other(self, engine: Engine, tmp_path: Path) -> None:
+        for attempt in range(1, 4):
+            start(engine, tmp_path, "report=1", attempt=attempt)
+            assert ends(engine, 1)[0].attempt == attempt
+
+    def test_a_worker_finds_its_environment(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "environment=RANK_OF_WORKER")
+
+        assert reports(engine, 1) == [{"value": "0"}]
+
+    def test_nothing_happens_in_time_if_nothing_happens(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        assert engine.next_event(0.0) is None
+        start(engine, tmp_path, "echo")
+
+        assert engine.next_event(0.05) is None
+
+    def test_it_says_where_a_worker_stands(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "echo")
+
+        found = stacks_with(engine, "in _echo")
+
+        assert list(found) == [0]
+        assert engine.stacks(2) == {}
+
+    def test_a_wake_comes_through_whether_something_runs_or_not(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        engine.wake()
+        engine.wake()
+        assert engine.next_event(None) is None  # would wait for ever
+        assert engine.next_event(0.0) is None
+
+        start(engine, tmp_path, "echo")
+        engine.wake()
+        assert engine.next_event(None) is None
+
+    def test_a_wake_from_another_thread_ends_the_wait(self, engine: Engine) -> None:
+        thread = threading.Timer(0.05, engine.wake)
+        thread.start()
+
+        assert engine.next_event(None) is None
+        thread.join()
+
+    def test_a_wake_loses_no_event(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "report=100 echo")
+        engine.wake()
+
+        heard = 0
+        deadline = time.monotonic() + PATIENCE_S
+        while heard < 100 and time.monotonic() < deadline:
+            heard += isinstance(engine.next_event(0.1), Said)
+
+        assert heard == 100
+
+
+class ProcessEngineSuite(EngineSuite):
+    """What is true besides where each worker is a process of its own."""
 
     def test_a_worker_that_raises_says_why(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "raise=ValueError")
@@ -103,106 +228,147 @@ class EngineSuite:
 
         ended = {rank: one.exit for rank, one in ends(engine, 4).items()}
 
-        assert all(isinstance(one, Died) for one in ended.values())
-        codes = [(one.exit_code, one.signal) for one in ended.values() if isinstance(one, Died)]
-        assert sorted(codes, key=str) == [(0, None), (7, None), (None, 11), (None, 9)]
+        died = [one for one in (ended[rank] for rank in range(4)) if isinstance(one, Died)]
+        codes = [(one.exit_code, one.signal) for one in died]
+        assert codes == [(0, None), (7, None), (None, 9), (None, 11)]
+        assert not any(one.out_of_memory for one in died)
+
+    def test_the_last_lines_of_one_that_was_killed_are_known(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        start(engine, tmp_path, "print=first print=last signal=9")
+
+        ended = ends(engine, 1)[0].exit
+
+        assert isinstance(ended, Died)
+        assert ended.last_lines == ("first", "last")
 
     def test_a_worker_prints_to_its_own_log(self, engine: Engine, tmp_path: Path) -> None:
-        start(engine, tmp_path, "print=zero", "print=one")
+        start(engine, tmp_path, "print=zero", "mumble=one")
         ends(engine, 2)
 
-        assert (tmp_path / "attempt-1" / "rank-0.log").read_text() == "zero\n"
-        assert (tmp_path / "attempt-1" / "rank-1.log").read_text() == "one\n"
+        assert log_of(tmp_path, 0).read_text() == "zero\n"
+        assert log_of(tmp_path, 1).read_text() == "one"
+
+    def test_a_log_that_cannot_be_written_leaves_nothing_running(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        log_of(tmp_path, 1).mkdir(parents=True)
+
+        with pytest.raises(EngineError, match=r"rank-1\.log: Is a directory") as caught:
+            start(engine, tmp_path, "report=1 hang", "hang")
+
+        assert caught.value.hint
+        assert engine.next_event(0.1) is None
+        start(engine, tmp_path, "", attempt=2)
+        assert isinstance(ends(engine, 1)[0].exit, Finished)
 
     def test_messages_reach_the_rank_they_are_for(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "echo", "echo")
 
-        engine.send(1, 1, Met(7, b"x" * 300_000))
+        engine.send(1, 1, Met(7, data=b"x" * 300_000))
         event = said(engine)
 
         assert (event.attempt, event.rank) == (1, 1)
         assert event.message == Meeting(7, b"x" * 300_000)
         engine.stop_group(1)
 
-    def test_a_message_for_an_attempt_that_is_over_is_lost(
+    def test_a_worker_that_does_not_listen_holds_nobody_up(
         self, engine: Engine, tmp_path: Path
     ) -> None:
-        start(engine, tmp_path, "exit=1")
-        ends(engine, 1)
-        start(engine, tmp_path, "echo", attempt=2)
+        start(engine, tmp_path, "report=1 hang", "echo")
+        reports(engine, 1)
 
-        engine.send(1, 0, Met(1))
-        engine.send(2, 5, Met(2))
-        engine.send(2, 0, Met(3))
+        for index in range(64):
+            engine.send(1, 0, Met(index, data=bytes(1 << 20)))
+        engine.send(1, 1, Met(64))
 
-        assert said(engine).message == Meeting(3)
-        engine.stop_group(2)
+        assert said(engine).message == Meeting(64)
 
-    def test_a_stopped_group_runs_no_more_and_was_evicted(
-        self, engine: Engine, tmp_path: Path
-    ) -> None:
+    def test_a_worker_that_nobody_listens_to_waits(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "report=1 flood=200 report=1")
+        [first] = reports(engine, 1)
+        status = Path(f"/proc/{first['pid']}/status")
+        deadline = time.monotonic() + PATIENCE_S
+        while state_of(first["pid"]) != "S" and time.monotonic() < deadline:
+            os.sched_yield()
+
+        size = next(line for line in status.read_text().splitlines() if line.startswith("RssAnon"))
+        taken = [said(engine).message for _ in range(201)]
+
+        assert int(size.split()[1]) < 120 << 10
+        assert [one.index for one in taken if isinstance(one, Meeting)] == [*range(200)]
+
+    def test_no_worker_of_a_stopped_group_runs(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "report=1 hang", "report=1 deaf hang")
-        pids = {one["pid"] for one in self._reports(engine, 3) if "pid" in one}
+        pids = {one["pid"] for one in reports(engine, 3) if "pid" in one}
 
         engine.stop_group(1)
 
         assert not any(is_running(pid) for pid in pids)
-        engine.stop_group(1)  # again is no error
         assert all(isinstance(one.exit, Evicted) for one in ends(engine, 2).values())
 
-    def test_a_worker_may_end_by_itself_within_the_grace(
+    def test_a_worker_is_asked_to_end_before_it_is_killed(
         self, engine: Engine, tmp_path: Path
     ) -> None:
-        start(engine, tmp_path, "deaf hang", "report=1 hang")
-        self._reports(engine, 2)
+        start(engine, tmp_path, "report=1 hang", "report=1 deaf hang")
+        reports(engine, 3)
 
-        engine.stop_group(1, grace_s=0.1)
+        began = time.monotonic()
+        engine.stop_group(1, grace_s=0.3)
 
+        assert time.monotonic() - began >= 0.3  # for the sake of the one that is deaf
         assert all(isinstance(one.exit, Evicted) for one in ends(engine, 2).values())
 
-    def test_what_a_worker_started_goes_with_it(self, engine: Engine, tmp_path: Path) -> None:
-        start(engine, tmp_path, "child signal=9")
-        [killed] = self._reports(engine, 1)
-        ends(engine, 1)
-        start(engine, tmp_path, "child hang", attempt=2)
-        [stopped] = self._reports(engine, 1)
-        engine.stop_group(2)
+    def test_nobody_waits_for_the_end_of_a_grace_that_nobody_needs(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        start(engine, tmp_path, "hang", "hang")
 
-        assert not is_running(killed["child"])
-        assert not is_running(stopped["child"])
+        began = time.monotonic()
+        engine.stop_group(1, grace_s=60.0)  # at once: they may not have got ready for it yet
 
-    def test_a_stopped_process_can_be_ended(self, engine: Engine, tmp_path: Path) -> None:
+        assert time.monotonic() - began < PATIENCE_S
+        assert all(isinstance(one.exit, Evicted) for one in ends(engine, 2).values())
+
+    @pytest.mark.parametrize("way", ["child", "stranger", "daemon"])
+    def test_what_a_worker_started_goes_with_it(
+        self, engine: Engine, tmp_path: Path, way: str
+    ) -> None:
+        start(engine, tmp_path, f"{way} echo signal=9", f"{way} echo")
+        started = {}
+        for _ in range(2):
+            event = said(engine)
+            assert isinstance(event.message, Reported)
+            started[event.rank] = event.message.metrics["child"]
+
+        engine.send(1, 0, Met(-1))  # go on
+        assert list(ends(engine, 1)) == [0]
+        after_one = {rank: is_running(pid) for rank, pid in started.items()}
+        engine.stop_group(1)
+
+        assert after_one == {0: False, 1: True}  # that of the other worker is not touched
+        assert not is_running(started[1])
+
+    def test_a_sleeping_process_can_be_ended(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "report=1 hang")
-        pid = self._reports(engine, 1)[0]["pid"]
+        pid = reports(engine, 1)[0]["pid"]
         os.kill(pid, signal.SIGSTOP)
 
         engine.stop_group(1, grace_s=0.05)
 
         assert not is_running(pid)
 
-    def test_groups_follow_each_other(self, engine: Engine, tmp_path: Path) -> None:
-        for attempt in range(1, 4):
-            start(engine, tmp_path, "report=1", "report=1", attempt=attempt)
-            assert {one.attempt for one in ends(engine, 2).values()} == {attempt}
-
-    def test_a_worker_finds_its_environment(self, engine: Engine, tmp_path: Path) -> None:
-        start(engine, tmp_path, "", "environment=RANK_OF_WORKER")
-
-        assert self._reports(engine, 1) == [{"value": "1"}]
-
-    def test_nothing_happens_in_time_if_nothing_happens(
+    def test_a_new_worker_finds_signals_as_any_process_does(
         self, engine: Engine, tmp_path: Path
     ) -> None:
-        start(engine, tmp_path, "hang")
+        start(engine, tmp_path, "signals")
 
-        assert engine.next_event(0.05) is None
+        assert reports(engine, 1) == [{"odd": [], "blocked": []}]
 
-    @staticmethod
-    def _reports(engine: Engine, count: int) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        while len(found) < count:
-            event = engine.next_event(PATIENCE_S)
-            assert event is not None, "a worker says nothing"
-            if isinstance(event, Said) and isinstance(event.message, Reported):
-                found.append(event.message.metrics)
-        return found
+    def test_no_worker_holds_the_line_of_another(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "files", "files", "files")
+
+        for one in reports(engine, 3):
+            sockets = [name for name in one["files"].values() if name.startswith("socket:")]
+            assert len(sockets) == 1, one

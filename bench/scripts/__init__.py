@@ -1,0 +1,1 @@
+"""Training scripts, one per system, and the training code that all of them run."""

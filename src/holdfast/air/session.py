@@ -1,0 +1,151 @@
+"""What training functions of the AIR era call: the functions of `holdfast.train`, by older names.
+
+Outside a training function those of today raise. These warn, once each, and return what a script
+without workers expects: a world of one worker, rank 0, and None for everything else.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast import train
+from holdfast.checkpoint import Checkpoint
+from holdfast.storage.base import Store
+from holdfast.train import TrainContext
+
+__all__ = [
+    "get_checkpoint",
+    "get_dataset_shard",
+    "get_experiment_name",
+    "get_local_rank",
+    "get_local_world_size",
+    "get_metadata",
+    "get_node_rank",
+    "get_run_id",
+    "get_storage",
+    "get_trial_dir",
+    "get_trial_id",
+    "get_trial_name",
+    "get_trial_resources",
+    "get_world_rank",
+    "get_world_size",
+    "report",
+]
+
+_warned: set[str] = set()
+
+
+def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
+    """Report metrics and, perhaps, a checkpoint; see `holdfast.train.report`."""
+    if _context("report") is not None:
+        train.report(metrics, checkpoint=checkpoint)
+
+
+def get_checkpoint() -> Checkpoint | None:
+    """Return the newest checkpoint of the run, None if there is none yet."""
+    return train.get_checkpoint() if _context("get_checkpoint") is not None else None
+
+
+def get_dataset_shard(dataset_name: str | None = None) -> Any:
+    """Return this rank's part of a dataset."""
+    if _context("get_dataset_shard") is None:
+        return None
+    from holdfast.train import functions
+
+    return functions.get_dataset_shard(dataset_name)
+
+
+def get_metadata() -> Mapping[str, Any] | None:
+    """Return the trainer's `metadata`."""
+    context = _context("get_metadata")
+    return None if context is None else context.get_metadata()
+
+
+def get_experiment_name() -> str | None:
+    """Return the name of the run."""
+    context = _context("get_experiment_name")
+    return None if context is None else context.get_experiment_name()
+
+
+def get_trial_name() -> str | None:
+    """Return the name of the run."""
+    context = _context("get_trial_name")
+    return None if context is None else context.get_trial_name()
+
+
+def get_trial_id() -> str | None:
+    """Return what identifies the run for good."""
+    context = _context("get_trial_id")
+    return None if context is None else context.get_trial_id()
+
+
+def get_run_id() -> str | None:
+    """Return what identifies the run for good."""
+    context = _context("get_run_id")
+    return None if context is None else context.get_trial_id()
+
+
+def get_trial_resources() -> Any:
+    """Return what a trial has reserved, None for a training run."""
+    context = _context("get_trial_resources")
+    return None if context is None else context.get_trial_resources()
+
+
+def get_trial_dir() -> str | None:
+    """Return where the run is kept."""
+    context = _context("get_trial_dir")
+    return None if context is None else context.get_trial_dir()
+
+
+def get_world_size() -> int:
+    """Return how many workers there are."""
+    context = _context("get_world_size")
+    return 1 if context is None else context.get_world_size()
+
+
+def get_world_rank() -> int:
+    """Return this worker's place among all."""
+    context = _context("get_world_rank")
+    return 0 if context is None else context.get_world_rank()
+
+
+def get_local_rank() -> int:
+    """Return this worker's place among those of its node."""
+    context = _context("get_local_rank")
+    return 0 if context is None else context.get_local_rank()
+
+
+def get_local_world_size() -> int:
+    """Return how many workers this node has; 0 outside of a training function."""
+    context = _context("get_local_world_size")
+    return 0 if context is None else context.get_local_world_size()
+
+
+def get_node_rank() -> int:
+    """Return the place of this node among all."""
+    context = _context("get_node_rank")
+    return 0 if context is None else context.get_node_rank()
+
+
+def get_storage() -> Store | None:
+    """Return the store that the run is kept in."""
+    context = _context("get_storage")
+    return None if context is None else context.get_storage()
+
+
+def _context(name: str) -> TrainContext | None:
+    """Return where this worker stands; outside of one, warn the first time and return None."""
+    try:
+        return train.get_context()
+    except RuntimeError:
+        if name not in _warned:
+            _warned.add(name)
+            warnings.warn(
+                f"session.{name}() has no meaning here: it works in a training function that a"
+                " trainer runs",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return None

@@ -1,0 +1,339 @@
+"""The workers of one attempt, as the controller talks with them: reports, saves, meetings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.clock import Clock
+from holdfast.control.gathering import Gathered, Gathering
+from holdfast.control.metric_rows import MetricRows
+from holdfast.control.observing import Observers
+from holdfast.control.open_run import OpenRun
+from holdfast.core.manifest import FileEntry, Manifest, Part, merge
+from holdfast.core.outcomes import Finished, WorkerExit, describe
+from holdfast.core.placement import Place
+from holdfast.engine.base import Ended, Engine
+from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.wire import (
+    Began,
+    Committed,
+    Delivered,
+    Meeting,
+    Message,
+    Met,
+    NotDelivered,
+    Noticed,
+    Placed,
+    Refused,
+    Reported,
+    Resend,
+    Resent,
+    SaveWanted,
+    SawNotice,
+    Slotted,
+)
+
+log = logging.getLogger(__name__)
+
+NAMED_AFTER_S = 60.0  # a rank that others wait for is named, the first time and from then on
+
+
+class Saved(Protocol):
+    """Decides what happens when a checkpoint is durable and nobody has been told yet."""
+
+    def __call__(self, manifest: Manifest, validation: Mapping[str, Any] | None) -> bool:
+        """Return whether the workers are to be told; if not, they wait until they are stopped."""
+        ...
+
+
+class Group:
+    """The workers of one attempt.
+
+    Attributes:
+        running: The ranks whose worker has not ended.
+        began: Those whose function has been called.
+        exits: How workers ended, by rank.
+        errors: What workers raised, pickled where it could be, by rank.
+        value: What rank 0 returned, pickled.
+        newest: The newest checkpoint that this attempt knows of.
+        step_reached: The highest count of reports that a rank has made.
+        saw_notice: Whether user code has been told that machines leave.
+    """
+
+    def __init__(
+        self,
+        attempt: int,
+        places: Sequence[Place],
+        *,
+        run: OpenRun,
+        engine: Engine,
+        newest: Manifest | None,
+        rows: MetricRows,
+        observers: Observers,
+        on_saved: Saved,
+        after_save: Callable[[], None],
+        late_after_s: float,
+        clock: Clock,
+    ) -> None:
+        self.attempt, self.places = attempt, places
+        self._run, self._engine = run, engine
+        self._rows, self._observers = rows, observers
+        self._on_saved, self._after_save = on_saved, after_save
+        self._late_after_s, self._clock = late_after_s, clock
+        self.newest = newest
+        ranks = range(len(places))
+        self.step_reached = (newest.step or 0) if newest is not None else 0
+        self._gathering = Gathering(ranks, self.step_reached)
+        self._meetings: dict[int, dict[int, bytes | None]] = {}
+        self._meeting_since: dict[int, float] = {}
+        self._named_at: dict[tuple[str, int], float] = {}
+        self.running = set(ranks)
+        self.began: set[int] = set()
+        self.exits: dict[int, WorkerExit] = {}
+        self.errors: dict[int, bytes | None] = {}
+        self.value: bytes | None = None
+        self.saw_notice = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every worker has ended."""
+        return not self.running
+
+    def ranks_by_node(self) -> dict[str, list[int]]:
+        """Return which ranks are on which node."""
+        found: dict[str, list[int]] = {}
+        for place in self.places:
+            found.setdefault(place.node, []).append(place.rank)
+        return found
+
+    def tell_all(self, message: Noticed | SaveWanted) -> None:
+        """Pass a message to every worker that still runs."""
+        for rank in self.running:
+            self._tell(rank, message)
+
+    def _tell(self, rank: int, message: Message) -> None:
+        self._engine.send(self.attempt, rank, message)
+
+    # ------------------------------------------------------------------ what workers say
+
+    def hear(self, rank: int, message: Message, now: float) -> None:
+        """Take in what a worker says, and do what follows from it."""
+        if rank not in self.running:
+            return
+        match message:
+            case Began():
+                self.began.add(rank)
+            case Reported():
+                self._note_report(rank, message, now)
+            case Delivered(index, files, folders):
+                entries = tuple(FileEntry(*entry) for entry in files)
+                self._gathering.delivered(index, Part(rank, entries, tuple(folders)))
+            case Placed(index, directory):
+                self._gathering.placed(index, rank, directory)
+            case Resent(index):
+                self._gathering.resent(index, rank)
+            case NotDelivered(index, error):
+                self._gathering.failed(index, error)
+            case Meeting(index, data):
+                self._meeting_since.setdefault(index, now)
+                self._meetings.setdefault(index, {})[rank] = data
+                self._hold_meetings()
+            case SawNotice():
+                self.saw_notice = True
+            case other:
+                log.warning("rank %d said something unexpected: %r", rank, other)
+        self._follow_up()
+
+    def _follow_up(self) -> None:
+        for gathered in self._gathering.to_begin():
+            self._begin(gathered)
+        for gathered in self._gathering.take_settled():
+            self._conclude(gathered)
+        for step, metrics in self._gathering.take_complete():
+            if self._observers:
+                newest = self.newest
+                is_saved = newest is not None and newest.step == step
+                checkpoint = self._checkpoint() if is_saved else None
+                self._observers.tell("reported", step, metrics, checkpoint)
+
+    def _checkpoint(self) -> Checkpoint | None:
+        if self.newest is None:
+            return None
+        return Checkpoint.in_run(self._run.store, self.newest.directory)
+
+    def _note_report(self, rank: int, report: Reported, now: float) -> None:
+        index = report.index
+        self.step_reached = max(self.step_reached, index)
+        self._gathering.reported(rank, index, report.metrics)
+        if rank == min(self.running):
+            self._keep_row(index, report.metrics)
+        if not report.saves:
+            return
+        gathered = self._gathering.wants(rank, index, report.directory, now)
+        if gathered is None:
+            self._tell(rank, Refused(index, self._gathering.refusal(index) or ""))
+            return
+        if report.validation is not None:
+            gathered.validation = report.validation
+        if gathered.slot is not None:
+            self._tell_slot(rank, gathered)
+
+    def _keep_row(self, step: int, metrics: Mapping[str, Any]) -> None:
+        try:
+            self._rows.append(step, self.attempt, metrics, self._clock.now())
+        except HoldfastError as error:
+            log.warning("the metrics of report %d are not kept: %s", step, error)
+
+    def _begin(self, gathered: Gathered) -> None:
+        try:
+            gathered.slot = self._run.begin_checkpoint(
+                attempt=self.attempt, directory=gathered.name
+            )
+        except LeaseLost:
+            raise
+        except HoldfastError as error:
+            gathered.error = str(error)
+        else:
+            for rank in gathered.savers:
+                self._tell_slot(rank, gathered)
+
+    def _tell_slot(self, rank: int, gathered: Gathered) -> None:
+        slot = gathered.slot
+        assert slot is not None
+        given = Slotted(gathered.index, slot.number, slot.directory, slot.epoch, slot.attempt)
+        self._tell(rank, given)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def _conclude(self, gathered: Gathered) -> None:
+        """Commit a checkpoint whose parts are all there, or tell those who wait why not."""
+        if gathered.error is None and self._asked_again(gathered):
+            return
+        error = gathered.error or self._commit(gathered)
+        if error is not None:
+            for rank in gathered.savers:
+                self._tell(rank, Refused(gathered.index, error))
+            if gathered.slot is not None:
+                self._run.abandon_checkpoint(gathered.slot)
+            return
+        assert self.newest is not None
+        if not self._on_saved(self.newest, gathered.validation):
+            return
+        for rank in gathered.savers:
+            self._tell(rank, Committed(gathered.index, self.newest.directory))
+        self._after_save()
+
+    def _asked_again(self, gathered: Gathered) -> bool:
+        """Ask the rank that counts for the files that others wrote over; return whether any did.
+
+        Only where all ranks write to the same keys, which is on object stores.
+        """
+        if self._run.store.local is not None or gathered.placed or gathered.was_asked_again:
+            return False
+        paths: dict[int, list[str]] = {}
+        for contest in merge(gathered.parts.values()).contests:
+            paths.setdefault(contest.winner, []).append(contest.path)
+        asked = paths.keys() & self.running
+        if not asked:
+            return False
+        gathered.was_asked_again = True
+        self._gathering.reopen(gathered, asked)
+        for rank in asked:
+            self._tell(rank, Resend(gathered.index, paths[rank]))
+        return True
+
+    def _commit(self, gathered: Gathered) -> str | None:
+        """Return what went wrong, None if the checkpoint is durable."""
+        assert gathered.slot is not None
+        placed = sorted(set(gathered.placed.values()))
+        if placed and (len(placed) > 1 or len(gathered.placed) < len(gathered.parts)):
+            return f"the ranks did not put their parts into one folder: {', '.join(placed)}"
+        try:
+            self.newest = self._run.commit_checkpoint(
+                gathered.slot,
+                gathered.parts.values(),
+                world_size=len(self.places),
+                step=gathered.index,
+                metrics=gathered.metrics,
+                placed=placed[0] if placed else None,
+            )
+        except LeaseLost:
+            raise
+        except HoldfastError as failure:
+            return str(failure)
+        return None
+
+    # ------------------------------------------------------------------ meetings
+
+    def _hold_meetings(self) -> None:
+        for index in [i for i, came in self._meetings.items() if self.running <= came.keys()]:
+            came = self._meetings.pop(index)
+            self._meeting_since.pop(index, None)
+            lowest = min(came)
+            for rank in self.running:
+                self._tell(rank, Met(index, lowest, came[lowest]))
+
+    # ------------------------------------------------------------------ time and ends
+
+    def look_at_the_late(self, now: float) -> None:
+        """Name the ranks that others wait for, and after a while stop waiting for them."""
+        for gathered in self._gathering.waiting():
+            missing = self._gathering.missing(gathered.index)
+            what = f"checkpoint of report {gathered.index}"
+            if self._is_too_late("checkpoint", gathered.index, gathered.since, missing, what, now):
+                late = _ranks(missing)
+                gathered.error = f"{late} did not deliver within {self._late_after_s:g} s"
+        for index, came in list(self._meetings.items()):
+            missing = sorted(self.running - came.keys())
+            since = self._meeting_since[index]
+            if self._is_too_late("meeting", index, since, missing, f"meeting {index}", now):
+                error = f"{_ranks(missing)} did not come within {self._late_after_s:g} s"
+                del self._meetings[index], self._meeting_since[index]
+                for rank in came:
+                    self._tell(rank, Met(index, error=error))
+        self._follow_up()
+
+    def _is_too_late(
+        self, kind: str, index: int, since: float, missing: list[int], what: str, now: float
+    ) -> bool:
+        if not missing:
+            return False
+        last = self._named_at.get((kind, index), since)
+        if now - last >= NAMED_AFTER_S:
+            self._named_at[kind, index] = now
+            log.warning("the %s waits for %s since %.0f s", what, _ranks(missing), now - since)
+        return now - since >= self._late_after_s
+
+    def note_end(self, ended: Ended) -> None:
+        """Take in how a worker ended."""
+        rank = ended.exit.rank
+        self.exits[rank] = ended.exit
+        self.running.discard(rank)
+        if isinstance(ended.exit, Finished):
+            # Of the others, and of these only, checkpoints go on waiting for their part.
+            self._gathering.returned(rank)
+            if rank == 0 and ended.words is not None:
+                self.value = ended.words.value
+            self._follow_up()
+            self._hold_meetings()
+        else:
+            log.info("%s", describe(ended.exit))
+            if ended.words is not None:
+                self.errors[rank] = ended.words.value
+
+    def storing(self) -> set[int]:
+        """Return the ranks whose part is on its way to storage; they do nothing else meanwhile."""
+        begun = [one for one in self._gathering.waiting() if one.slot is not None]
+        return {rank for one in begun for rank in one.savers - one.parts.keys()} & self.running
+
+    def has_reported(self, index: int) -> bool:
+        """Whether every checkpoint up to this report is made, or will not be."""
+        return not self._gathering.is_pending(index)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    listed = ", ".join(map(str, ranks))
+    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"

@@ -1,0 +1,67 @@
+"""A lost group, told to people: gathers what the failure card needs to know."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.control.group import Group
+from holdfast.control.launching import log_path
+from holdfast.control.plan import Plan
+from holdfast.control.watchdog import Stopped
+from holdfast.core.budget import Blame, Budget, blame, failures_in
+from holdfast.core.failure_card import Exits, GaveUp, Loss, Next, Retry, card
+from holdfast.core.outcomes import WorkerExit
+from holdfast.core.run_machine import Active, Ending, Over, Run
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+AGAIN = "give the same command again"
+
+
+def loss_card(
+    name: str,
+    plan: Plan,
+    group: Group,
+    exits: tuple[WorkerExit, ...],
+    after: Run,
+    stopped: Stopped | None,
+    waits_s: float,
+) -> str:
+    """Return the screen that tells of a lost group; `after` is what the run has become by it."""
+    newest = group.newest
+    return card(
+        Loss(
+            run=name,
+            attempt=group.attempt,
+            exits=exits,
+            ranks=len(group.places),
+            then=_next(after, plan.budget, exits, waits_s),
+            log_of=lambda rank: log_path(plan, group.attempt, rank),
+            saved_step=None if newest is None else newest.step,
+            reached_step=group.step_reached or None,
+            repeats=after.repeats,
+            first_stopped=None if stopped is None else stopped.first,
+            stacks_file=None if stopped is None else stopped.stacks_file,
+            ours=_OURS,
+        )
+    )
+
+
+def _next(after: Run, budget: Budget, exits: tuple[WorkerExit, ...], waits_s: float) -> Next:
+    if isinstance(after.phase, Over):
+        if after.phase.ending is Ending.FAILED:
+            return GaveUp(_used_up(budget, exits), AGAIN)
+        return Exits("the run was stopped", AGAIN)
+    attempt = after.phase.attempt if isinstance(after.phase, Active) else after.attempts
+    limit = budget.failures
+    if exits and blame(exits) is Blame.PREEMPTION:
+        return Retry(attempt, waits_s, None, None)
+    left = None if limit is None else limit - failures_in(after.losses)
+    return Retry(attempt, waits_s, left, limit)
+
+
+def _used_up(budget: Budget, exits: tuple[WorkerExit, ...]) -> str:
+    if exits and blame(exits) is Blame.PREEMPTION:
+        return f"max_preemption_failures={budget.preemptions}"
+    if budget.failures == 0:
+        return "no failure is absorbed: FailureConfig(max_failures=0)"
+    return f"FailureConfig(max_failures={budget.failures}) is used up"

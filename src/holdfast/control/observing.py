@@ -1,0 +1,58 @@
+"""Those who are told what happens in a run and have no say in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.core.outcomes import WorkerExit
+
+log = logging.getLogger(__name__)
+
+
+class Observer:
+    """Is told what happens, in the driver's process and in the order it happens.
+
+    Each method does nothing here, so that an observer names only what it wants to hear of. What one
+    raises is logged and changes nothing.
+    """
+
+    def group_started(self, attempt: int, world_size: int, step: int | None) -> None:
+        """The workers of an attempt run; they carry on from `step`, or begin."""
+
+    def reported(
+        self, step: int, metrics: Mapping[int, Mapping[str, Any]], checkpoint: Checkpoint | None
+    ) -> None:
+        """All ranks have made the report `step`; the checkpoint, if any, is durable."""
+
+    def group_lost(
+        self,
+        attempt: int,
+        exits: Sequence[WorkerExit],
+        errors: Mapping[int, bytes | None],
+        card: str,
+    ) -> None:
+        """The workers of an attempt are gone, and not because they were done.
+
+        `errors` are what they raised, pickled, by rank; `card` is one screen for people.
+        """
+
+
+class Observers:
+    """Passes everything on to all, and survives what they raise."""
+
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self._observers = observers
+
+    def __bool__(self) -> bool:
+        return bool(self._observers)
+
+    def tell(self, what: str, *facts: Any) -> None:
+        """Call the method `what` of every observer."""
+        for observer in self._observers:
+            try:
+                getattr(observer, what)(*facts)
+            except Exception:
+                log.exception("%s failed at %s; the run goes on", type(observer).__name__, what)

@@ -1,0 +1,166 @@
+"""Checkpoints are validated aside: one at a time, in a process of its own, while training goes on.
+
+That a checkpoint is to be validated is journaled before its commit is acknowledged, so a driver
+that dies leaves the rest to the next one. Until its verdict a checkpoint is pinned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.clock import Clock
+from holdfast.control.open_run import OpenRun
+from holdfast.core.outcomes import Evicted, Finished, describe
+from holdfast.core.placement import Place
+from holdfast.core.validation import DONE, WANTED, ValidationLedger, Verdict
+from holdfast.engine.base import Ended, Engine, EngineError, WorkerSpec
+from holdfast.errors import HoldfastError
+from holdfast.storage import locate
+from holdfast.wire import Assigned
+from holdfast.worker.job import Job, Task, pack, unpack_value
+from holdfast.worker.metrics import plain_metrics
+
+log = logging.getLogger(__name__)
+
+PIN = "validation"
+TICK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validator:
+    """How checkpoints are validated.
+
+    Attributes:
+        function: Given a checkpoint and `arguments` by name, returns metrics.
+        timeout_s: How long it may take; None for as long as it likes.
+        engine: Makes a place for its process to run, apart from the workers.
+    """
+
+    function: Callable[..., Mapping[str, Any]]
+    arguments: Mapping[str, Any]
+    timeout_s: float | None
+    engine: Callable[[], Engine]
+
+
+class Validations:
+    """The validations of an open run."""
+
+    def __init__(
+        self,
+        run: OpenRun,
+        ledger: ValidationLedger,
+        validator: Validator,
+        log_folder: str,
+        clock: Clock,
+    ) -> None:
+        self._run, self._ledger, self._validator = run, ledger, validator
+        self._log_folder, self._clock = log_folder, clock
+        self._engine: Engine | None = None
+        self._number: int | None = None  # which is being validated now
+        self._ends_at: float | None = None
+        self._tries = 0
+
+    @property
+    def are_done(self) -> bool:
+        """Whether no checkpoint waits for its verdict."""
+        return not self._ledger.pending
+
+    def want(self, number: int, how: Mapping[str, Any]) -> None:
+        """Have a checkpoint validated, whatever happens to this driver."""
+        self._run.pin(number, PIN)
+        self._run.note(WANTED, {"number": number, "how": dict(how)})
+
+    def go_on(self, timeout_s: float = 0.0) -> bool:
+        """Do what can be done now, waiting a while for news; return whether a verdict came."""
+        if self._number is None:
+            if self._ledger.pending:
+                self._begin(next(iter(self._ledger.pending)))
+            return False
+        assert self._engine is not None
+        event = self._engine.next_event(timeout_s)
+        if isinstance(event, Ended) and event.attempt == self._tries:
+            self._conclude(event)
+            return True
+        if self._ends_at is not None and self._clock.monotonic() >= self._ends_at:
+            self._engine.stop_group(self._tries)
+        return False
+
+    def finish(self) -> None:
+        """Return once every checkpoint has its verdict."""
+        while not self.are_done:
+            self.go_on(TICK_S)
+
+    def close(self) -> None:
+        """Stop what is under way; the next driver does it again."""
+        if self._engine is not None:
+            self._engine.close()
+
+    def _begin(self, number: int) -> None:
+        kept = self._run.record.kept.get(number)
+        if kept is None:
+            self._decide(number, Verdict.FAILED, {})
+            return
+        how = self._ledger.pending[number]
+        arguments = {**self._validator.arguments, **(how.get("fn_kwargs") or {})}
+        checkpoint = Checkpoint.in_run(self._run.store, kept.directory)
+        task = Task(partial(self._validator.function, checkpoint, **arguments))
+        if self._engine is None:
+            self._engine = self._validator.engine()
+        node = self._engine.nodes()[0].name
+        self._tries += 1
+        job = Job(
+            task=pack(task),
+            place=Place(0, 1, 0, 1, 0, node),
+            run_name=self._run.identity.name,
+            run_id=self._run.identity.run_id,
+            attempt=self._tries,
+            store=locate.describe(self._run.store),
+            checkpoint=checkpoint,
+        )
+        log_file = f"{self._log_folder}/validation/{kept.directory.replace('/', '-')}.log"
+        spec = WorkerSpec(rank=0, node=node, log=log_file, first=Assigned(pack(job)))
+        try:
+            self._engine.start_group(self._tries, [spec])
+        except EngineError as error:
+            log.warning("checkpoint %s cannot be validated: %s", kept.directory, error)
+            self._decide(number, Verdict.FAILED, {})
+            return
+        timeout_s = how.get("timeout_s") or self._validator.timeout_s
+        self._ends_at = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        self._number = number
+
+    def _conclude(self, ended: Ended) -> None:
+        number, self._number = self._number, None
+        assert number is not None
+        if isinstance(ended.exit, Finished):
+            metrics = _metrics_of(ended)
+            if metrics is not None:
+                self._decide(number, Verdict.VALIDATED, metrics)
+                return
+        elif isinstance(ended.exit, Evicted):
+            log.warning("the validation of checkpoint %d took too long", number)
+            self._decide(number, Verdict.TIMED_OUT, {})
+            return
+        log.warning("the validation of checkpoint %d failed: %s", number, describe(ended.exit))
+        self._decide(number, Verdict.FAILED, {})
+
+    def _decide(self, number: int, verdict: Verdict, metrics: Mapping[str, Any]) -> None:
+        facts = {"number": number, "verdict": str(verdict), "metrics": dict(metrics)}
+        self._run.note(DONE, facts)
+        self._run.unpin(number, PIN)
+
+
+def _metrics_of(ended: Ended) -> dict[str, Any] | None:
+    """Return what a validation returned, None if it is not a dictionary of metrics."""
+    if ended.words is None or ended.words.value is None:
+        return None
+    try:
+        return plain_metrics(unpack_value(ended.words.value))
+    except HoldfastError as error:
+        log.warning("a validation function returns a dictionary of metrics: %s", error)
+        return None

@@ -1,0 +1,84 @@
+"""What is worth trying after a failure of a known kind, and which errors only follow another's."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit
+
+_OF_SIGNALS = {
+    1: "the terminal it was started from was closed; use nohup, tmux or a scheduler",
+    4: "native code was built for another kind of CPU; install a build for this one",
+    6: "native code gave up and has said why in the log: a CUDA assertion, NCCL, a C++ error",
+    7: (
+        "as a rule shared memory is full: look at `df /dev/shm`; give a container more (docker run "
+        "--shm-size=8g, or --ipc=host), or use fewer data-loader workers"
+    ),
+    8: "native code divided by zero; PYTHONFAULTHANDLER=1 says where",
+    9: (
+        "somebody sent SIGKILL: a scheduler at its limit, a person, or the kernel for want of "
+        "memory, which `dmesg` tells"
+    ),
+    11: (
+        "native code crashed: PYTHONFAULTHANDLER=1 says where; libraries built for different "
+        "versions of CUDA or torch are a common cause"
+    ),
+    15: "somebody asked it to end with SIGTERM: a scheduler at its time limit, or `kill`",
+}
+_OUT_OF_MEMORY = (
+    "use less memory: fewer data-loader workers, a smaller batch, fewer ranks on a node, or a "
+    "higher limit"
+)
+_OF_ERRORS = (
+    (
+        re.compile(r"CUDA out of memory|OutOfMemoryError"),
+        (
+            "use less memory of the GPU: a smaller batch with gradient accumulation, mixed "
+            "precision, or PYTORCH_ALLOC_CONF=expandable_segments:True"
+        ),
+    ),
+    (re.compile(r"dev/shm|DataLoader worker .*(Bus error|killed by signal)"), _OF_SIGNALS[7]),
+    (re.compile(r"No space left on device|Errno 28"), "make room on the disk: `df -h` tells which"),
+    (re.compile(r"Too many open files|Errno 24"), "raise the limit: `ulimit -n 65536`"),
+    (re.compile(r"^ModuleNotFoundError|^ImportError"), "install it where this worker runs"),
+)
+
+# What ranks say when it is another one that is gone; gloo, NCCL, MPI and plain sockets.
+_AFTERMATH = re.compile(
+    r"""Connection\ (closed|reset)\ by\ (remote\ )?peer | DistBackendError | DistNetworkError
+      | ncclRemoteError | ncclSystemError | NCCL\ (error|communicator\ was\ aborted)
+      | remote\ process\ (has\ )?(exited|terminated) | gloo/transport | Broken\ pipe
+      | ConnectionResetError | BrokenPipeError | EOFError | Watchdog\ caught\ collective
+      | [Ss]ocket\ [Tt]imeout | BrokenBarrierError""",
+    re.VERBOSE,
+)
+
+
+def is_aftermath(error: str) -> bool:
+    """Whether an error is what ranks raise when another rank is gone."""
+    return _AFTERMATH.search(error) is not None
+
+
+def hint_for(one: WorkerExit) -> str | None:
+    """Return one thing to try, None if there is nothing to say that the failure does not."""
+    match one:
+        case Died(out_of_memory=True):
+            return _OUT_OF_MEMORY
+        case Died(node_lost=True):
+            return None
+        case Died(signal=int(number)):
+            return _OF_SIGNALS.get(number)
+        case Died(exit_code=int(code)):
+            return (
+                f"it ended itself without a Python error: os._exit({code}), or exit({code}) in "
+                "native code; the log may say more"
+            )
+        case Raised(error=error):
+            return next((hint for known, hint in _OF_ERRORS if known.search(error)), None)
+        case Hung():
+            return (
+                "if this was no hang but a long step, say how long one may take: "
+                "FailureConfig(hang_timeout_s=…)"
+            )
+        case _:
+            return None

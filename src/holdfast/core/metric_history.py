@@ -1,0 +1,91 @@
+"""The metrics of a run, every step once: which rows count after rewinds, and which do not.
+
+An attempt that begins after a checkpoint at step k does every step after k again, so what earlier
+attempts reported of those steps is superseded. Attempts are numbered and never reused, so it does
+not matter in which order rows were written, or read, or by whom: a row of a driver that had been
+replaced already is of an earlier attempt, and loses like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.record import Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a run reported at one step; `time` is seconds since 1970."""
+
+    step: int
+    attempt: int
+    time: float
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """An attempt began with what there was after step `after`, 0 if from scratch."""
+
+    begin: int
+    after: int
+    time: float
+
+
+def history_of(rows: Sequence[Row], begins: Iterable[Begin]) -> list[Row]:
+    """Return every step once, in order of steps.
+
+    Of two rows of the same step the one of the later attempt counts, of the same attempt the first
+    in `rows`. Where the beginning of an attempt is not known, its first row tells.
+    """
+    ends = _ends(rows, begins)
+    by_step: dict[int, Row] = {}
+    for row in rows:
+        if row.step <= ends[row.attempt]:
+            other = by_step.get(row.step)
+            if other is None or other.attempt < row.attempt:
+                by_step[row.step] = row
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _ends(rows: Iterable[Row], begins: Iterable[Begin]) -> dict[int, float]:
+    """Return up to which step the rows of each attempt count."""
+    after: dict[int, int] = {}
+    for begun in begins:
+        after[begun.begin] = min(begun.after, after.get(begun.begin, begun.after))
+    firsts: dict[int, int] = {}
+    for row in rows:
+        if row.step < firsts.setdefault(row.attempt, row.step):
+            firsts[row.attempt] = row.step
+    ends: dict[int, float] = {}
+    end = float("inf")
+    for attempt in sorted(after.keys() | firsts.keys(), reverse=True):
+        ends[attempt] = end
+        end = min(end, after[attempt] if attempt in after else firsts[attempt] - 1)
+    return ends
+
+
+def rows_of(checkpoints: Iterable[Kept]) -> Iterator[Row]:
+    """Yield the rows that checkpoints carry with them, which no crash can lose."""
+    for kept in checkpoints:
+        if kept.step is not None:
+            yield Row(kept.step, kept.attempt, kept.created, kept.metrics)
+
+
+def flattened(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metrics without nesting: what is `b` inside `a` is called `a/b`.
+
+    Where that name is taken, it stays with the metric that was reported by it.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in metrics.items():
+        if not isinstance(value, Mapping):
+            flat[name] = value
+            continue
+        for inner, below in flattened(value).items():
+            full = f"{name}/{inner}"
+            if full not in metrics:
+                flat[full] = below
+    return flat

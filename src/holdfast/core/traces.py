@@ -1,0 +1,178 @@
+"""Tracebacks and stacks as text, made short without losing what says most.
+
+A traceback names frames, oldest first; a stack of a thread names them innermost first. Frames of
+the user's own code say most, then the ones next to the failure. What is left out is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+# Of a traceback (`line 7, in f`), an exception group (`|` in front), faulthandler (`line 7 in f`)
+_FRAME = re.compile(r'^(?P<indent>[ |]*)File "(?P<file>[^"]*)", line (?P<line>\d+)')
+_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+")
+_LIBRARIES = ("site-packages/", "dist-packages/", "/lib/python", "<frozen ", "<__array_function__")
+_MESSAGE_MAX = 8
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A frame with its source lines, or a line of other text, which has no `file`."""
+
+    lines: list[str]
+    indent: str = ""
+    file: str | None = None
+    line: int = 0
+
+    @property
+    def is_users(self) -> bool:
+        return self.file is not None and not any(mark in self.file for mark in _LIBRARIES)
+
+
+def fold(trace: str, ours: str) -> str:
+    """Return a traceback in which the frames of files below the folder `ours` are only counted."""
+    lines: list[str] = []
+    hidden: list[_Piece] = []
+    for piece in [*_pieces(trace.split("\n")), None]:
+        if piece is not None and _is_below(piece.file, ours):
+            hidden.append(piece)
+            continue
+        if hidden:
+            frames = "frame" if len(hidden) == 1 else "frames"
+            lines.append(f"{hidden[0].indent}… {len(hidden)} {frames} of holdfast …")
+            hidden = []
+        if piece is not None:
+            lines += piece.lines
+    return "\n".join(lines)
+
+
+def place_in(trace: str, ours: str | None) -> str | None:
+    """Return where the user's own code stood last, as `train.py:42`; None if it is not there."""
+    for piece in reversed(_pieces(trace.split("\n"))):
+        if piece.is_users and not (ours is not None and _is_below(piece.file, ours)):
+            assert piece.file is not None
+            return f"{piece.file.rpartition('/')[2]}:{piece.line}"
+    return None
+
+
+def shortened(trace: Sequence[str], lines_max: int) -> list[str]:
+    """Return a traceback of at most so many lines: the errors, and the frames that say most."""
+    if len(trace) <= lines_max:
+        return list(trace)
+    pieces = _short_messages(_pieces(trace))
+    backwards = range(len(pieces) - 1, -1, -1)
+    texts = [at for at in backwards if pieces[at].file is None]
+    frames = [at for at in backwards if pieces[at].file is not None]
+    users = [at for at in frames if pieces[at].is_users]
+    error = [at for at in texts if at > max(frames, default=-1)]
+    # Of several errors, one raised while another was handled, each has a frame to be named.
+    named = {_block(pieces, at): at for at in reversed(users)}
+    blocks = sorted(named.values(), reverse=True)
+    first = [*error, *blocks[:1], *frames[:1]]
+    return _chosen(pieces, [*first, *texts, *blocks, *users, *frames], lines_max)
+
+
+def _block(pieces: Sequence[_Piece], at: int) -> int:
+    """Return which traceback of several a frame is in: where its last frame is."""
+    while at + 1 < len(pieces) and pieces[at + 1].file is not None:
+        at += 1
+    return at
+
+
+def where_it_stands(stacks: Sequence[str], lines_max: int) -> list[str]:
+    """Return the innermost frames of the main thread, the innermost of the user's among them.
+
+    `stacks` is what faulthandler writes, in which the main thread comes last; of any other text,
+    the beginning is returned.
+    """
+    headers = [at for at, line in enumerate(stacks) if _THREAD.match(line)]
+    stack = stacks[headers[-1] + 1 :] if headers else stacks
+    if len(stack) <= lines_max:
+        return list(stack)
+    pieces = _pieces(stack)
+    every = range(len(pieces))
+    users = [at for at in every if pieces[at].is_users]
+    return _chosen(pieces, [*users[:1], *every], lines_max)
+
+
+def _pieces(lines: Iterable[str]) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    for text in lines:
+        found = _FRAME.match(text)
+        last = pieces[-1] if pieces else None
+        if found is not None:
+            frame = _Piece([text], found["indent"], found["file"], int(found["line"]))
+            pieces.append(frame)
+        elif last is not None and last.file is not None and _continues(text, last.indent):
+            last.lines.append(text)
+        else:
+            pieces.append(_Piece([text]))
+    return pieces
+
+
+def _continues(text: str, indent: str) -> bool:
+    """Whether a line belongs to the frame before it: source, marks below it, or a repetition."""
+    if not text.startswith(indent):
+        return False
+    rest = text[len(indent) :]
+    return rest.startswith(("  ", "[Previous line repeated")) and bool(rest.strip())
+
+
+def _is_below(file: str | None, folder: str) -> bool:
+    return file is not None and file.startswith(folder.rstrip("/") + "/")
+
+
+def _short_messages(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Return the pieces with long messages cut in the middle."""
+    short: list[_Piece] = []
+    message: list[_Piece] = []
+    for piece in [*pieces, None]:
+        if piece is not None and piece.file is None:
+            message.append(piece)
+            continue
+        if len(message) > _MESSAGE_MAX:
+            left_out = len(message) - _MESSAGE_MAX + 1
+            message[5:-2] = [_Piece([f"… {left_out} lines …"])]
+        short += message
+        message = []
+        if piece is not None:
+            short.append(piece)
+    return short
+
+
+def _chosen(pieces: Sequence[_Piece], wanted: Iterable[int], lines_max: int) -> list[str]:
+    """Return the pieces that are wanted most, in their order, and how many are between them."""
+    kept: set[int] = set()
+    lines: list[str] = []
+    misses = 0
+    for at in wanted:
+        if at in kept:
+            continue
+        tried = _rendered(pieces, {*kept, at})
+        if len(tried) <= lines_max:
+            kept.add(at)
+            lines = tried
+        else:
+            misses += 1
+        if misses > lines_max:
+            break  # it is full; a recursion without end has no end of frames either
+    return lines
+
+
+def _rendered(pieces: Sequence[_Piece], kept: set[int]) -> list[str]:
+    lines: list[str] = []
+    left_out: list[_Piece] = []
+    for at, piece in enumerate([*pieces, None]):
+        if piece is not None and at not in kept:
+            left_out.append(piece)
+            continue
+        if left_out:
+            what = "frame" if all(one.file is not None for one in left_out) else "line"
+            count = len(left_out) if what == "frame" else sum(len(one.lines) for one in left_out)
+            lines.append(f"  … {count} {what}{'s' * (count > 1)} left out …")
+            left_out = []
+        if piece is not None:
+            lines += piece.lines
+    return lines

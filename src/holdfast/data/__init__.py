@@ -1,0 +1,64 @@
+"""Datasets for training, on one machine: dealt out to ranks, and resumable in mid-epoch.
+
+A name below is loaded when it is first used: every trainer imports this package, few need it all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.data.config import DataConfig as DataConfig
+    from holdfast.data.creation import from_arrow as from_arrow
+    from holdfast.data.creation import from_huggingface as from_huggingface
+    from holdfast.data.creation import from_items as from_items
+    from holdfast.data.creation import from_numpy as from_numpy
+    from holdfast.data.creation import from_pandas as from_pandas
+    from holdfast.data.creation import from_torch as from_torch
+    from holdfast.data.creation import read_csv as read_csv
+    from holdfast.data.creation import read_json as read_json
+    from holdfast.data.creation import read_parquet as read_parquet
+    from holdfast.data.creation import row_numbers as range  # noqa: A004  # Ray's name for it
+    from holdfast.data.dataset import Dataset as Dataset
+    from holdfast.data.iterator import DataIterator as DataIterator
+    from holdfast.data.reading import Schema as Schema
+
+__all__ = [
+    "DataConfig",
+    "DataIterator",
+    "Dataset",
+    "Schema",
+    "from_arrow",
+    "from_huggingface",
+    "from_items",
+    "from_numpy",
+    "from_pandas",
+    "from_torch",
+    "range",
+    "read_csv",
+    "read_json",
+    "read_parquet",
+]
+
+_HOMES = {
+    "DataConfig": "config",
+    "DataIterator": "iterator",
+    "Dataset": "dataset",
+    "Schema": "reading",
+}
+
+if not TYPE_CHECKING:  # hidden from type checkers, which would take any name for a good one
+
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = import_module(f"{__name__}.{_HOMES.get(name, 'creation')}")
+        found = getattr(home, "row_numbers" if name == "range" else name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,112 @@
+"""Columns: how the values of one column become a numpy array, and how that becomes Arrow's.
+
+One rule for all sources: numbers become an array of numbers, values of one shape an array with
+more dimensions, a missing number becomes NaN, and everything else an array of objects. An array is
+always writable and shares nothing with where it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.data.libraries import library
+
+_NUMBERS = frozenset({bool, int, float, complex})
+_MAY_BE_MISSING = frozenset({int, float})
+_KINDS_OF_NUMBERS = "biufc"
+
+
+def column(values: Sequence[Any]) -> Any:
+    """Return the values of a column as an array."""
+    np = library("numpy")
+    kinds = set(map(type, values))
+    if kinds <= _NUMBERS or all(issubclass(kind, np.generic) for kind in kinds):
+        return np.array(values)
+    present = kinds - {type(None)}
+    if present and present <= _MAY_BE_MISSING:
+        return np.array([np.nan if value is None else value for value in values], dtype=float)
+    if all(_is_like_an_array(kind) for kind in kinds):
+        return _stacked(values)
+    return _objects(values)
+
+
+def from_series(series: Any) -> Any:
+    """Return a pandas Series as an array."""
+    values = series.to_numpy()
+    if values.dtype != object:
+        return values.copy()
+    gone = series.isna()  # pandas has several values for one that is missing
+    return column([None if no else value for value, no in zip(values, gone, strict=True)])
+
+
+def from_arrow(values: Any) -> Any:
+    """Return a ChunkedArray of Arrow as an array."""
+    np, pa = library("numpy"), library("pyarrow")
+    if isinstance(values.type, pa.FixedShapeTensorType) and values.num_chunks:
+        return np.concatenate([chunk.to_numpy_ndarray() for chunk in values.chunks])
+    if pa.types.is_fixed_size_list(values.type) and not values.null_count:
+        flat = pa.chunked_array(
+            [chunk.flatten() for chunk in values.chunks], values.type.value_type
+        )
+        inner = from_arrow(flat)
+        return inner.reshape(len(values), values.type.list_size, *inner.shape[1:])
+    array = values.to_numpy()
+    if array.dtype == object:
+        return column(array.tolist())
+    return array if array.flags.writeable else array.copy()
+
+
+def to_arrow(values: Any) -> Any:
+    """Return an array as an Array of Arrow; more dimensions become lists of a fixed size."""
+    pa = library("pyarrow")
+    if values.ndim == 1 and values.dtype != object:
+        return pa.array(values)
+    if values.ndim > 1 and values.size:
+        inner = to_arrow(values.reshape(-1, *values.shape[2:]))
+        return pa.FixedSizeListArray.from_arrays(inner, values.shape[1])
+    return pa.array([_plain(value) for value in values])
+
+
+def joined_arrays(arrays: Sequence[Any]) -> Any:
+    """Return the values of several arrays as one."""
+    np = library("numpy")
+    if len({array.shape[1:] for array in arrays}) == 1:
+        return np.concatenate(arrays)
+    return column([value for array in arrays for value in array])
+
+
+def values_of(array: Any) -> list[Any]:
+    """Return an array's values as rows hold them: Python's own numbers, arrays for the rest."""
+    if array.ndim == 1 and array.dtype.kind in f"{_KINDS_OF_NUMBERS}USO":
+        return array.tolist()  # type: ignore[no-any-return]
+    return list(array)
+
+
+def _is_like_an_array(kind: type) -> bool:
+    return kind is list or hasattr(kind, "__array__")
+
+
+def _stacked(values: Sequence[Any]) -> Any:
+    """Return values of one shape as one array, and others as objects."""
+    np = library("numpy")
+    try:
+        arrays = [np.asarray(value) for value in values]
+    except ValueError:  # a list whose parts have different lengths
+        return _objects(values)
+    same_shape = len({array.shape for array in arrays}) == 1
+    if same_shape and all(array.dtype.kind in _KINDS_OF_NUMBERS for array in arrays):
+        return np.stack(arrays)
+    return _objects(values)
+
+
+def _objects(values: Sequence[Any]) -> Any:
+    """Return an array of objects; numpy is not to look inside them."""
+    array = library("numpy").empty(len(values), dtype=object)
+    for place, value in enumerate(values):
+        array[place] = value
+    return array
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -1,0 +1,103 @@
+"""Which datasets of a trainer are dealt out to its ranks, and the parts each rank gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError, HoldfastBug
+
+if TYPE_CHECKING:
+    from holdfast.data.dataset import Dataset
+    from holdfast.data.iterator import DataIterator
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which datasets are split among the ranks.
+
+    Attributes:
+        datasets_to_split: "all", or the names of those that are; each rank gets all rows of others.
+        execution_options: Of Ray Data; decides nothing here.
+        enable_shard_locality: Of Ray Data; decides nothing here.
+    """
+
+    datasets_to_split: Literal["all"] | Sequence[str] = "all"
+    execution_options: Any = None
+    enable_shard_locality: bool = True
+
+    def __post_init__(self) -> None:
+        lines, hint = [], None
+        names = self.datasets_to_split
+        if isinstance(names, str):
+            if names != "all":
+                lines.append(f"datasets_to_split={names!r}: must be 'all' or a list of names")
+                hint = f"datasets_to_split=[{names!r}]"
+        elif not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+            lines.append(f"datasets_to_split={shown(names)}: must be 'all' or a list of names")
+        if not isinstance(self.enable_shard_locality, bool):
+            given = shown(self.enable_shard_locality)
+            lines.append(f"enable_shard_locality={given}: must be True or False")
+        if lines:
+            listed = "".join(f"\n  - {line}" for line in lines)
+            raise ConfigError(f"DataConfig cannot work:{listed}", hint=hint)
+
+    def splits(self, name: str) -> bool:
+        """Return whether the dataset `name` is dealt out to the ranks."""
+        return self.datasets_to_split == "all" or name in self.datasets_to_split
+
+
+def evaluated(
+    datasets: Mapping[str, Dataset | Callable[[], Dataset]], config: DataConfig | None = None
+) -> dict[str, Dataset]:
+    """Return the datasets of one attempt: those given as functions are called now.
+
+    Done once for each attempt, by the driver, and not by each rank: a function may shuffle without
+    a seed, and the ranks must get parts of one and the same dataset.
+    """
+    if not isinstance(datasets, Mapping):
+        raise ConfigError(
+            f"datasets={shown(datasets)}: must be a dict of names and datasets",
+            hint='datasets={"train": …}',
+        )
+    if config is not None and config.datasets_to_split != "all":
+        for name in config.datasets_to_split:
+            if name not in datasets:
+                known = ", ".join(map(repr, datasets)) or "none"
+                raise ConfigError(f"datasets_to_split names {name!r}: the datasets are {known}")
+    return {name: _evaluated(name, given) for name, given in datasets.items()}
+
+
+def shards(
+    datasets: Mapping[str, Dataset], config: DataConfig | None, world_size: int, rank: int
+) -> dict[str, DataIterator]:
+    """Return what one rank gets of each dataset that `evaluated` returned.
+
+    Each rank of a split dataset has the same number of rows; of others it has all.
+    """
+    from holdfast.data.dataset import Dataset, shard
+
+    config = config or DataConfig()
+    for name, dataset in datasets.items():
+        if not isinstance(dataset, Dataset):
+            raise HoldfastBug(f"datasets[{name!r}] is to be evaluated first, once for all ranks")
+    return {
+        name: shard(dataset, world_size, rank) if config.splits(name) else shard(dataset, 1, 0)
+        for name, dataset in datasets.items()
+    }
+
+
+def _evaluated(name: str, given: object) -> Dataset:
+    from holdfast.data.dataset import Dataset
+
+    made = given() if callable(given) and not isinstance(given, Dataset) else given
+    if isinstance(made, Dataset):
+        return made
+    what = "is" if made is given else "was made as"
+    raise ConfigError(
+        f"datasets[{name!r}] {what} {type(made).__module__}.{type(made).__qualname__}: it must be"
+        " a Dataset of holdfast.data, or a function that returns one",
+        hint="make one with holdfast.data.from_items, from_pandas, from_torch, read_parquet …",
+    )

@@ -1,0 +1,206 @@
+"""Rows in files: listed when the dataset is made, read when rows are wanted.
+
+What travels to a worker is paths, and for Parquet how many rows each row group had when the files
+were listed, so that every rank counts the same rows even if a file is replaced meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.data.blocks import Block, chunks, picked, take
+from holdfast.data.column_steps import check_columns
+from holdfast.data.libraries import library
+from holdfast.data.plan import Plan
+from holdfast.data.selection import Wanted, within
+from holdfast.errors import ConfigError
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+PARQUET = (".parquet", ".pq")
+CSV = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
+JSON = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Files found at one path a user gave; `base` is the folder their names are relative to."""
+
+    filesystem: Any
+    base: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Parquet(Plan):
+    """Rows of Parquet files, a row group at a time; row groups without a wanted row stay closed."""
+
+    fragments: tuple[tuple[Any, tuple[int, ...]], ...]  # a file, and the rows of its row groups
+    schema: Any
+    columns: tuple[str, ...] | None = None
+
+    def length(self) -> int:
+        return sum(sum(groups) for _, groups in self.fragments)
+
+    def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
+        low = 0
+        for fragment, groups in self.fragments:
+            for number, rows in enumerate(groups):
+                here = within(wanted, low, low + rows)
+                if len(here):
+                    yield from chunks(take(self._group(fragment, number, rows), here))
+                low += rows
+
+    def _group(self, fragment: Any, number: int, rows: int) -> Any:
+        columns = None if self.columns is None else list(self.columns)
+        changed = (
+            f"{fragment.path} changed while it was in use: row group {number} had {rows} rows when"
+            " the dataset was made, now "
+        )
+        with _naming(f"row group {number} of {fragment.path}"):
+            try:
+                group = fragment.subset(row_group_ids=[number])
+                table = group.to_table(schema=self.schema, columns=columns)
+            except FileNotFoundError:
+                raise ConfigError(f"{changed}the file is gone") from None
+            except IndexError:
+                raise ConfigError(f"{changed}the file has other row groups") from None
+        if table.num_rows != rows:
+            raise ConfigError(f"{changed}it has {table.num_rows}")
+        return table
+
+    def selected(self, names: Iterable[str]) -> Parquet:
+        """Return a plan that reads no other columns than these."""
+        chosen = tuple(names)
+        check_columns(chosen, self.columns or self.schema.names)
+        return replace(self, columns=chosen)
+
+    def described(self) -> str:
+        return f"{self.length()} rows in {len(self.fragments)} Parquet files"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class TextFiles(Plan):
+    """Rows of CSV or JSON files, one whole file at a time."""
+
+    listed: tuple[Listed, ...]
+    kind: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def length(self) -> None:
+        return None
+
+    def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
+        return picked(self._read(), wanted)
+
+    def _read(self) -> Iterator[Block]:
+        for listed in self.listed:
+            for path in listed.files:
+                with _naming(path), listed.filesystem.open_input_stream(path) as stream:
+                    if self.kind == "CSV":
+                        block = library("pyarrow.csv").read_csv(stream, **self.options)
+                    else:
+                        block = _json_rows(stream, path, self.options)
+                yield from chunks(block)
+
+    def described(self) -> str:
+        return f"{sum(len(listed.files) for listed in self.listed)} {self.kind} files"
+
+
+def parquet_plan(paths: Paths, columns: Iterable[str] | None, filesystem: Any) -> Parquet:
+    """Return a plan for the Parquet files at `paths`; reads their footers, and no rows."""
+    ds, pa = library("pyarrow.dataset"), library("pyarrow")
+    fragments: list[tuple[Any, tuple[int, ...]]] = []
+    schemas = []
+    for listed in listing(paths, PARQUET, filesystem):
+        found = ds.dataset(
+            list(listed.files),
+            filesystem=listed.filesystem,
+            format="parquet",
+            partitioning="hive",
+            partition_base_dir=listed.base,
+        )
+        for fragment in sorted(found.get_fragments(), key=lambda one: str(one.path)):
+            fragments.append((fragment, tuple(group.num_rows for group in fragment.row_groups)))
+            schemas.append(fragment.physical_schema)
+        schemas.append(found.schema)  # the names of folders can be columns too
+    try:
+        schema = pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise ConfigError(f"the files at {paths} do not go together: {error}") from error
+    plan = Parquet(fragments=tuple(fragments), schema=schema)
+    return plan if columns is None else plan.selected(columns)
+
+
+def text_plan(
+    paths: Paths, kind: str, endings: tuple[str, ...], filesystem: Any, options: Mapping[str, Any]
+) -> TextFiles:
+    """Return a plan for the CSV or JSON files at `paths`."""
+    return TextFiles(listed=listing(paths, endings, filesystem), kind=kind, options=options)
+
+
+def listing(paths: Paths, endings: tuple[str, ...], filesystem: Any) -> tuple[Listed, ...]:
+    """Return the files at `paths`: each a file, or a folder and all below it with these endings."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not given:
+        raise ConfigError("no path was given: at least one file or folder is needed")
+    return tuple(_listed(os.fspath(path), endings, filesystem) for path in given)
+
+
+def _listed(path: str, endings: tuple[str, ...], filesystem: Any) -> Listed:
+    fs = library("pyarrow.fs")
+    if filesystem is not None:
+        inside = path
+        if not isinstance(filesystem, fs.FileSystem):
+            filesystem = fs.PyFileSystem(fs.FSSpecHandler(filesystem))
+    elif "://" in path:
+        filesystem, inside = fs.FileSystem.from_uri(path)
+    else:
+        filesystem, inside = fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(path))
+    info = filesystem.get_file_info(inside)
+    if info.type == fs.FileType.NotFound:
+        raise ConfigError(f"{path!r}: there is no such file or folder")
+    if info.type == fs.FileType.File:
+        return Listed(filesystem, os.path.dirname(inside), (inside,))
+    below = filesystem.get_file_info(fs.FileSelector(inside, recursive=True))
+    names = sorted(one.path for one in below if one.type == fs.FileType.File)
+    files = [name for name in names if _is_data(name.removeprefix(inside), endings)]
+    if not files:
+        raise ConfigError(
+            f"{path!r}: no file in this folder ends with {' or '.join(endings)}",
+            hint="name the files themselves" if names else None,
+        )
+    return Listed(filesystem, inside, tuple(files))
+
+
+def _is_data(name: str, endings: tuple[str, ...]) -> bool:
+    hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
+    return name.lower().endswith(endings) and not hidden
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Add to an error of Arrow's what was read, which it does not say."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"while reading {what}")
+        raise
+
+
+def _json_rows(stream: Any, path: str, options: Mapping[str, Any]) -> Block:
+    """Return the rows of a file of one JSON object a line, or of one JSON list."""
+    text = stream.read()
+    if not text.lstrip().startswith(b"["):
+        source = library("pyarrow").BufferReader(text)
+        return library("pyarrow.json").read_json(source, **options)
+    import json
+
+    rows = json.loads(text)
+    if not all(isinstance(row, dict) for row in rows):
+        raise ConfigError(f"{path}: a list of JSON objects is needed, one for each row")
+    return rows

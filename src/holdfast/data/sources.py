@@ -1,0 +1,87 @@
+"""Where rows come from when they are in memory, or in a dataset of another library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.data.blocks import CHUNK_ROWS, Block, chunks, owned, size_of, take
+from holdfast.data.libraries import library
+from holdfast.data.plan import Plan
+from holdfast.data.selection import Wanted, cut, within
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Held(Plan):
+    """Blocks in memory; they travel with the plan."""
+
+    held: tuple[Block, ...] = ()
+
+    def length(self) -> int:
+        return sum(map(size_of, self.held))
+
+    def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
+        low = 0
+        for block in self.held:
+            high = low + size_of(block)
+            for here in cut(within(wanted, low, high), CHUNK_ROWS):
+                yield owned(take(block, here))
+            low = high
+
+    def described(self) -> str:
+        return f"{self.length()} rows in memory"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Numbers(Plan):
+    """Rows that hold their own number: `{"id": 0}`, `{"id": 1}` and so on."""
+
+    rows: int = 0
+
+    def length(self) -> int:
+        return self.rows
+
+    def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
+        np = library("numpy")
+        for here in cut(within(wanted, 0, self.rows), CHUNK_ROWS):
+            yield {"id": np.array(here, dtype=np.int64)}
+
+    def described(self) -> str:
+        return f"{self.rows} numbers"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Items(Plan):
+    """Items of a map-style dataset of torch, one at a time: rows `{"item": …}`."""
+
+    items: Any = None
+
+    def length(self) -> int:
+        return len(self.items)
+
+    def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
+        for here in cut(within(wanted, 0, self.length()), CHUNK_ROWS):
+            yield [{"item": self.items[int(number)]} for number in here]
+
+    def described(self) -> str:
+        return f"{self.length()} items of {type(self.items).__name__}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HuggingFace(Plan):
+    """Rows of a `datasets.Dataset`, read as Arrow tables, with the row selection it has."""
+
+    dataset: Any = None
+
+    def length(self) -> int:
+        return int(self.dataset.num_rows)
+
+    def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
+        tables = self.dataset.with_format("arrow")
+        for here in cut(within(wanted, 0, self.length()), CHUNK_ROWS):
+            table = tables[here if isinstance(here, range) else here.tolist()]
+            yield from chunks(table)
+
+    def described(self) -> str:
+        return f"{self.length()} rows of Hugging Face"

@@ -1,0 +1,77 @@
+"""A worker of the local engine, as its driver knows it: its files, and how it ended."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.core.outcomes import Died, Evicted, Finished, Raised, WorkerExit
+from holdfast.engine.base import EngineError, WorkerSpec
+from holdfast.wire import Channel, LastWords
+
+LAST_LINES = 20
+LAST_LINES_BYTES = 8192
+
+
+@dataclass(slots=True)
+class LocalWorker:
+    """A worker that is being forked, runs, or has run, as this driver knows it."""
+
+    attempt: int
+    spec: WorkerSpec
+    channel: Channel
+    handle: int  # the channel's, also when that is closed
+    stacks: int
+    pid: int = 0
+    words: LastWords | None = None
+    is_stopped: bool = False
+    node_lost: bool = False
+
+
+def outcome(worker: LocalWorker, code: int) -> WorkerExit:
+    """Return how a worker ended whose process ended with `code`, minus the signal if by one."""
+    rank, node, words = worker.spec.rank, worker.spec.node, worker.words
+    if worker.node_lost:
+        return Died(rank, node, worker.pid, node_lost=True)
+    if words is not None and words.error is not None:
+        return Raised(rank, node, words.error, words.trace)
+    if words is not None:
+        return Finished(rank, node)
+    if worker.is_stopped:
+        return Evicted(rank, node)
+    lines = _last_lines(worker.spec.log)
+    if code < 0:
+        return Died(rank, node, worker.pid, signal=-code, last_lines=lines)
+    return Died(rank, node, worker.pid, exit_code=code, last_lines=lines)
+
+
+def open_logs(workers: Sequence[WorkerSpec]) -> list[int]:
+    """Return the logs of workers, open for writing at their ends."""
+    opened: list[int] = []
+    for spec in workers:
+        try:
+            Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            opened.append(os.open(spec.log, flags, 0o644))
+        except OSError as error:
+            for handle in opened:
+                os.close(handle)
+            raise EngineError(
+                f"the log of rank {spec.rank} cannot be written to {spec.log}: {error.strerror}",
+                hint="check the limit on open files (ulimit -n)"
+                if error.errno in (errno.EMFILE, errno.ENFILE)
+                else "choose a storage path on a disk with room that this user may write to",
+            ) from error
+    return opened
+
+
+def _last_lines(log: str) -> tuple[str, ...]:
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_LINES_BYTES))
+            return tuple(file.read().decode(errors="replace").splitlines()[-LAST_LINES:])
+    except OSError:
+        return ()

@@ -1,0 +1,51 @@
+"""What this machine has to offer workers, found without loading a framework."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from holdfast import settings
+
+_GPU_NAME = re.compile(r"\d+|(GPU|MIG)-\S+")
+
+
+def room_here() -> dict[str, float]:
+    """Return how much this process may use of each resource."""
+    gpus = gpus_here()
+    room = {"CPU": float(cpus_here()), "memory": float(memory_here())}
+    return room | {"GPU": float(len(gpus))} if gpus else room
+
+
+def cpus_here() -> int:
+    """Return how many CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory_here() -> int:
+    """Return how many bytes of memory this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def gpus_here(root: str = "/") -> tuple[str, ...]:
+    """Return what the GPUs that this process may use are called in CUDA_VISIBLE_DEVICES."""
+    if (chosen := settings.visible_gpus()) is not None:
+        return _named(chosen)
+    by_driver = [*Path(root, "proc/driver/nvidia/gpus").glob("*")]
+    by_device = [
+        path for path in Path(root, "dev").glob("nvidia*") if path.name[len("nvidia") :].isdecimal()
+    ]
+    return tuple(str(number) for number in range(len(by_driver) or len(by_device)))
+
+
+def _named(chosen: str) -> tuple[str, ...]:
+    """Return the GPUs of a list, as CUDA reads it: up to the first name that cannot be one."""
+    names: list[str] = []
+    for name in (part.strip() for part in chosen.split(",")):
+        if not _GPU_NAME.fullmatch(name) or name in names:
+            break
+        names.append(name)
+    return tuple(names)

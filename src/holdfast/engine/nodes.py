@@ -1,0 +1,129 @@
+"""The nodes of the local engine: this machine, or names for parts of it that can fail and join.
+
+Simulated nodes are how the loss of a machine is tried without losing one: a node that fails takes
+every worker on it along, at once and without a word, and a new one can take its place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from holdfast.engine.base import Node
+from holdfast.engine.machine import gpus_here, room_here
+from holdfast.errors import ConfigError
+
+Listener = Callable[[str | None], None]
+
+
+class LocalNodes:
+    """The nodes there are; any thread may change them, and engines hear of it.
+
+    Args:
+        count: How many nodes to simulate; None for this machine, as one node that cannot fail.
+        room: What each node has; what is not named here is as this machine has it.
+    """
+
+    def __init__(self, count: int | None = None, room: Mapping[str, float] | None = None) -> None:
+        if count is not None and (type(count) is not int or count < 1):
+            raise ConfigError(f"nodes={count!r}: must be a whole number, 1 or more")
+        self._room = {**room_here(), **_checked(room or {})}
+        self._real_gpus = gpus_here()
+        self._lock = threading.RLock()
+        self._nodes: dict[str, Node] = {}
+        self._names: set[str] = set()  # ever used
+        self._listeners: list[Listener] = []
+        self.are_simulated = count is not None
+        for _ in range(count or 1):
+            self._add(None)
+
+    def now(self) -> tuple[Node, ...]:
+        """Return the nodes there are at this moment, oldest first."""
+        with self._lock:
+            return tuple(self._nodes.values())
+
+    def fail(self, name: str) -> None:
+        """Lose a node: everything on it dies at once, without a word."""
+        self._must_be_simulated("fail")
+        with self._lock:
+            del self._nodes[self._known(name)]
+        self._tell(name)
+
+    def join(self, name: str | None = None) -> Node:
+        """Add a node and return it; without `name` it gets one that was never used."""
+        self._must_be_simulated("join")
+        with self._lock:
+            if name in self._nodes:
+                raise ConfigError(f"there is a node {name!r} already")
+            node = self._add(name)
+        self._tell(None)
+        return node
+
+    def drain(self, name: str, leaves: float) -> None:
+        """Give notice that a node goes away at `leaves`, seconds since 1970; it stays until then.
+
+        Its end is for the caller to bring about, with `fail`.
+        """
+        with self._lock:
+            self._nodes[name] = replace(self._nodes[self._known(name)], leaves=leaves)
+        self._tell(None)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Have `listener` called after every change, with the name of the node that failed.
+
+        It gets None if none did. It is called by the thread that made the change.
+        """
+        with self._lock:
+            self._listeners.append(listener)
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """End a subscription; what is not subscribed is no error."""
+        with self._lock:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+    def _tell(self, failed: str | None) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+        for listener in listeners:  # not under the lock: a listener may ask us
+            listener(failed)
+
+    def _add(self, name: str | None) -> Node:
+        if name is None:
+            number = len(self._names)
+            while f"node-{number}" in self._names:
+                number += 1
+            name = f"node-{number}"
+        self._names.add(name)
+        self._nodes[name] = Node(name, dict(self._room), self._gpus())
+        return self._nodes[name]
+
+    def _gpus(self) -> tuple[str, ...]:
+        """Return the GPUs of a new node: real ones that no other has, or invented ones."""
+        count = int(self._room.get("GPU", 0))
+        taken = {gpu for node in self._nodes.values() for gpu in node.gpus}
+        free = [gpu for gpu in self._real_gpus if gpu not in taken]
+        return tuple(free[:count] if len(free) >= count else map(str, range(count)))
+
+    def _known(self, name: str) -> str:
+        if name not in self._nodes:
+            there = ", ".join(self._nodes) or "none"
+            raise ConfigError(f"there is no node {name!r}", hint=f"the nodes are: {there}")
+        return name
+
+    def _must_be_simulated(self, verb: str) -> None:
+        if not self.are_simulated:
+            raise ConfigError(
+                f"this machine cannot {verb}: its nodes are not simulated",
+                hint="use holdfast.init(nodes=2)",
+            )
+
+
+def _checked(room: Mapping[str, float]) -> dict[str, float]:
+    for name, amount in room.items():
+        if type(amount) not in (int, float) or not amount >= 0:
+            raise ConfigError(f"room for {name}={amount!r}: must be a number, 0 or more")
+        if name == "GPU" and amount % 1 != 0:
+            raise ConfigError(f"room for GPU={amount!r}: a node has whole GPUs")
+    return {name: float(amount) for name, amount in room.items()}

@@ -1,0 +1,153 @@
+"""What the kernel says of a process, read from /proc; nothing here changes one, but `end`."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+GONE = ""  # the state of a process that is not there
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A process at one moment.
+
+    Attributes:
+        state: One letter, as `ps` shows it: R runs, S sleeps, D waits and cannot be interrupted,
+            T was stopped, Z has ended; `GONE` if there is no such process.
+    """
+
+    state: str
+    parent: int = 0
+    session: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.state not in (GONE, "Z", "X")
+
+
+def facts(pid: int) -> Facts:
+    """Return what is known of a process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return Facts(GONE)
+    return Facts(fields[0].decode(), int(fields[1]), int(fields[3]))
+
+
+def threads(pid: int | str = "self") -> list[str]:
+    """Return the names of a process's threads, those of native libraries included."""
+    names: list[str] = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/comm", "rb") as file:
+                names.append(file.read().decode(errors="replace").strip())
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has just ended
+    return names
+
+
+def children() -> list[int]:
+    """Return the processes whose parent is this one, those that ended and wait included."""
+    mine = os.getpid()
+    try:
+        found: list[int] = []
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except FileNotFoundError:  # a kernel built without it
+        return [pid for pid in everything() if facts(pid).parent == mine]
+    return found
+
+
+def everything() -> Iterator[int]:
+    """Yield the number of every process."""
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def belong_to(sessions: Collection[int], mark: str) -> list[int]:
+    """Return the running processes of these sessions, or that were started with `mark`.
+
+    A process that left its session is known by a variable it inherited, unless it was forked
+    without a program of its own.
+    """
+    found: list[int] = []
+    for pid in everything():
+        known = facts(pid)
+        if known.is_running and (known.session in sessions or _was_given(pid, mark)):
+            found.append(pid)
+    return found
+
+
+def _was_given(pid: int, mark: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return mark.encode() in file.read().split(b"\0")
+    except OSError:
+        return False  # it is somebody else's, or has just ended
+
+
+def end(pids: Collection[int]) -> None:
+    """Kill processes; those that are gone already are no error."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that forked it ends; Linux only."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever descendants leave behind; Linux only."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(option, value, 0, 0, 0)
+
+
+def wait_for_end(pid: int, timeout_s: float) -> bool:
+    """Return whether a process has ended, waiting a while for it; it need not be a child."""
+    deadline = time.monotonic() + timeout_s
+    if (handle := end_of(pid)) is not None:
+        try:
+            poll = select.poll()
+            poll.register(handle, select.POLLIN)
+            return bool(poll.poll(timeout_s * 1000))
+        finally:
+            os.close(handle)
+    waited = 0
+    while (is_running := facts(pid).is_running) and time.monotonic() < deadline:
+        wait_a_moment(waited)
+        waited += 1
+    return not is_running
+
+
+def end_of(pid: int) -> int | None:
+    """Return a file that becomes readable when a process ends.
+
+    None if there is no such process, or no such file on this system.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def wait_a_moment(waited: int) -> None:
+    """Let a little time pass, more the longer it has taken already."""
+    time.sleep(min(0.05, 0.0005 * 2 ** min(waited, 10)))

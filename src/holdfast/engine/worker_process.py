@@ -1,0 +1,126 @@
+"""A worker's first and last moments: what is true of its process before any user code runs.
+
+It leads a session of its own, dies with the zygote, adopts what its children leave behind, prints
+to its log line by line, says where it stands when asked, and has its own random numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import io
+import os
+import random
+import signal
+import sys
+import traceback
+from typing import Any, Literal, NamedTuple, NoReturn
+
+from holdfast import settings
+from holdfast.engine import processes, stacks
+
+_kept: list[object] = []  # streams whose going away would write what is in them once more
+
+
+# Signals that wait for a worker until it can deal with them. The zygote never does: whoever ends
+# it would leave behind what its workers have started.
+_HELD_BACK = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, stacks.SIGNAL)
+
+
+class Handles(NamedTuple):
+    """What a new worker is handed: the socket and the files it begins with."""
+
+    channel: int
+    log: int
+    stacks: int
+
+    def close(self) -> None:
+        """Let go of them, in a process that they are not for; -1 stands for one that is lost."""
+        for handle in self:
+            if handle != -1:
+                os.close(handle)
+
+
+def hold_back_signals() -> None:
+    """Have the signals that end a worker wait, in this process and in those it forks."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
+
+
+def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoReturn:
+    """Run the entry point that `request` names, and end this process as it ends."""
+    code = 1
+    try:
+        os.setsid()
+        processes.die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)  # the zygote died before it could be asked to take us along
+        processes.adopt_orphans()
+        print_to(handles.log)
+        faulthandler.enable(file=2)
+        stacks.answer_requests(handles.stacks)
+        for number in (signal.SIGCHLD, *_HELD_BACK[:-1]):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_BACK)
+        settings.add_to_environment(request["environment"])
+        draw_own_numbers()
+        module, _, function = request["entry"].partition(":")
+        getattr(importlib.import_module(module), function)(handles.channel)
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+    except BaseException:  # noqa: BLE001  # the last chance to say what happened
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def print_to(log: int) -> None:
+    """Send what this process prints to the file `log`, each line when it is complete.
+
+    A line that waits in memory would be lost with a worker that is killed, and it is the last
+    lines that tell why.
+    """
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    read_nothing()
+    new_streams()
+
+
+def read_nothing() -> None:
+    """Make the standard input an empty one."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+def new_streams() -> None:
+    """Give Python new standard streams on the files 0, 1 and 2, with nothing in them.
+
+    Those before may hold what another process will print, or not be on these files at all.
+    """
+    _kept.extend([sys.stdin, sys.stdout, sys.stderr])
+    _kept.extend([sys.__stdin__, sys.__stdout__, sys.__stderr__])
+    errors = ("strict", "surrogateescape", "backslashreplace")
+    for handle, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _stream(handle, "w" if handle else "r", errors[handle])
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _stream(handle: int, mode: Literal["r", "w"], errors: str) -> io.TextIOWrapper:
+    return open(handle, mode, encoding="utf-8", errors=errors, buffering=1, closefd=False)
+
+
+def draw_own_numbers() -> None:
+    """Bring random numbers to where a new interpreter has them: not the same in every worker."""
+    random.seed()
+    if (numpy := sys.modules.get("numpy.random")) is not None:
+        numpy.seed()
+    if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "default_generator"):
+        torch.default_generator.seed()

@@ -1,0 +1,1 @@
+"""The only code that imports ML frameworks; each is loaded when it is first used."""

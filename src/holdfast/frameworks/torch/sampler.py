@@ -1,0 +1,171 @@
+"""A sampler that can stop in the middle of an epoch and go on later, with any number of ranks."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator, Mapping, Sized
+from typing import Any, Literal
+
+import torch
+from torch.utils.data import Sampler
+
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
+from holdfast.frameworks.torch import devices
+from holdfast.train.checks import is_whole, this_is
+
+_FIELDS = ("epoch", "consumed", "size", "seed", "shuffle")
+
+
+class ResumableSampler(Sampler[int]):
+    """Gives each rank its part of every epoch, and knows what of it has been trained on.
+
+    An epoch is one order of all samples, the same for all ranks; they take from it in turn. So what
+    they have trained on together is always a beginning of that order, and its length says
+    everything: whoever goes on with the rest, and with how many ranks, each sample comes once. ::
+
+        sampler = ResumableSampler(dataset, seed=17)
+        loader = DataLoader(dataset, batch_size=32, sampler=sampler)
+        # resuming: sampler.load_state_dict(saved)
+        for epoch in range(sampler.epoch, epochs):
+            sampler.set_epoch(epoch)  # goes back to the beginning only if the epoch is another
+            for batch in loader:
+                ...
+                sampler.advance(32)
+                # saving: sampler.state_dict()
+
+    Counting is the loop's, because a loader with processes of its own has asked for samples long
+    before they are trained on.
+
+    Args:
+        dataset: Only its length is asked for.
+        num_replicas: How many ranks there are; those of the process group if not given.
+        rank: Which of them this is.
+        shuffle: Whether an epoch is in random order, another one each epoch, or as the dataset is.
+        seed: What that order is drawn from; the same on all ranks.
+        tail: What becomes of the last samples of an epoch, where there is not one for each rank.
+            All ranks must make equally many steps, so "repeat" gives the first samples of the epoch
+            to the ranks that would have none, and "drop" leaves the last ones out. With "uneven",
+            every sample comes exactly once, and some ranks get one more than others.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,  # noqa: FBT001, FBT002  # as DistributedSampler has it
+        seed: int = 0,
+        *,
+        tail: Literal["repeat", "drop", "uneven"] = "repeat",
+    ) -> None:
+        self.epoch = 0
+        self.consumed = 0
+        self.num_replicas = _ranks() if num_replicas is None else num_replicas
+        self.rank = devices.rank() if rank is None else rank
+        self._size, self._shuffle, self._seed, self._tail = len(dataset), shuffle, seed, tail
+        self._has_begun = self._was_counted = False
+        self._must_be_sound()
+
+    def _must_be_sound(self) -> None:
+        if not is_whole(self.num_replicas) or self.num_replicas < 1:
+            raise ConfigError(
+                f"num_replicas={shown(self.num_replicas)}: there is one rank at least"
+            )
+        if not is_whole(self.rank) or not 0 <= self.rank < self.num_replicas:
+            raise ConfigError(
+                f"rank={shown(self.rank)}: the {self.num_replicas} ranks are counted from 0"
+            )
+        if not is_whole(self._seed):
+            raise ConfigError(f"seed={shown(self._seed)}: not a whole number")
+        if self._tail not in ("repeat", "drop", "uneven"):
+            raise ConfigError(f"tail={shown(self._tail)}: must be 'repeat', 'drop' or 'uneven'")
+
+    def __iter__(self) -> Iterator[int]:
+        if self._has_begun and self.consumed >= self._end():
+            self.set_epoch(self.epoch + 1)  # nobody did, and this epoch is all used up
+        self._has_begun, self._was_counted = True, False
+        return iter(self._rest()[self.rank :: self.num_replicas])
+
+    def __len__(self) -> int:
+        """How many samples of the epoch are left for this rank."""
+        left = len(self._rest())
+        return len(range(self.rank, left, self.num_replicas))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch; if it is this one, stay where it is."""
+        if epoch != self.epoch:
+            self.epoch, self.consumed, self._has_begun = epoch, 0, False
+
+    def advance(self, samples: int) -> None:
+        """Count `samples` that this rank has trained on, and as many of every other rank.
+
+        More than were left, as a whole batch where the last one was smaller, count as those.
+        """
+        if not is_whole(samples) or samples < 0:
+            raise ConfigError(
+                f"samples={shown(samples)}: not a number of samples",
+                hint="pass the size of a batch on one rank",
+            )
+        self._was_counted = True
+        self.consumed = min(self._end(), self.consumed + samples * self.num_replicas)
+
+    def state_dict(self) -> dict[str, int | bool]:
+        """Return what another sampler must know to go on from here; the same on every rank."""
+        if self._has_begun and not self._was_counted and self._end() > self.consumed:
+            warnings.warn(
+                "the position of a ResumableSampler is saved, but nothing of this pass was counted;"
+                " call sampler.advance(batch_size) after each batch",
+                stacklevel=2,
+            )
+        return {
+            "epoch": self.epoch,
+            "consumed": self.consumed,
+            "size": self._size,
+            "seed": self._seed,
+            "shuffle": self._shuffle,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state_dict` was called, in the order that it was of."""
+        if any(name not in state for name in _FIELDS):
+            raise ConfigError(
+                f"state={shown(state)} is not the state of a ResumableSampler, {this_is(state)}",
+                hint="pass what state_dict() returned",
+            )
+        if state["size"] != self._size:
+            raise ConfigError(
+                f"the state is of a dataset with {state['size']} samples, and this one has"
+                f" {self._size}: what was trained on cannot be told",
+                hint="resume with the same dataset, or begin an epoch without the state",
+            )
+        self.epoch, self.consumed = int(state["epoch"]), int(state["consumed"])
+        self._seed, self._shuffle = int(state["seed"]), bool(state["shuffle"])
+        self._has_begun = self._was_counted = False
+
+    def _end(self) -> int:
+        """Return how much of the epoch is consumed when it is over."""
+        if self._tail != "drop":
+            return self._size
+        return self._size - (self._size - self.consumed) % self.num_replicas
+
+    def _rest(self) -> list[int]:
+        """Return what is left of the epoch for all ranks together, in order."""
+        order = self._order()
+        rest = order[self.consumed : self._end()]
+        if self._tail == "repeat":
+            lacking = -len(rest) % self.num_replicas
+            rest += itertools.islice(itertools.cycle(order), lacking) if order else []
+        return rest
+
+    def _order(self) -> list[int]:
+        if not self._shuffle:
+            return list(range(self._size))
+        generator = torch.Generator().manual_seed(self._seed + self.epoch)
+        order: list[int] = torch.randperm(self._size, generator=generator).tolist()
+        return order
+
+
+def _ranks() -> int:
+    return devices.world_size("ResumableSampler")

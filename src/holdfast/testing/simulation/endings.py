@@ -1,0 +1,146 @@
+"""What must be true of a run when it is over; looked at through a store without faults."""
+
+from __future__ import annotations
+
+from holdfast.checkpoint.manifests import manifest_key
+from holdfast.control.metric_reading import read_metric_rows
+from holdfast.control.metric_rows import BATCH_S
+from holdfast.control.open_run import OpenRun, open_run
+from holdfast.control.plan import Outcome
+from holdfast.control.upkeep import find_litter, sweep
+from holdfast.core.outcomes import Finished
+from holdfast.core.run_history import RunHistory
+from holdfast.core.run_machine import Ending, Over
+from holdfast.core.validation import ValidationLedger
+from holdfast.storage.base import Store
+from holdfast.testing.simulation.clock import SimClock
+from holdfast.testing.simulation.invariants import Violation
+from holdfast.testing.simulation.truth import Launch, Truth
+
+_KEPT_BESIDE = ("run.json", "lease/", "journal/", "metrics/", "quarantine/")
+ROW_IS_AT_REST_AFTER_S = BATCH_S + 1.0
+
+
+def check(truth: Truth, store: Store) -> None:
+    """Raise `Violation` if something is not as it must be; leaves the run swept and closed."""
+    truth.stage.now += 3600.0  # whatever lease is left has run out
+    clock = SimClock(truth.stage)
+    accounts = (RunHistory, ValidationLedger)
+    with open_run(store, clock=clock, beats=False, accounts=accounts) as run:
+        history, ledger = run.accounts
+        assert isinstance(history, RunHistory) and isinstance(ledger, ValidationLedger)
+        the_record_is_as_it_was(truth, run, history)
+        success_means_done(truth)
+        the_newest_checkpoint_stays(truth, run)
+        every_validation_has_its_verdict(truth, ledger)
+        every_step_has_its_row(truth, run)
+        nothing_is_left_over(truth, run)
+
+
+def _must(holds: object, invariant: str, what: str) -> None:
+    if not holds:
+        raise Violation(invariant, what)
+
+
+def the_record_is_as_it_was(truth: Truth, run: OpenRun, history: RunHistory) -> None:
+    """A journal read again says what the last driver believed."""
+    name = "the record is as it was"
+    done = max(_that_succeeded(truth), key=lambda one: one.epoch)
+    result = done.result
+    assert isinstance(result, Outcome)
+    phase = history.run.phase
+    if isinstance(phase, Over) and phase.ending is Ending.SUCCEEDED:
+        _must(phase == result.over, name, f"the journal says {phase}, it was {result.over}")
+    else:
+        _must(truth.is_replaced(done), name, f"the journal says {phase} of a run that is done")
+    attempts = max((group.attempt for group in truth.groups), default=0)
+    _must(history.run.attempts >= attempts, name, f"{history.run.attempts} of {attempts} attempts")
+    _must(not run.journal.damages, name, f"the journal is damaged: {run.journal.damages}")
+
+
+def _that_succeeded(truth: Truth) -> list[Launch]:
+    return [
+        one
+        for one in truth.launches
+        if isinstance(one.result, Outcome) and one.result.over.ending is Ending.SUCCEEDED
+    ]
+
+
+def success_means_done(truth: Truth) -> None:
+    """A run that succeeded has made all its steps, unless its program left early by itself."""
+    name = "success means done"
+    for launch in _that_succeeded(truth):
+        assert isinstance(launch.result, Outcome)
+        exits = launch.result.over.exits
+        _must(all(isinstance(one, Finished) for one in exits), name, f"{exits}")
+        newest = launch.result.newest
+        step = 0 if newest is None else newest.step or 0
+        _must(
+            step == truth.story.program.steps or truth.may_miss_its_end,
+            name,
+            f"{launch.process} is done after step {step} of {truth.story.program.steps}",
+        )
+
+
+def the_newest_checkpoint_stays(truth: Truth, run: OpenRun) -> None:
+    """Retention keeps as many as it should, and the newest among them."""
+    name = "the newest checkpoint stays"
+    run.retain(truth.story.setting.retention)
+    usable = run.record.usable()
+    newest = truth.newest()
+    if newest is not None:
+        best = max((one.number for one in usable), default=-1)
+        _must(best >= newest.number, name, f"{newest.directory} is gone, left is {best}")
+    for one in usable:
+        manifest = truth.manifest(one.directory)
+        _must(manifest is not None, name, f"{one.directory} has no manifest")
+    keep = truth.story.setting.retention.keep
+    if keep is not None:  # and the newest, whatever its score
+        pinned = [one for one in usable if one.pins]
+        _must(
+            len(usable) <= keep + 1 + len(pinned), name, f"{len(usable)} are kept, of {keep} wanted"
+        )
+
+
+def every_validation_has_its_verdict(truth: Truth, ledger: ValidationLedger) -> None:
+    """When a run is done, no checkpoint waits to be validated."""
+    _must(
+        not ledger.pending or truth.is_replaced(_that_succeeded(truth)[-1]),
+        "every validation has its verdict",
+        f"{list(ledger.pending)} wait",
+    )
+
+
+def every_step_has_its_row(truth: Truth, run: OpenRun) -> None:
+    """Metrics have every step once, but for rows that a killed driver had heard just before."""
+    name = "every step has its row"
+    history = read_metric_rows(run.store, run.record.kept.values())
+    _must(not history.damages, name, f"{history.damages}")
+    steps = [row.step for row in history.rows]
+    _must(steps == sorted(set(steps)), name, f"{steps}")
+    newest = max((one.step or 0 for one in run.record.usable()), default=0)
+    missing = set(range(1, newest + 1)) - set(steps)
+    unexcused = [step for step in sorted(missing) if not _may_be_missing(truth, step)]
+    _must(not unexcused, name, f"steps {unexcused} have none, up to {newest}")
+
+
+def _may_be_missing(truth: Truth, step: int) -> bool:
+    return bool(truth.store_troubles) or any(
+        launch.was_killed and when >= launch.ended - ROW_IS_AT_REST_AFTER_S
+        for when, launch in truth.heard.get(step, ())
+    )
+
+
+def nothing_is_left_over(truth: Truth, run: OpenRun) -> None:
+    """What is at rest is the run, or what a sweep removes."""
+    name = "nothing is left over"
+    sweep(run)
+    left = find_litter(run.store, run.identity.run_id, run.record)
+    _must(not left, name, f"after a sweep there is still {left}")
+    _must(not run.record.begun, name, f"{run.record.begun} are not concluded")
+    known = {kept.directory for kept in run.record.kept.values()}
+    for entry in run.store.entries():
+        folder, _, rest = entry.key.partition("/")
+        is_ours = folder == ".holdfast" and rest.startswith(_KEPT_BESIDE)
+        is_manifest = entry.key in {manifest_key(one) for one in known}
+        _must(is_ours or is_manifest or folder in known, name, f"{entry.key} belongs to nothing")

@@ -1,0 +1,242 @@
+"""What must be true of every run, whatever goes wrong; each a function that raises `Violation`.
+
+They see what really happened and nothing of what the code under test believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.core.outcomes import Evicted, Finished
+from holdfast.core.run_machine import Ending
+from holdfast.errors import HoldfastError, LeaseLost, RunHeld, StoreError
+from holdfast.testing.simulation.stage import Killed
+
+if TYPE_CHECKING:
+    from holdfast.testing.simulation.truth import Group, Launch, Saved, Truth
+    from holdfast.testing.simulation.workers import SimWorker
+
+
+class Violation(BaseException):
+    """An invariant does not hold; no Exception, so that no code under test survives it."""
+
+    def __init__(self, invariant: str, what: str) -> None:
+        super().__init__(f"{invariant}: {what}")
+        self.invariant, self.what = invariant, what
+
+
+def _must(holds: object, invariant: str, what: str) -> None:
+    if not holds:
+        raise Violation(invariant, what)
+
+
+# ---------------------------------------------------------------------- groups
+
+
+def one_group_at_a_time(truth: Truth, group: Group, alive: list[SimWorker]) -> None:
+    """A group is started only when no other worker of the run can write any more.
+
+    But for those of a driver that was replaced and does not know it: they can write, but nothing
+    they write will count.
+    """
+    mine = group.launch
+    others = [
+        worker
+        for worker in alive
+        if worker.group is not None and not truth.is_replaced(worker.group.launch)
+    ]
+    _must(
+        not others or truth.is_replaced(mine),
+        "one group at a time",
+        f"{group} starts while {', '.join(map(str, others))} runs",
+    )
+
+
+def attempts_are_never_reused(truth: Truth, group: Group) -> None:
+    """Attempts are numbered upwards."""
+    before = [other.attempt for other in truth.groups if other.launch.epoch <= group.launch.epoch]
+    _must(
+        group.attempt > max(before, default=0),
+        "attempts are never reused",
+        f"{group} starts after {before}",
+    )
+
+
+def charges(truth: Truth, group: Group) -> tuple[int, int]:
+    """Return how many failures a lost group counts as: at least, and at most."""
+    ends = group.exits.values()
+    is_lost = any(not isinstance(one, Finished | Evicted) for one in ends) or group.hanging
+    if group.is_done or not is_lost:
+        return 0, 0
+    return (0, 1) if group.may_move else (1, 1)
+
+
+def a_retry_follows_a_loss_within_the_budget(truth: Truth, group: Group) -> None:
+    """Another attempt is made only after a loss, and only while the budget lasts."""
+    launch, setting = group.launch, truth.story.setting
+    for before in launch.groups[-1:]:
+        _must(
+            before.gone is not None and not before.is_done,
+            "a retry follows a loss",
+            f"{group} follows attempt {before.attempt}, which was not lost: {before.exits}",
+        )
+    least = sum(charges(truth, one)[0] for one in launch.groups)
+    _must(
+        setting.failures is None or least <= setting.failures,
+        "budgets are right",
+        f"{group} starts after {least} failures; {setting.failures} are absorbed",
+    )
+    _must(
+        setting.starts is None or launch.refusals <= setting.starts,
+        "budgets are right",
+        f"{group} starts after {launch.refusals} groups that did not; {setting.starts} may not",
+    )
+
+
+def a_healthy_group_is_left_alone(truth: Truth, group: Group) -> None:
+    """A group is stopped only if something is wrong with it, or it has to move."""
+    launch = group.launch
+    is_ill = any(not isinstance(one, Finished) for one in group.exits.values()) or group.hanging
+    is_ending = launch.is_asked_to_stop or launch.is_leaving or truth.is_replaced(launch)
+    _must(
+        is_ill or is_ending or group.may_move,
+        "a healthy group is left alone",
+        f"{group} is stopped, and nothing is wrong with it",
+    )
+
+
+# ---------------------------------------------------------------------- checkpoints
+
+
+def a_checkpoint_waits_for_all_parts(truth: Truth, group: Group, step: int, rank: int) -> None:
+    """No rank saves a part of a checkpoint that was acknowledged without it."""
+    done = {saved.step for saved in truth.acknowledged.values()} & {step}
+    written = {
+        one.attempt
+        for one in map(truth.manifest, truth.acknowledged)
+        if done and one is not None and one.step == step
+    }
+    _must(
+        group.attempt not in written,
+        "a checkpoint waits for all parts",
+        f"rank {rank} saves step {step} of attempt {group.attempt}, which is committed",
+    )
+
+
+def what_is_acknowledged_is_at_rest(truth: Truth, group: Group, step: int, directory: str) -> None:
+    """When a worker is told, the checkpoint is committed with exactly what the ranks saved."""
+    name = "what is acknowledged is at rest"
+    manifest = truth.manifest(directory)
+    if manifest is None:
+        raise Violation(name, f"{directory} has no manifest")
+    _must(
+        (manifest.attempt, manifest.step) == (group.attempt, step),
+        name,
+        f"{directory} is of attempt {manifest.attempt}, step {manifest.step}; attempt"
+        f" {group.attempt} was told that it is its step {step}",
+    )
+    keys = {entry.path: f"{directory}/{entry.path}" for entry in manifest.files}
+    there = {path: truth.store.get(key).data for path, key in keys.items()}
+    wanted = truth.contents(group.attempt, step)
+    _must(there == wanted, name, f"{directory} holds {there}, saved were {wanted}")
+
+
+def a_replaced_driver_acknowledges_nothing_lost(truth: Truth, saved: Saved) -> None:
+    """What a replaced driver acknowledges, its successor has seen."""
+    for group in truth.groups:
+        if group.launch.epoch > saved.epoch and group.resumed:
+            numbers = [_number(truth, one) for one in group.resumed.values()]
+            _must(
+                min(numbers) >= saved.number,
+                "nothing acknowledged is lost",
+                f"epoch {saved.epoch} acknowledges {saved.directory} after {group} of epoch"
+                f" {group.launch.epoch} began with checkpoint {min(numbers)}",
+            )
+
+
+def nothing_acknowledged_is_lost(truth: Truth, group: Group, directory: str | None) -> None:
+    """Every attempt begins with a checkpoint at least as new as any that was acknowledged."""
+    newest = truth.newest()
+    if newest is None or truth.is_replaced(group.launch):
+        return
+    _must(
+        _number(truth, directory) >= newest.number,
+        "nothing acknowledged is lost",
+        f"{group} begins with {directory}; {newest.directory} was acknowledged",
+    )
+
+
+def _number(truth: Truth, directory: str | None) -> int:
+    return -1 if directory is None else int(directory.rpartition("_")[2])
+
+
+def a_resumed_checkpoint_is_as_it_was_saved(
+    truth: Truth, directory: str | None, step: int, files: Mapping[str, bytes]
+) -> None:
+    """A worker begins with exactly what was saved, and counts on from there."""
+    name = "a resumed checkpoint is as it was saved"
+    if directory is None:
+        _must(step == 0, name, f"a worker begins after step {step} without a checkpoint")
+        return
+    manifest = truth.manifest(directory)
+    if manifest is None:
+        raise Violation(name, f"{directory} was resumed and has no manifest")
+    _must(manifest.step == step, name, f"{directory} is of step {manifest.step}, not {step}")
+    wanted = truth.contents(manifest.attempt, step)
+    _must(files == wanted, name, f"{directory} gives {files}, saved were {wanted}")
+
+
+def all_ranks_resume_alike(truth: Truth, group: Group) -> None:
+    """The ranks of a group begin with the same checkpoint."""
+    _must(
+        len(set(group.resumed.values())) == 1,
+        "all ranks resume alike",
+        f"{group} begins with {group.resumed}",
+    )
+
+
+# ---------------------------------------------------------------------- how a launch comes out
+
+
+def a_launch_ends_for_a_reason(truth: Truth, launch: Launch) -> None:
+    """A driver gives up only when the budget is used up, and fails only with the store."""
+    result = launch.result
+    if isinstance(result, BaseException):
+        _a_driver_fails_only_with_the_store(truth, launch, result)
+    elif result is not None and result.over.ending is Ending.FAILED:
+        _a_run_gives_up_only_without_budget(truth, launch)
+    elif result is not None and result.over.ending is Ending.PREEMPTED:
+        _must(launch.is_leaving, "a launch ends for a reason", f"{launch.process} was preempted")
+    elif result is not None and result.over.ending is Ending.STOPPED:
+        asked = launch.is_asked_to_stop
+        _must(asked, "a launch ends for a reason", f"nobody stopped {launch.process}")
+
+
+def _a_driver_fails_only_with_the_store(truth: Truth, launch: Launch, error: BaseException) -> None:
+    is_known = (
+        isinstance(error, Killed | RunHeld)
+        or (isinstance(error, LeaseLost) and truth.is_replaced(launch))
+        or (isinstance(error, StoreError) and truth.store_troubles > launch.troubles_before)
+    )
+    if not is_known:
+        if not isinstance(error, HoldfastError):
+            raise error
+        raise Violation("a driver fails only with the store", repr(error)) from error
+
+
+def _a_run_gives_up_only_without_budget(truth: Truth, launch: Launch) -> None:
+    setting = truth.story.setting
+    most = sum(charges(truth, one)[1] for one in launch.groups)
+    moves = sum(one.may_move and not one.is_done for one in launch.groups)
+    is_used_up = (
+        (setting.failures is not None and most > setting.failures)
+        or (setting.starts is not None and launch.refusals > setting.starts)
+        or (setting.preemptions is not None and moves > setting.preemptions)
+    )
+    _must(
+        is_used_up,
+        "budgets are right",
+        f"{launch.process} gives up after {most} failures of {setting.failures}, {moves} moves of"
+        f" {setting.preemptions}, {launch.refusals} refusals of {setting.starts}",
+    )

@@ -1,0 +1,238 @@
+"""One simulated run, from its first launch to its end, with everything checked on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import shutil
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from holdfast.control.open_run import open_run
+from holdfast.control.plan import Outcome, Plan
+from holdfast.control.run_controller import RunController
+from holdfast.control.validation import Validator
+from holdfast.core.budget import Budget
+from holdfast.core.placement import Demand
+from holdfast.core.run_history import RunHistory
+from holdfast.core.run_machine import Ending
+from holdfast.core.validation import ValidationLedger
+from holdfast.errors import RunHeld, StoreError
+from holdfast.storage import locate
+from holdfast.testing.simulation import endings, invariants, threads, workers
+from holdfast.testing.simulation.engine import SimEngine
+from holdfast.testing.simulation.stage import Killed, Stuck
+from holdfast.testing.simulation.store import SimStore, patient, reopen
+from holdfast.testing.simulation.story import Story, draw
+from holdfast.testing.simulation.truth import Launch
+from holdfast.testing.simulation.world import World
+
+LAUNCHES_MAX = 60
+HELD_PAUSE_S = 7.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a simulated run went.
+
+    Attributes:
+        problem: What is wrong, None if nothing is.
+        lines: What happened, with the simulated second before each.
+    """
+
+    story: Story
+    problem: str | None
+    lines: tuple[tuple[float, str], ...]
+    seconds: float
+    turns: int
+    attempts: int
+    launches: int
+
+    @property
+    def reproduction(self) -> str:
+        """The command that plays this run again."""
+        return f"python -m holdfast.testing.simulation --seed {self.story.seed}"
+
+    def __str__(self) -> str:
+        if self.problem is None:
+            return f"seed {self.story.seed}: fine"
+        return f"seed {self.story.seed}: {self.problem}\n  {self.reproduction} --story"
+
+
+class Player:
+    """Plays one story."""
+
+    def __init__(self, story: Story, scratch: str) -> None:
+        self.world = World(story, scratch)
+        self.world.start_rival = self._start_rival
+        self.store = SimStore(self.world)
+        self.world.truth.store = self.store.inner
+
+    def play(self) -> None:
+        """Play it to its end; raise what is wrong."""
+        try:
+            self.world.stage.play("the user", self._use)
+            endings.check(self.world.truth, self.store)
+        finally:
+            self.store.forget()
+
+    def _use(self) -> None:
+        """Launch the run again and again until it is done, as a user or a scheduler does."""
+        world = self.world
+        while True:
+            launch = self._launch()
+            world.stage.join(launch.process.actors[0])
+            world.truth.holds(invariants.a_launch_ends_for_a_reason, launch)
+            is_done = isinstance(launch.result, Outcome) and (
+                launch.result.over.ending is Ending.SUCCEEDED
+            )
+            if is_done:
+                break
+            is_early = isinstance(launch.result, RunHeld | StoreError)
+            world.stage.sleep(HELD_PAUSE_S if is_early else world.story.setting.pause_s)
+        for other in world.live_launches():
+            world.stage.join(other.process.actors[0])
+            world.truth.holds(invariants.a_launch_ends_for_a_reason, other)
+
+    def _launch(self) -> Launch:
+        world, truth = self.world, self.world.truth
+        launch = Launch(len(truth.launches) + 1, world.stage)
+        if launch.number > LAUNCHES_MAX:
+            raise Stuck(f"the run is not over after {LAUNCHES_MAX} launches")
+        launch.troubles_before = truth.store_troubles
+        truth.launches.append(launch)
+        world.stage.start(launch.process, launch.process.name, partial(self._drive, launch))
+        return launch
+
+    def _start_rival(self) -> None:
+        self._launch()
+
+    def _drive(self, launch: Launch) -> None:
+        self.world.tell(f"{launch.process} begins")
+        try:
+            outcome = self._drive_run(launch)
+        except (Killed, invariants.Violation):
+            raise
+        except BaseException as error:  # noqa: BLE001  # judged by an invariant
+            self.world.tell(f"{launch.process} fails: {error!r}")
+            launch.end(error)
+        else:
+            self.world.tell(f"{launch.process} is done: {outcome.over.ending}")
+            launch.end(outcome)
+        self.world.stage.kill(launch.process)
+
+    def _drive_run(self, launch: Launch) -> Outcome:
+        """Do what a trainer does, in the same order."""
+        world = self.world
+        engine = SimEngine(world, launch)
+        try:
+            store = patient(world, self.store)
+            accounts = (RunHistory, ValidationLedger)
+            with open_run(store, name="simulated", clock=world.clock, accounts=accounts) as run:
+                launch.epoch = run.lease.epoch
+                history, ledger = run.accounts
+                assert isinstance(history, RunHistory) and isinstance(ledger, ValidationLedger)
+                try:
+                    launch.controller = RunController(
+                        run,
+                        history,
+                        engine,
+                        plan_of(world, launch),
+                        clock=world.clock,
+                        ledger=ledger,
+                    )
+                    return launch.controller.drive()
+                finally:
+                    engine.close()
+        finally:
+            engine.close()
+
+
+def plan_of(world: World, launch: Launch) -> Plan:
+    """Return the plan that a story's setting means."""
+    setting, program = world.story.setting, world.story.program
+    validator = None
+    if program.validates:
+        validator = Validator(
+            function=workers.validate,
+            arguments={},
+            timeout_s=10.0,
+            engine=lambda: SimEngine(world, launch, trains=False),
+        )
+    return Plan(
+        function=workers.train,
+        config=None,
+        setups=(workers.remember,),
+        workers=setting.workers,
+        workers_min=setting.workers_min,
+        demand=Demand(each={"CPU": 1.0}),
+        budget=Budget(
+            failures=setting.failures, preemptions=setting.preemptions, starts=setting.starts
+        ),
+        retention=setting.retention,
+        log_folder=f"{world.scratch}/logs",
+        hang_timeout_s=setting.hang_timeout_s,
+        late_after_s=setting.late_after_s,
+        notice_s=setting.notice_s,
+        resize_after_s=setting.resize_after_s,
+        validator=validator,
+    )
+
+
+# ---------------------------------------------------------------------- from outside
+
+
+def simulate(seed: int | Story) -> Report:
+    """Play the run of a seed, or a story; what is wrong is in the report."""
+    story = draw(seed) if isinstance(seed, int) else seed
+    scratch = tempfile.mkdtemp(prefix="holdfast-simulation-")
+    problem = None
+    with threads.installed({locate.reopen: reopen}), _quiet():
+        player = Player(story, scratch)
+        try:
+            player.play()
+        except (invariants.Violation, Stuck) as wrong:
+            problem = str(wrong)
+        except Exception as error:  # noqa: BLE001  # whatever the code under test raises is told
+            problem = _located(error)
+            player.world.tell(traceback.format_exc())
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    world = player.world
+    return Report(
+        story,
+        problem,
+        tuple(world.lines),
+        world.stage.now,
+        world.stage.turns,
+        len(world.truth.groups),
+        len(world.truth.launches),
+    )
+
+
+def _located(error: BaseException) -> str:
+    """Return an error and where it was raised, in one line."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the log of the code under test out of everybody's way."""
+    log = logging.getLogger("holdfast")
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # where workers print what they raise
+            yield
+    finally:
+        log.setLevel(before)
+
+
+def simulate_all(seeds: Sequence[int]) -> list[Report]:
+    """Play the runs of many seeds, and return the reports of those that went wrong."""
+    return [report for seed in seeds if (report := simulate(seed)).problem is not None]

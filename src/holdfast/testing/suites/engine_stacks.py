@@ -1,0 +1,108 @@
+"""Where a worker stands, whatever it does: part of what a process engine must do."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.outcomes import Evicted, Finished
+from holdfast.engine.base import Engine
+from holdfast.testing.suites.engine import (
+    ends,
+    is_running,
+    log_of,
+    reports,
+    stacks_with,
+    start,
+    state_of,
+)
+from holdfast.wire import Meeting, Met
+
+
+class StacksSuite:
+    """What `Engine.stacks` must tell."""
+
+    @pytest.mark.parametrize(
+        ("order", "places"),
+        [
+            ("hang", ["in _hang"]),
+            ("hog", ["in _hog"]),
+            ("deadlock", ["in _deadlock", "in wait_for_main"]),
+            ("echo", ["in _echo", "in wait"]),
+        ],
+    )
+    def test_it_says_where_a_worker_stands_whatever_it_does(
+        self, engine: Engine, tmp_path: Path, order: str, places: list[str]
+    ) -> None:
+        start(engine, tmp_path, order)
+
+        found = stacks_with(engine, *places)
+
+        assert found[0].startswith(("Thread 0x", "Current thread 0x"))
+
+    def test_asking_changes_nothing(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "child echo", "hang")
+        [child] = [one["child"] for one in reports(engine, 1)]
+        stacks_with(engine, "in _echo")
+
+        found = [engine.stacks(1) for _ in range(20)]
+        engine.send(1, 0, Met(1))
+        answer = engine.next_event(10.0)
+
+        assert all(sorted(one) == [0, 1] for one in found)
+        assert all("_echo" in one[0] and "_hang" not in one[0] for one in found)
+        assert getattr(answer, "message", None) == Meeting(1)
+        assert is_running(child)
+        engine.stop_group(1)
+        assert sorted(tmp_path.rglob("*.*")) == [log_of(tmp_path, 0), log_of(tmp_path, 1)]
+        assert log_of(tmp_path, 0).read_text() == ""
+
+    def test_of_one_that_was_put_to_sleep_it_says_so(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "report=1 echo", "report=1 hang")
+        pids = [one["pid"] for one in reports(engine, 2)]
+        for pid in pids[:1]:
+            os.kill(pid, signal.SIGSTOP)
+            while state_of(pid) != "T":
+                os.sched_yield()
+
+        found = engine.stacks(1, timeout_s=10.0)
+
+        asleep = [rank for rank, text in found.items() if "was put to sleep" in text]
+        assert len(asleep) == 1
+        assert "in obey" in found[1 - asleep[0]]
+
+    def test_of_one_that_became_another_program_it_says_so(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        start(engine, tmp_path, "execute")
+        while log_of(tmp_path, 0).read_text() != "executed\n":
+            os.sched_yield()
+
+        found = engine.stacks(1)
+
+        assert found == {0: "the process has become another program"}
+        assert engine.next_event(0.0) is None  # the question has not killed it
+        engine.stop_group(1)
+        assert isinstance(ends(engine, 1)[0].exit, Evicted)
+
+    def test_a_worker_that_has_just_begun_is_not_hurt_by_the_question(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        for attempt in range(1, 6):
+            start(engine, tmp_path, "report=1", "report=1", attempt=attempt)
+            found = engine.stacks(attempt)
+
+            assert not [text for text in found.values() if "another program" in text]
+            assert all(isinstance(one.exit, Finished) for one in ends(engine, 2).values())
+
+    def test_a_worker_with_many_threads_tells_of_all(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "threads=80 hang")
+        reports(engine, 1)
+
+        found = stacks_with(engine, "in _hang")[0]
+
+        assert found.count("in _rest") == 80
+        assert found.count("in _hang") == 1

@@ -1,0 +1,83 @@
+"""What a trainer's constructor is given: whether it can be that, and how it is kept and shown."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
+from holdfast.train.checks import this_is
+from holdfast.train.deprecated import warn_deprecated
+
+T = TypeVar("T")
+
+
+def given_or(given: T | None, name: str, kind: type[T]) -> T:
+    """Return what was given, or one as it is by itself."""
+    if given is None:
+        return kind()
+    must_be(given, name, kind)
+    return given
+
+
+def must_be(given: object, name: str, kind: type[Any]) -> None:
+    """Raise if an argument is not of the class that it must be."""
+    if not isinstance(given, kind):
+        raise ConfigError(
+            f"{name}={shown(given)}: must be a {kind.__name__} of Holdfast, {this_is(given)}"
+        )
+
+
+def dictionary(given: Any, name: str) -> dict[str, Any]:
+    """Return a copy of a dictionary, an empty one for None."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{name}={shown(given)}: must be a dictionary, {this_is(given)}")
+    return dict(given)
+
+
+def named_datasets(given: Any) -> dict[str, Any]:
+    """Return datasets by name."""
+    datasets: dict[Any, Any] = dictionary(given, "datasets")
+    for name in datasets:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(
+                f"datasets has the key {shown(name)}: a dataset is named by a text",
+                hint='datasets={"train": …}',
+            )
+    return datasets
+
+
+def warn_of_deprecated(kind: str, metadata: object, checkpoint: object) -> None:
+    """Say what became of the arguments that Train V1 had."""
+    if metadata is not None:
+        warn_deprecated(f"{kind}(metadata=…) is deprecated: pass it inside train_loop_config")
+    if checkpoint is not None:
+        warn_deprecated(
+            f"{kind}(resume_from_checkpoint=…) is deprecated: pass the checkpoint inside"
+            " train_loop_config, and load it if get_checkpoint() is None"
+        )
+
+
+def given_to(function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return, by name, the arguments of a call that were given and are not None, but the first."""
+    signature = inspect.signature(function)
+    bound = signature.bind(*args, **kwargs).arguments
+    by_kind = {parameter.name: parameter.kind for parameter in signature.parameters.values()}
+    given: dict[str, Any] = {}
+    for name, value in list(bound.items())[1:]:
+        if by_kind[name] is inspect.Parameter.VAR_KEYWORD:
+            given |= value
+        elif value is not None:
+            given[name] = value
+    return given
+
+
+def show_constructor(kind: type[Any]) -> None:
+    """Let `help` and editors show what a constructor takes, and not what `__new__` passes on."""
+    own = inspect.signature(kind.__init__)
+    parameters = list(own.parameters.values())[1:]
+    kind.__signature__ = own.replace(parameters=parameters, return_annotation=own.empty)

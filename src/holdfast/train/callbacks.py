@@ -1,0 +1,96 @@
+"""Code of the user's that is called in the driver when something happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.control.observing import Observer
+from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit, describe
+from holdfast.train.config import RunConfig
+from holdfast.train.errors import WorkerDiedError
+from holdfast.train.scaling import ScalingConfig
+from holdfast.worker.job import unpack_value
+
+
+@dataclass(frozen=True)
+class TrainRunContext:
+    """The run that a callback is told of."""
+
+    run_id: str
+    run_config: RunConfig
+    train_loop_config: Mapping[str, Any] | None
+    scaling_config: ScalingConfig
+
+    def get_run_config(self) -> RunConfig:
+        """Return the run's config."""
+        return self.run_config
+
+
+class UserCallback:
+    """Subclass it, override what you want to hear of, and pass it in `RunConfig(callbacks=[…])`.
+
+    It runs in the driver, one call at a time. What it raises is logged and does not end the run.
+    """
+
+    def after_report(
+        self,
+        run_context: TrainRunContext,
+        metrics: list[dict[str, Any]],
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        """All ranks have reported; `metrics[i]` is rank i's. The checkpoint is durable."""
+
+    def after_exception(
+        self, run_context: TrainRunContext, worker_exceptions: dict[int, BaseException]
+    ) -> None:
+        """Workers have failed; another attempt follows if `FailureConfig` allows it."""
+
+
+class CallbackObserver(Observer):
+    """Tells one callback."""
+
+    def __init__(self, callback: UserCallback, context: TrainRunContext) -> None:
+        self._callback, self._context = callback, context
+
+    def reported(
+        self, step: int, metrics: Mapping[int, Mapping[str, Any]], checkpoint: Checkpoint | None
+    ) -> None:
+        listed = [dict(metrics[rank]) for rank in sorted(metrics)]
+        self._callback.after_report(self._context, listed, checkpoint)
+
+    def group_lost(
+        self,
+        attempt: int,
+        exits: Sequence[WorkerExit],
+        errors: Mapping[int, bytes | None],
+        card: str,
+    ) -> None:
+        failures = exceptions_of(exits, errors)
+        if failures:
+            self._callback.after_exception(self._context, failures)
+
+
+def exceptions_of(
+    exits: Sequence[WorkerExit], errors: Mapping[int, bytes | None]
+) -> dict[int, BaseException]:
+    """Return what each rank that failed raised, or how its process ended."""
+    return {
+        one.rank: _exception_of(one, errors.get(one.rank))
+        for one in exits
+        if isinstance(one, Raised | Died | Hung)
+    }
+
+
+def _exception_of(ended: WorkerExit, pickled: bytes | None) -> BaseException:
+    """Return what a worker raised, as itself where it travels, else as its description."""
+    if pickled is not None:
+        try:
+            raised = unpack_value(pickled)
+        except Exception:  # noqa: BLE001  # unpickling runs the error's own code
+            raised = None
+        if isinstance(raised, BaseException):
+            return raised
+    return WorkerDiedError(describe(ended))

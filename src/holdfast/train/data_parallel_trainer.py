@@ -1,0 +1,5 @@
+"""Where `DataParallelTrainer` was found in older releases."""
+
+from holdfast.train.trainer import DataParallelTrainer
+
+__all__ = ["DataParallelTrainer"]

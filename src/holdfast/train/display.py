@@ -1,0 +1,44 @@
+"""What people see of a run while it goes on: what workers print, and why they were lost."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from holdfast.control.launching import log_path
+from holdfast.control.observing import Observer
+from holdfast.control.output import Echo
+from holdfast.control.plan import Plan
+from holdfast.core.outcomes import WorkerExit
+
+
+class Display(Observer):
+    """Shows a run on stderr, as far as the level of its `LoggingConfig` allows."""
+
+    def __init__(self, plan: Plan, level: str, stream: TextIO | None = None) -> None:
+        self._plan, self._stream = plan, stream or sys.stderr
+        number = logging.getLevelNamesMapping()[level]
+        self._shows_cards = number <= logging.WARNING
+        self._echo = Echo(self._stream) if number <= logging.INFO else None
+
+    def group_started(self, attempt: int, world_size: int, step: int | None) -> None:
+        if self._echo is not None:
+            logs = {rank: log_path(self._plan, attempt, rank) for rank in range(world_size)}
+            self._echo.watch(attempt, logs)
+
+    def group_lost(
+        self,
+        attempt: int,
+        exits: Sequence[WorkerExit],
+        errors: Mapping[int, bytes | None],
+        card: str,
+    ) -> None:
+        if self._shows_cards:
+            print(card, file=self._stream, flush=True)  # it is what people see
+
+    def close(self) -> None:
+        """Show the rest of what workers have printed."""
+        if self._echo is not None:
+            self._echo.stop()

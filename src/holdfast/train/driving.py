@@ -1,0 +1,254 @@
+"""One launch of a run: from what a trainer says to how it came out.
+
+Here the configs that users write become the plan that the controller follows, and here is decided
+what the run is told by signals and what people see of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.control.interrupts import Interrupt, Interrupts
+from holdfast.control.notices import Notice, source_named, watch
+from holdfast.control.open_run import OpenRun
+from holdfast.control.output import log_folder
+from holdfast.control.plan import Outcome, Plan
+from holdfast.control.run_controller import RunController
+from holdfast.control.validation import Validator
+from holdfast.core.placement import Demand, capacity, why_not
+from holdfast.core.run_history import RunHistory
+from holdfast.core.run_machine import Ending
+from holdfast.core.validation import ValidationLedger
+from holdfast.data.config import DataConfig, evaluated, shards
+from holdfast.engine.base import Engine
+from holdfast.engine.inline import InlineEngine
+from holdfast.engine.selection import local_engine
+from holdfast.errors import ConfigError
+from holdfast.train.callbacks import CallbackObserver, TrainRunContext
+from holdfast.train.config import RunConfig, budget_of, retention_of
+from holdfast.train.display import Display
+from holdfast.train.reported import ValidationConfig, ValidationTaskConfig
+from holdfast.train.scaling import ScalingConfig
+from holdfast.worker.context import WorkerContext
+from holdfast.worker.entry import doing_here
+from holdfast.worker.job import Task
+
+ENTRY = "holdfast.worker.entry:main"
+ENTRY_INLINE = "holdfast.worker.entry:main_inline"
+WORKER_MODULES = ("holdfast.worker.entry", "holdfast.train")
+ACCOUNTS = (RunHistory, ValidationLedger)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Everything a trainer says about one launch.
+
+    Attributes:
+        function: What workers call, with `config`, or with nothing if that is None.
+        setups: What prepares a framework in each worker.
+        modules: What every worker will want imported.
+        first_checkpoint: What a run without a checkpoint of its own begins with.
+    """
+
+    function: Callable[..., Any]
+    config: Mapping[str, Any] | None
+    scaling: ScalingConfig
+    run: RunConfig
+    setups: Sequence[Callable[[WorkerContext], None]] = ()
+    modules: Sequence[str] = ()
+    datasets: Mapping[str, Any] = field(default_factory=dict)
+    dataset_config: DataConfig | None = None
+    validation: ValidationConfig | None = None
+    first_checkpoint: Checkpoint | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the function runs in this very process."""
+        return self.scaling.max_workers == 0
+
+
+def engine_for(launch: Launch) -> Engine:
+    """Return where the workers will run; raise if they can never fit there."""
+    if launch.is_inline:
+        return InlineEngine(ENTRY_INLINE)
+    engine = local_engine(ENTRY, [*WORKER_MODULES, *launch.modules])
+    try:
+        _must_fit(launch.scaling, engine)
+        engine.warm_up()
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def drive(launch: Launch, run: OpenRun, engine: Engine) -> Outcome:
+    """Run to the end, carrying on from wherever the run is."""
+    history, ledger = run.accounts
+    assert isinstance(history, RunHistory) and isinstance(ledger, ValidationLedger)
+    plan = plan_of(launch, run, engine)
+    context = TrainRunContext(run.identity.run_id, launch.run, launch.config, launch.scaling)
+    # In this very process everything is seen as it happens.
+    level = "CRITICAL" if launch.is_inline else launch.run.logging_config.log_level
+    display = Display(plan, level)
+    callbacks = [CallbackObserver(callback, context) for callback in launch.run.callbacks]
+    controller = RunController(
+        run, history, engine, plan, observers=[display, *callbacks], ledger=ledger
+    )
+    try:
+        with _listening(launch.run, controller, engine):
+            if isinstance(engine, InlineEngine):
+                with doing_here(Task(launch.function, launch.config, tuple(launch.setups))):
+                    return _drive_inline(controller, engine)
+            return controller.drive()
+    finally:
+        display.close()
+
+
+def plan_of(launch: Launch, run: OpenRun, engine: Engine) -> Plan:
+    """Return what a launch says, in the words of the layers below."""
+    failures = launch.run.failure_config
+    scaling = launch.scaling
+    budget = budget_of(failures)
+    return Plan(
+        function=launch.function,
+        config=launch.config,
+        setups=launch.setups,
+        workers=max(1, scaling.max_workers),
+        workers_min=max(1, scaling.min_workers),
+        demand=_demand(scaling, engine),
+        budget=budget,
+        backoff_max_s=failures.backoff_max_s,
+        retention=retention_of(launch.run.checkpoint_config),
+        log_folder=log_folder(run.store, run.identity.run_id),
+        environment=_environment(launch.run.worker_runtime_env),
+        first_checkpoint=launch.first_checkpoint,
+        metadata=launch.metadata,
+        shards=_dealer(launch),
+        hang_timeout_s=failures.hang_timeout_s,
+        late_after_s=failures.late_timeout_s,
+        notice_s=failures.preemption_notice_s + failures.preemption_grace_s,
+        resize_after_s=scaling.elastic_resize_monitor_interval_s,
+        validator=_validator(launch),
+    )
+
+
+# ---------------------------------------------------------------------- room
+
+
+def _must_fit(scaling: ScalingConfig, engine: Engine) -> None:
+    nodes = engine.nodes()
+    if engine.can_grow():
+        return
+    demand = _demand(scaling, engine)
+    if capacity(nodes, demand) < scaling.min_workers:
+        raise ConfigError(
+            why_not(nodes, demand, scaling.min_workers),
+            hint="ask for less in ScalingConfig(num_workers, use_gpu, resources_per_worker)",
+        )
+    cpus = max(node.room.get("CPU", 0.0) for node in nodes)
+    if scaling.resources_per_worker is not None and scaling.num_cpus_per_worker > cpus:
+        each = Demand(each={"CPU": scaling.num_cpus_per_worker})
+        raise ConfigError(
+            why_not(nodes, each, 1), hint="ask for fewer in ScalingConfig(resources_per_worker)"
+        )
+
+
+def _demand(scaling: ScalingConfig, engine: Engine) -> Demand:
+    """Return what each worker needs of what can run out.
+
+    On a machine of one's own workers may outnumber its CPUs, and nobody knows what its GPUs are.
+    """
+    each = {
+        name: need / scaling.max_workers
+        for name, need in scaling.total_resources.items()
+        if scaling.max_workers
+        and (engine.can_grow() or (name != "CPU" and not name.startswith("accelerator_type")))
+    }
+    return Demand(each=each, strategy=scaling.placement_strategy)
+
+
+# ---------------------------------------------------------------------- what workers are given
+
+
+def _environment(runtime: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that `worker_runtime_env` sets; of what else it may say, nothing."""
+    variables = runtime.get("env_vars") or {}
+    return {str(name): str(value) for name, value in variables.items()}
+
+
+def _dealer(launch: Launch) -> Callable[[int], Sequence[Mapping[str, Any]]] | None:
+    if not launch.datasets:
+        return None
+
+    def deal(workers: int) -> list[Mapping[str, Any]]:
+        made = evaluated(launch.datasets, launch.dataset_config)
+        return [shards(made, launch.dataset_config, workers, rank) for rank in range(workers)]
+
+    return deal
+
+
+def _validator(launch: Launch) -> Validator | None:
+    if launch.validation is None:
+        return None
+    usual = launch.validation.task_config or ValidationTaskConfig()
+    return Validator(
+        function=launch.validation.fn,
+        arguments=usual.fn_kwargs or {},
+        timeout_s=usual.timeout_s,
+        engine=lambda: local_engine(ENTRY, [*WORKER_MODULES, *launch.modules]),
+    )
+
+
+# ---------------------------------------------------------------------- signals, notices
+
+
+@contextmanager
+def _listening(config: RunConfig, controller: RunController, engine: Engine) -> Iterator[None]:
+    """Pass signals and the notices of a cloud on to the run while it goes on."""
+    with Interrupts(engine.wake) as interrupts:
+        controller.listen_to(lambda: map(_news, interrupts.take()))
+        source = config.preemption_notices
+        watcher = None
+        if source is not None:
+            watcher = watch(source_named(source), controller.notice)
+        try:
+            yield
+        finally:
+            if watcher is not None:
+                watcher.stop()
+
+
+def _news(interrupt: Interrupt) -> Notice | Ending:
+    if interrupt is Interrupt.STOP:
+        return Ending.STOPPED
+    return Notice(None, None, "a signal to the driver")
+
+
+def _drive_inline(controller: RunController, engine: InlineEngine) -> Outcome:
+    """Run the function in this thread, and the controller in another."""
+    found: list[Outcome] = []
+    failed: list[BaseException] = []
+
+    def control() -> None:
+        try:
+            found.append(controller.drive())
+        except BaseException as error:  # noqa: BLE001  # it is raised below, where it is seen
+            failed.append(error)
+        finally:
+            engine.close()
+
+    thread = threading.Thread(target=control, name="holdfast-controller")
+    thread.start()
+    try:
+        engine.serve()
+    finally:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]

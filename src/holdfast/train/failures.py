@@ -1,0 +1,54 @@
+"""The error that a failed run is raised as: who failed, how, and what to do next."""
+
+from __future__ import annotations
+
+from holdfast.control.plan import Outcome
+from holdfast.core.budget import Blame, blame
+from holdfast.core.failure_card import headline
+from holdfast.core.outcomes import Raised
+from holdfast.core.run_machine import Ending
+from holdfast.train.callbacks import exceptions_of
+from holdfast.train.errors import (
+    ControllerError,
+    Interrupted,
+    PreemptionError,
+    TrainingFailedError,
+    WorkerGroupError,
+)
+from holdfast.train.result import Result
+
+
+def failure_of(outcome: Outcome, *, hint: str | None = None) -> TrainingFailedError:
+    """Return the error that a failed run is raised as; its cause is what the user's code raised."""
+    exits = outcome.over.exits
+    if not exits:
+        return ControllerError(
+            f"the workers could not be started in {outcome.attempts} attempts", hint=hint
+        )
+    said = f"{headline(exits)} (attempt {outcome.attempts}, no retries left)"
+    error: TrainingFailedError
+    if blame(exits) is Blame.PREEMPTION:
+        error = PreemptionError(said, hint=hint)
+    else:
+        failures = exceptions_of(exits, outcome.errors)
+        error = WorkerGroupError(said, failures, hint=hint)
+        first = next((one for one in exits if isinstance(one, Raised)), None)
+        if first is not None:
+            error.__cause__ = failures[first.rank]
+    error.card = outcome.card
+    return error
+
+
+def interruption_of(ending: Ending, line: str, result: Result) -> BaseException:
+    """Return what a run that was asked to end is raised as."""
+    if ending is Ending.STOPPED:
+        return KeyboardInterrupt(line)
+    interrupted = Interrupted(line)
+    interrupted.result = result
+    return interrupted
+
+
+def how_to_carry_on(trainer: str, url: str, checkpoint: str | None) -> str:
+    """Return what to try after a failure: the same command, or a ready-made call."""
+    does = f"carries on from {checkpoint}" if checkpoint else "begins again, without a checkpoint"
+    return f"the same command again, which {does}; or {trainer}.restore({url!r}).fit()"

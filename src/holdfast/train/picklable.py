@@ -1,0 +1,234 @@
+"""Whether a training function can be sent to workers, and if not, because of what.
+
+What pickle itself says, "cannot pickle '_thread.lock' object", names neither the variable nor the
+function that uses it. So the things that a function takes along are tried one by one: what it has
+captured, the globals it uses, its defaults, the object it is a method of, and its config.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import cloudpickle
+
+from holdfast.errors import ConfigError
+from holdfast.train.bindings import captured_at, set_at
+from holdfast.train.deprecated import warn_user
+from holdfast.train.signature import name_of
+
+LARGE_BYTES = 100 << 20
+_DEPTH_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that another thing takes along.
+
+    Attributes:
+        name: `lock` for a variable; `.lock`, `['lock']` for what belongs to another part.
+        user: The function that uses it, if it is a variable.
+        where: Where it comes from, in words.
+    """
+
+    value: object
+    name: str
+    user: str | None = None
+    where: str = ""
+
+
+def must_travel(function: Callable[..., Any], config: Mapping[str, Any] | None) -> None:
+    """Raise, naming the culprit, if the function or its config cannot be sent to workers.
+
+    Warns of what is so large that every start of a worker waits for it.
+    """
+    size = 0
+    for value in (function, config):
+        try:
+            size += len(cloudpickle.dumps(value))
+        except Exception as error:  # any object's own pickling may raise anything
+            raise _refusal(function, value, error, is_config=value is config) from error
+    if size > LARGE_BYTES:
+        warn_user(_size_warning(function, config, size))
+
+
+# ---------------------------------------------------------------------- what to say
+
+
+def _refusal(
+    function: Callable[..., Any], value: object, error: Exception, *, is_config: bool
+) -> ConfigError:
+    trail = _culprit(value)
+    last = trail[-1].value if trail else value
+    if not trail and not is_config:
+        what = f"{type(error).__name__}: {error}"
+    elif is_config:
+        path = "train_loop_config" + "".join(part.name for part in trail)
+        what = f"{path} ({_a(last)}) cannot be pickled"
+    else:
+        what = _told(trail, name_of(function))
+    return ConfigError(
+        f"the training function `{name_of(function)}` cannot be sent to workers: {what}",
+        hint="create it inside the training function, which runs in the worker",
+    )
+
+
+def _told(trail: list[Part], root: str) -> str:
+    """Return which variable is to blame, and what in it."""
+    places = [place for place, part in enumerate(trail) if part.user is not None]
+    inside = "".join(part.name for part in trail[places[-1] + 1 if places else 0 :])
+    if not places:
+        return f"its `{inside}` ({_a(trail[-1].value)}) cannot be pickled"
+    part = trail[places[-1]]
+    uses = "it uses" if part.user == root else f"that `{part.user}` uses"
+    facts = ", ".join(filter(None, [_a(part.value), part.where]))
+    because = f": its `{inside}` is {_a(trail[-1].value)}" if inside else ""
+    return f"the variable `{part.name}` {uses} ({facts}) cannot be pickled{because}"
+
+
+def _a(value: object) -> str:
+    kind = type(value)
+    if isinstance(value, type):
+        return "a class"
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    name = f"{module}{kind.__qualname__}".replace("<locals>.", "")
+    return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
+
+
+def _size_warning(function: Callable[..., Any], config: Mapping[str, Any] | None, size: int) -> str:
+    parts = [*_parts(function), *(_entries(config or {}, "train_loop_config"))]
+    sized = [(_size(part.value), part) for part in parts]
+    largest, part = max(sized, key=lambda one: one[0], default=(0, None))
+    named = f", {largest / 1e6:.0f} MB of them `{part.name}`" if part is not None else ""
+    return (
+        f"the training function `{name_of(function)}` and what it takes along are"
+        f" {size / 1e6:.0f} MB{named}: every worker waits for that at every start."
+        " Load large things inside the function, from files"
+    )
+
+
+def _size(value: object) -> int:
+    return len(cloudpickle.dumps(value))
+
+
+# ---------------------------------------------------------------------- looking for the culprit
+
+
+def _culprit(value: object) -> list[Part]:
+    """Return the way from `value` to the smallest thing in it that cannot be pickled."""
+    trail: list[Part] = []
+    seen = {id(value)}
+    for _ in range(_DEPTH_MAX):
+        for part in _parts(value):
+            if id(part.value) not in seen and not _travels(part.value):
+                break
+        else:
+            return trail
+        trail.append(part)
+        value = part.value
+        seen.add(id(value))
+    return trail
+
+
+def _travels(value: object) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:  # noqa: BLE001  # any object's own pickling may raise anything
+        return False
+    return True
+
+
+def _parts(value: object) -> Iterator[Part]:
+    match value:
+        case FunctionType():
+            yield from _variables(value)
+        case MethodType():
+            where = f"the object that `{name_of(value)}` is a method of"
+            yield Part(value.__self__, "self", name_of(value), where)
+            yield from _parts(value.__func__)
+        case functools.partial():
+            user, where = name_of(value), "an argument given by functools.partial"
+            for place, one in enumerate(value.args):
+                yield Part(one, _parameter(value.func, place), user, where)
+            for name, one in value.keywords.items():
+                yield Part(one, name, user, where)
+            yield from _parts(value.func)
+        case Mapping() | list() | tuple() | set() | frozenset():
+            yield from _entries(value)
+        case type():
+            for name, one in vars(value).items():
+                if not inspect.isdatadescriptor(one) or isinstance(one, property):
+                    inner = one.__func__ if isinstance(one, classmethod | staticmethod) else one
+                    yield Part(inner, f".{name}")
+        case _:
+            yield from _attributes(value)
+
+
+def _variables(function: FunctionType) -> Iterator[Part]:
+    code, user = function.__code__, name_of(function)
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            continue  # not set yet
+        around = function.__qualname__.rpartition(".<locals>.")[0].rpartition(".")[2]
+        place = captured_at(code, name)
+        of = f"captured from the enclosing function `{around}`" if around else "captured"
+        yield Part(value, name, user, f"{of} at {place}" if place else of)
+    for name in sorted(_names_in(code) & function.__globals__.keys()):
+        place = set_at(code, name)
+        yield Part(
+            function.__globals__[name],
+            name,
+            user,
+            f"a global set at {place}" if place else "a global",
+        )
+    yield from _defaults(function)
+    for name, value in vars(function).items():
+        yield Part(value, f".{name}")
+
+
+def _defaults(function: FunctionType) -> Iterator[Part]:
+    user, where = name_of(function), "the default of an argument"
+    defaults = function.__defaults__ or ()
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    for name, value in zip(names[len(names) - len(defaults) :], defaults, strict=True):
+        yield Part(value, name, user, where)
+    for name, value in (function.__kwdefaults__ or {}).items():
+        yield Part(value, name, user, where)
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Return the names that code looks up, in the functions inside it too."""
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    return set(code.co_names).union(*(_names_in(one) for one in inner))
+
+
+def _parameter(function: Callable[..., Any], place: int) -> str:
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (ValueError, TypeError):
+        names = []
+    return names[place] if place < len(names) else f"argument {place + 1}"
+
+
+def _entries(value: Any, name: str = "") -> Iterator[Part]:
+    entries = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for key, one in entries:
+        yield Part(one, f"{name}[{key!r}]")
+
+
+def _attributes(value: object) -> Iterator[Part]:
+    kind = type(value)
+    yield Part(kind, f".__class__ ({kind.__qualname__})")
+    for name, one in getattr(value, "__dict__", {}).items():
+        yield Part(one, f".{name}")
+    for above in kind.__mro__:
+        slots = above.__dict__.get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                yield Part(getattr(value, name), f".{name}")

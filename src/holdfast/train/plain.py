@@ -1,0 +1,160 @@
+"""Values as JSON that come back as they were, types and all; what cannot, is said to be not plain.
+
+Plain are numbers, text, None, lists, dictionaries, tuples, paths, checkpoints (as a reference to
+their files), functions and classes that can be imported, and dataclasses of such classes. A thing
+that JSON has no word for is a dictionary with one key that begins with `@`; a key of the user's own
+that begins so gets another.
+
+No secrets: of a checkpoint's URI, what opens its store stays out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pathlib
+import re
+import urllib.parse
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.train.imports import import_path, imported
+
+_MARK = "@"
+_DEPTH_MAX = 100
+_SECRETS = re.compile(r"(key|secret|token|password|service_account)", re.IGNORECASE)
+_USER = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
+
+
+class NotPlain(Exception):
+    """A value that JSON cannot give back as it was."""
+
+
+def to_plain(value: object, depth: int = 0) -> Any:
+    """Return `value` as JSON has it; raise `NotPlain` if it would not come back the same."""
+    if depth > _DEPTH_MAX:
+        raise NotPlain("it is nested too deeply, or holds itself")
+    kind, deeper = type(value), depth + 1
+    if value is None or kind in (bool, int, float):
+        return value
+    if kind is str:
+        return _text(str(value))
+    if isinstance(value, list | tuple | dict) and kind in (list, tuple, dict):
+        return _container(value, deeper)
+    if isinstance(value, pathlib.PurePath) and kind is type(pathlib.Path()):
+        return {"@path": _text(str(value))}
+    if isinstance(value, Checkpoint) and kind is Checkpoint:
+        return {"@checkpoint": reference_to(value)}
+    if isinstance(value, type | FunctionType) and (path := import_path(value)) is not None:
+        return {"@import": path}
+    if dataclasses.is_dataclass(kind):
+        return {"@dataclass": _dataclass(value, kind, deeper)}
+    raise NotPlain(f"{kind.__module__}.{kind.__qualname__} has no form in JSON")
+
+
+def from_plain(value: Any, beside: str | None = None) -> Any:
+    """Return the value that `to_plain` was given.
+
+    The query of the URI `beside` opens the stores of checkpoints in the same bucket, too.
+    """
+    if isinstance(value, list):
+        return [from_plain(one, beside) for one in value]
+    if not isinstance(value, dict):
+        return value
+    match value:
+        case {"@tuple": items}:
+            return tuple(from_plain(one, beside) for one in items)
+        case {"@pairs": pairs}:
+            return {from_plain(k, beside): from_plain(v, beside) for k, v in pairs}
+        case {"@path": path}:
+            return pathlib.Path(path)
+        case {"@checkpoint": location}:
+            return Checkpoint(opened_as(location, beside))
+        case {"@import": path}:
+            return imported(path)
+        case {"@dataclass": {"class": name, "fields": fields}}:
+            return _dataclass_of(name, from_plain(fields, beside))
+        case _:
+            return {key.removeprefix(_MARK): from_plain(one, beside) for key, one in value.items()}
+
+
+def _container(value: list[Any] | tuple[Any, ...] | dict[Any, Any], depth: int) -> Any:
+    if isinstance(value, list):
+        return [to_plain(one, depth) for one in value]
+    if isinstance(value, tuple):
+        return {"@tuple": [to_plain(one, depth) for one in value]}
+    if all(type(key) is str for key in value):
+        return {
+            f"{_MARK}{key}" if key.startswith(_MARK) else _text(key): to_plain(one, depth)
+            for key, one in value.items()
+        }
+    return {"@pairs": [[to_plain(key, depth), to_plain(one, depth)] for key, one in value.items()]}
+
+
+def _text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise NotPlain("a text holds half a character") from None
+    return value
+
+
+def _dataclass(value: Any, kind: type, depth: int) -> dict[str, Any]:
+    name = import_path(kind)
+    if name is None:
+        raise NotPlain(f"the class {kind.__qualname__} cannot be imported")
+    given = {field.name for field in dataclasses.fields(value)}
+    is_more = any(not field.init for field in dataclasses.fields(value))
+    required = {
+        parameter.name
+        for parameter in inspect.signature(kind).parameters.values()
+        if parameter.default is parameter.empty
+    }
+    held = getattr(value, "__dict__", dict.fromkeys(given)).keys()
+    is_ours = kind.__module__.startswith("holdfast.")  # whose checks may be made twice
+    is_more |= hasattr(kind, "__post_init__") and not is_ours
+    if is_more or held - given or required - given:
+        raise NotPlain(f"an instance of {kind.__qualname__} is more than its fields")
+    fields = {field: to_plain(getattr(value, field), depth) for field in sorted(given)}
+    return {"class": name, "fields": fields}
+
+
+def _dataclass_of(name: str, fields: Mapping[str, Any]) -> Any:
+    kind = imported(name)
+    if not dataclasses.is_dataclass(kind) or not isinstance(kind, type):
+        raise TypeError(f"{name} is no dataclass any more")
+    return kind(**fields)
+
+
+# ---------------------------------------------------------------------- checkpoints by reference
+
+
+def reference_to(checkpoint: Checkpoint) -> str:
+    """Return where a checkpoint's files are, without what is secret about it."""
+    state = checkpoint.__getstate__()
+    if state["_given_filesystem"] is not None:
+        raise NotPlain("the checkpoint is on a filesystem object")
+    location: str = state["_location"]
+    if "://" not in location:
+        return _text(location)
+    place, _, query = location.partition("?")
+    options = dict(urllib.parse.parse_qsl(query))
+    if state["_run"] is not None:
+        options = {**state["_run"][0].get("options", {}), **options}
+    shown = {name: value for name, value in options.items() if not _SECRETS.search(name)}
+    place = _USER.sub("", place)
+    return f"{place}?{urllib.parse.urlencode(shown)}" if shown else place
+
+
+def opened_as(location: str, beside: str | None) -> str:
+    """Return a checkpoint's location with what opens its store, if `beside` is in that store."""
+    if beside is None or "://" not in location or "?" not in beside:
+        return location
+    place, _, query = location.partition("?")
+    other, _, secrets = beside.partition("?")
+    if place.split("/")[:3] != other.split("/")[:3]:
+        return location
+    options = dict(urllib.parse.parse_qsl(secrets)) | dict(urllib.parse.parse_qsl(query))
+    return f"{place}?{urllib.parse.urlencode(options)}"

@@ -1,0 +1,156 @@
+"""What can be said with a report, and what can be known of the checkpoints reported so far."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.errors import ConfigError
+from holdfast.train.checks import checking, this_is
+from holdfast.worker.reporting import Mode
+
+
+class CheckpointUploadMode(enum.Enum):
+    """When the files of a checkpoint reach storage."""
+
+    ASYNC = "async"
+    SYNC = "sync"
+    NO_UPLOAD = "no_upload"
+
+    def default_delete_local_checkpoint_after_upload(self) -> bool:
+        """Whether the folder that was reported goes once it is stored, if nobody says."""
+        return self is CheckpointUploadMode.ASYNC
+
+
+MODES = {
+    CheckpointUploadMode.SYNC: Mode.NOW,
+    CheckpointUploadMode.ASYNC: Mode.LATER,
+    CheckpointUploadMode.NO_UPLOAD: Mode.ALREADY,
+}
+
+
+class CheckpointConsistencyMode(enum.Enum):
+    """What a list of checkpoints waits for."""
+
+    COMMITTED = "committed"
+    VALIDATED = "validated"
+
+
+class ReportedCheckpointStatus(enum.Enum):
+    """How far a checkpoint has come."""
+
+    COMMITTED = "committed"
+    PENDING_VALIDATION = "pending_validation"
+    VALIDATED = "validated"
+    VALIDATION_TIMEOUT = "validation_timeout"
+    VALIDATION_FAILED = "validation_failed"
+
+
+@dataclass(frozen=True)
+class ReportedCheckpoint:
+    """A checkpoint that is kept, with what was reported of it and found by validation."""
+
+    checkpoint: Checkpoint
+    metrics: dict[str, Any]
+    status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED
+
+
+@dataclass(frozen=True)
+class PreemptionInfo:
+    """Machines that will be taken away.
+
+    Attributes:
+        deadline_ms: When, in milliseconds since 1970; None if nobody knows.
+        preempted_node_to_ranks: The ranks on each of them.
+    """
+
+    deadline_ms: int | None
+    preempted_node_to_ranks: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def preempted_node_ids(self) -> list[str]:
+        """The machines."""
+        return list(self.preempted_node_to_ranks)
+
+    @property
+    def preempted_ranks(self) -> list[int]:
+        """The ranks on them."""
+        return sorted(rank for ranks in self.preempted_node_to_ranks.values() for rank in ranks)
+
+
+class ValidationFn(Protocol):
+    """Looks at a checkpoint and returns metrics that are added to its own."""
+
+    def __call__(self, checkpoint: Checkpoint, **kwargs: Any) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class ValidationTaskConfig:
+    """How one checkpoint is validated.
+
+    Attributes:
+        fn_kwargs: What the validation function gets besides the checkpoint; plain data.
+        timeout_s: How long it may take; None for as long as it likes.
+    """
+
+    fn_kwargs: Mapping[str, Any] | None = None
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        with checking(self) as problems:
+            if self.timeout_s is not None:
+                problems.seconds("timeout_s", "it is how long it may take", above_zero=True)
+            if not isinstance(self.fn_kwargs, Mapping | None):
+                problems.add("fn_kwargs", f"must be a dictionary, {this_is(self.fn_kwargs)}")
+            elif self.fn_kwargs and not _is_plain(dict(self.fn_kwargs)):
+                problems.add("fn_kwargs", "must be plain data, because it is kept with the run")
+
+    def to_data(self) -> dict[str, Any]:
+        """Return it as the journal keeps it."""
+        return {"fn_kwargs": dict(self.fn_kwargs or {}), "timeout_s": self.timeout_s}
+
+
+@dataclass(frozen=True)
+class ValidationConfig:
+    """How checkpoints are validated while training goes on.
+
+    Attributes:
+        fn: Called with a checkpoint, in a process of its own, one checkpoint at a time.
+        task_config: How, as far as a report does not say otherwise.
+        ray_remote_kwargs: Of Ray; nothing here needs them.
+    """
+
+    fn: Callable[..., dict[str, Any]]
+    task_config: ValidationTaskConfig | None = None
+    ray_remote_kwargs: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        with checking(self) as problems:
+            if not callable(self.fn):
+                problems.add("fn", f"must be a function of a checkpoint, {this_is(self.fn)}")
+            if self.task_config is not None:
+                problems.instance("task_config", ValidationTaskConfig)
+
+
+def validation_data(given: object) -> dict[str, Any] | None:
+    """Return the `validation` argument of a report as plain data, None for no validation."""
+    if isinstance(given, ValidationTaskConfig):
+        return given.to_data()
+    if given is True:
+        return {}
+    if given in (False, None):
+        return None
+    raise ConfigError(
+        f"validation={given!r}: it is True, False or a ValidationTaskConfig, {this_is(given)}"
+    )
+
+
+def _is_plain(value: dict[str, Any]) -> bool:
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False

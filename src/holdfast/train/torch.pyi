@@ -1,0 +1,15 @@
+from holdfast.frameworks.torch import ProcessGroupError as ProcessGroupError
+from holdfast.frameworks.torch import ResumableSampler as ResumableSampler
+from holdfast.frameworks.torch import TorchCheckpoint as TorchCheckpoint
+from holdfast.frameworks.torch import TorchConfig as TorchConfig
+from holdfast.frameworks.torch import TorchTrainer as TorchTrainer
+from holdfast.frameworks.torch import accelerate as accelerate
+from holdfast.frameworks.torch import backward as backward
+from holdfast.frameworks.torch import enable_reproducibility as enable_reproducibility
+from holdfast.frameworks.torch import get_device as get_device
+from holdfast.frameworks.torch import get_devices as get_devices
+from holdfast.frameworks.torch import prepare_data_loader as prepare_data_loader
+from holdfast.frameworks.torch import prepare_model as prepare_model
+from holdfast.frameworks.torch import prepare_optimizer as prepare_optimizer
+from holdfast.frameworks.torch import rng_state as rng_state
+from holdfast.frameworks.torch import set_rng_state as set_rng_state

@@ -1,0 +1,281 @@
+"""Reports of one worker: metrics pass by, checkpoints are saved now, later, or were saved already.
+
+The reports of a rank are counted, and a checkpoint belongs to a count, so whatever becomes of a
+save, the count has gone up: all ranks stay in step.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import queue
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint.commit import Slot, deliver, deliver_taken
+from holdfast.core.manifest import Part
+from holdfast.errors import ConfigError, HoldfastBug, HoldfastError, NotSaved
+from holdfast.storage.arrow import filesystem_path
+from holdfast.storage.base import Store
+from holdfast.storage.transfer import upload_files
+from holdfast.wire import (
+    Committed,
+    Delivered,
+    NotDelivered,
+    Placed,
+    Refused,
+    Reported,
+    Resend,
+    Resent,
+    Slotted,
+)
+from holdfast.worker.conversation import Conversation
+from holdfast.worker.metrics import plain_metrics
+from holdfast.worker.spool import Spool
+
+Upload = Callable[[Checkpoint, str], Checkpoint]
+WAITING_MAX = 1  # saves that may wait behind the one under way; then `report` waits too
+
+
+class Mode(enum.Enum):
+    """When the files of a checkpoint reach storage."""
+
+    NOW = "now"  # before `report` returns
+    LATER = "later"  # while training goes on
+    ALREADY = "already"  # the user's own code has put them there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """What is to become of a report's checkpoint.
+
+    Attributes:
+        directory: Its folder, None to have it numbered.
+        upload: The user's own way to store it, given the checkpoint and the name of its folder.
+        deletes: Whether the folder it comes from is to go.
+        validation: How it is to be validated, None if it is not.
+    """
+
+    checkpoint: Checkpoint
+    directory: str | None = None
+    mode: Mode = Mode.NOW
+    upload: Upload | None = None
+    deletes: bool = False
+    validation: Mapping[str, Any] | None = None
+
+
+class Reporter:
+    """What a worker has reported."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        store: Callable[[], Store],
+        *,
+        run_id: str,
+        attempt: int,
+        rank: int,
+        reports_before: int,
+        newest: Checkpoint | None,
+    ) -> None:
+        self._conversation, self._open_store = conversation, store
+        self._run_id, self._attempt, self._rank = run_id, attempt, rank
+        self.count = reports_before
+        self.newest = newest
+        self._counting = threading.Lock()
+        self._spool: Spool | None = None
+        self._waiting: queue.Queue[tuple[int, Save, str] | None] = queue.Queue(WAITING_MAX)
+        self._uploader: threading.Thread | None = None
+        self._failed: list[HoldfastError] = []
+
+    def report(self, metrics: Mapping[str, Any], save: Save | None = None) -> None:
+        """Pass on metrics; with a checkpoint, do with it what `save` says.
+
+        A save that fails raises, one that was to be done later with the next report; either way
+        this report was made, and the next one will be as usual.
+        """
+        plain = plain_metrics(metrics)
+        if save is not None:
+            self._must_be_savable(save)
+        with self._counting:
+            self.count += 1
+            index = self.count
+            self._conversation.say(_reported(index, plain, save))
+        if save is None:
+            pass
+        elif save.mode is Mode.LATER:
+            self._begin_saving(index, save)
+        else:
+            self._save(index, save)
+        self._raise_failure()
+
+    def drain(self) -> None:
+        """Return once everything that was handed over is durable; raise if something is not."""
+        if self._uploader is not None:
+            self._waiting.put(None)
+            self._uploader.join()
+            self._uploader = None
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failed:
+            raise self._failed.pop(0)
+
+    # ------------------------------------------------------------------ saving now
+
+    def _save(self, index: int, save: Save) -> None:
+        slot = self._slot(index)
+        try:
+            if save.mode is Mode.ALREADY:
+                self._say_placed(index, save.checkpoint)
+                self._await_commit(index, slot, None)
+            elif save.upload is not None:
+                self._upload(index, slot, save.upload, save.checkpoint)
+            else:
+                with save.checkpoint.as_directory() as folder:
+                    part = deliver(self._open_store(), slot, self._rank, folder)
+                    self._say_delivered(index, part)
+                    self._await_commit(index, slot, folder)
+        except NotSaved:
+            raise  # the driver knows
+        except BaseException as error:
+            # Whatever it is, the driver must not go on waiting for this part.
+            self._conversation.say(NotDelivered(index, f"rank {self._rank}: {error}"))
+            raise
+        if save.deletes:
+            with save.checkpoint.as_directory() as folder:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _upload(self, index: int, slot: Slot, upload: Upload, checkpoint: Checkpoint) -> None:
+        stored: object = upload(checkpoint, slot.directory)
+        if not isinstance(stored, Checkpoint):
+            raise ConfigError(
+                f"checkpoint_upload_fn returned {stored!r}, which is not a Checkpoint",
+                hint="return Checkpoint(path) with the path it was uploaded to",
+            )
+        self._say_placed(index, stored)
+        self._await_commit(index, slot, None)
+
+    def _slot(self, index: int) -> Slot:
+        match self._conversation.answer("report", index):
+            case Slotted(_, number, directory, epoch, attempt):
+                return Slot(number, directory, epoch, attempt)
+            case Refused(_, error):
+                raise NotSaved(error)
+            case other:
+                raise HoldfastBug(f"{other!r} is no answer to a report")
+
+    def _say_delivered(self, index: int, part: Part) -> None:
+        files = [(entry.path, entry.size, entry.digest) for entry in part.files]
+        self._conversation.say(Delivered(index, files, list(part.folders)))
+
+    def _say_placed(self, index: int, checkpoint: Checkpoint) -> None:
+        self._conversation.say(Placed(index, self._place_in_run(checkpoint)))
+
+    def _place_in_run(self, checkpoint: Checkpoint) -> str:
+        """Return a checkpoint's folder relative to the run's; raise if it is not below it."""
+        store = self._open_store()
+        home, path = filesystem_path(store.url), checkpoint.path
+        if store.local is not None:
+            home, path = os.path.realpath(home), os.path.realpath(path)
+        inside = path.removeprefix(home.rstrip("/") + "/").strip("/")
+        if not inside or inside == path.strip("/"):
+            raise ConfigError(
+                f"the checkpoint at {checkpoint.path} is not below the run's folder {home}",
+                hint="store it there: get_context().get_storage() says where that is",
+            )
+        return inside
+
+    def _await_commit(self, index: int, slot: Slot, folder: str | None) -> None:
+        """Wait until the checkpoint is durable, sending again what other ranks overwrote."""
+        while True:
+            match self._conversation.answer("report", index):
+                case Committed(_, directory):
+                    self.newest = Checkpoint.in_run(self._open_store(), directory)
+                    return
+                case Refused(_, error):
+                    raise NotSaved(error)
+                case Resend(_, paths) if folder is not None:
+                    upload_files(self._open_store(), folder, slot.directory, paths)
+                    self._conversation.say(Resent(index))
+                case other:
+                    raise HoldfastBug(f"{other!r} is no answer to a delivery")
+
+    # ------------------------------------------------------------------ saving later
+
+    def _begin_saving(self, index: int, save: Save) -> None:
+        try:
+            if self._spool is None:
+                self._spool = Spool(self._open_store(), self._run_id, self._attempt, self._rank)
+            with save.checkpoint.as_directory() as folder:
+                taken = self._spool.take(folder, index, moves=save.deletes)
+        except BaseException as error:
+            self._conversation.say(NotDelivered(index, f"rank {self._rank}: {error}"))
+            raise
+        if self._uploader is None:
+            self._uploader = threading.Thread(
+                target=self._upload_waiting, name="holdfast-uploader", daemon=True
+            )
+            self._uploader.start()
+        self._waiting.put((index, save, taken))
+
+    def _upload_waiting(self) -> None:
+        assert self._spool is not None
+        while (next_one := self._waiting.get()) is not None:
+            index, save, folder = next_one
+            try:
+                self._save_taken(index, save, folder)
+            except NotSaved as error:
+                self._failed.append(error)
+            except Exception as error:  # noqa: BLE001  # a user's upload may raise anything
+                self._conversation.say(NotDelivered(index, f"rank {self._rank}: {error}"))
+                self._failed.append(_wrapped(error))
+            finally:
+                self._spool.drop(folder)
+
+    def _save_taken(self, index: int, save: Save, folder: str) -> None:
+        slot = self._slot(index)
+        if save.upload is not None:
+            self._upload(index, slot, save.upload, Checkpoint.from_directory(folder))
+            return
+        store = self._open_store()
+        part = deliver_taken(store, slot, self._rank, folder)
+        self._say_delivered(index, part)
+        self._await_commit(index, slot, folder)
+
+    def _must_be_savable(self, save: Save) -> None:
+        if not isinstance(save.checkpoint, Checkpoint):
+            raise ConfigError(
+                f"checkpoint={save.checkpoint!r} is not a Checkpoint",
+                hint="use Checkpoint.from_directory(folder)",
+            )
+        local = self._open_store().local
+        if not save.deletes or local is None:
+            return
+        folder = os.path.realpath(save.checkpoint.path)
+        if f"{os.path.realpath(local.root)}/".startswith(f"{folder}/"):
+            raise ConfigError(
+                f"the checkpoint folder {folder} holds the run itself, and was to be deleted",
+                hint="save to a folder of its own, or keep it: "
+                "delete_local_checkpoint_after_upload=False",
+            )
+
+
+def _reported(index: int, metrics: dict[str, Any], save: Save | None) -> Reported:
+    if save is None:
+        return Reported(index, metrics)
+    validation = None if save.validation is None else dict(save.validation)
+    return Reported(index, metrics, saves=True, directory=save.directory, validation=validation)
+
+
+def _wrapped(error: Exception) -> HoldfastError:
+    """Return an error of the uploader as one that can be raised where user code reports."""
+    if isinstance(error, HoldfastError):
+        return error
+    wrapped = NotSaved(f"a checkpoint could not be uploaded: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,199 @@
+"""Nothing outlives who started it: workers their driver, what workers started the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.outcomes import Died, Evicted, Finished
+from holdfast.engine import local
+from holdfast.engine.base import Engine, EngineError
+from holdfast.engine.local import LocalEngine
+from holdfast.engine.zygote_line import Start
+from holdfast.testing.suites.engine import ends, is_running, reports, start, state_of
+from tests.conformance.engine_host import EngineHost
+
+WAYS = ("spawn", "fork")
+
+
+def wait_until_gone(pids: Iterable[int]) -> None:
+    for pid in pids:
+        while is_running(pid):
+            os.sched_yield()
+
+
+def started_by(engine: Engine, tmp_path: Path) -> list[int]:
+    """Start two workers that start whatever can be started, and return all processes."""
+    everything = "report=1 child stranger daemon"
+    start(engine, tmp_path, f"{everything} hang", f"{everything} deaf hang")
+    seen = [one for one in reports(engine, 9) if "deaf" not in one]
+    pids = [pid for one in seen for pid in one.values()]
+    assert len(pids) == 8
+    assert all(is_running(pid) for pid in pids)
+    return pids
+
+
+def zygote_of(engine: Engine, tmp_path: Path) -> int:
+    start(engine, tmp_path, "parent", attempt=99)
+    [told] = reports(engine, 1)
+    ends(engine, 1)
+    return int(told["parent"])
+
+
+@pytest.mark.req("T-067")
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_outlives_a_driver_that_is_killed(
+    host: EngineHost, tmp_path: Path, way: Start
+) -> None:
+    host.new(way)
+    zygote = zygote_of(host, tmp_path)
+    pids = started_by(host, tmp_path)
+
+    host.kill()
+
+    wait_until_gone([*pids, zygote])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_outlives_a_driver_whose_children_do(
+    host: EngineHost, tmp_path: Path, way: Start
+) -> None:
+    """Such a child has the driver's sockets open, so that their end is not to be seen."""
+    host.new(way)
+    zygote = zygote_of(host, tmp_path)
+    pids = started_by(host, tmp_path)
+    program = "import os, signal\nanswer = os.fork()\nif not answer: signal.pause()"
+    child = host.execute(program)
+    try:
+        host.kill()
+        wait_until_gone([*pids, zygote])
+
+        assert is_running(child)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_signals_for_all_do_not_reach_the_zygote(
+    engine: LocalEngine, tmp_path: Path, number: signal.Signals
+) -> None:
+    """A terminal that is closed signals to every process of its group."""
+    zygote = zygote_of(engine, tmp_path)
+
+    os.kill(zygote, number)
+    start(engine, tmp_path, "")
+
+    assert isinstance(ends(engine, 1)[0].exit, Finished)
+    assert os.getsid(zygote) == zygote
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_loss_of_the_zygote_costs_one_group(
+    host: EngineHost, tmp_path: Path, way: Start
+) -> None:
+    host.new(way)
+    zygote = zygote_of(host, tmp_path)
+    everything = "report=1 child stranger"
+    start(host, tmp_path, f"{everything} hang", f"{everything} deaf hang")
+    pids = [pid for one in reports(host, 7) for name, pid in one.items() if name != "deaf"]
+
+    os.kill(zygote, signal.SIGKILL)
+    lost = ends(host, 2)
+    left = [pid for pid in pids if is_running(pid)]
+    start(host, tmp_path, "", attempt=2)
+
+    assert all(isinstance(one.exit, Died) for one in lost.values())
+    assert not left
+    assert isinstance(ends(host, 1)[0].exit, Finished)
+
+
+def test_a_zygote_that_does_not_answer_does_not_hold_up_a_stop(
+    engine: LocalEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "KILL_PATIENCE_S", 0.2)
+    zygote = zygote_of(engine, tmp_path)
+    start(engine, tmp_path, "report=1 child hang")
+    pids = [pid for one in reports(engine, 2) for pid in one.values()]
+    os.kill(zygote, signal.SIGSTOP)
+
+    engine.stop_group(1)
+
+    assert not any(is_running(pid) for pid in [*pids, zygote])
+    assert isinstance(ends(engine, 1)[0].exit, Evicted)
+    start(engine, tmp_path, "", attempt=2)
+    assert isinstance(ends(engine, 1)[0].exit, Finished)
+
+
+def test_a_zygote_that_does_not_answer_does_not_hold_up_a_start(
+    engine: LocalEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "START_TIMEOUT_S", 0.3)
+    zygote = zygote_of(engine, tmp_path)
+    os.kill(zygote, signal.SIGSTOP)
+    while state_of(zygote) != "T":
+        os.sched_yield()
+
+    with pytest.raises(EngineError, match=r"2 of 2 workers .*: the zygote did not answer"):
+        start(engine, tmp_path, "report=1", "report=1")
+
+    assert not is_running(zygote)
+    assert engine.next_event(0.1) is None
+    monkeypatch.undo()
+    start(engine, tmp_path, "", attempt=2)
+    assert isinstance(ends(engine, 1)[0].exit, Finished)
+
+
+def test_a_closed_engine_leaves_no_process_and_no_open_file(
+    host: EngineHost, tmp_path: Path
+) -> None:
+    look = """
+import os, psutil
+answer = psutil.Process().children(), len(os.listdir("/proc/self/fd"))
+"""
+    host.execute(look)  # importing opens and closes things
+    before = host.execute(look)
+
+    for way in ("fork", "spawn"):
+        host.new(way)
+        start(host, tmp_path, "report=1 hang", "raise=ValueError", "signal=9")
+        ends(host, 2)
+        host.stacks(1)
+        host.close()
+
+    assert host.execute(look) == before
+    assert before[0] == []
+
+
+PIPED = """
+import sys
+from pathlib import Path
+from holdfast.engine.local import LocalEngine
+from holdfast.testing.suites.engine import ENTRY, reports, start
+engine = LocalEngine(ENTRY, start=sys.argv[2])
+start(engine, Path(sys.argv[1]), "report=1 child hang")
+reports(engine, 2)
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_whoever_reads_what_a_driver_prints_sees_its_end(tmp_path: Path, way: str) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", PIPED, str(tmp_path), way],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "begun\n"
+
+    driver.kill()
+
+    assert driver.communicate()[0] == ""  # would wait for a process that still has it open

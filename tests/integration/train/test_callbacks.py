@@ -1,0 +1,86 @@
+"""Code of the user's that the driver calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import train
+from holdfast.train import Checkpoint, TrainRunContext, UserCallback
+from tests.integration.train.conftest import Lab
+from tests.integration.train.loops import begin, die, is_first, save
+
+
+class Diary(UserCallback):
+    def __init__(self) -> None:
+        self.reports: list[tuple[list[Any], str | None]] = []
+        self.failures: list[dict[int, str]] = []
+        self.names: set[str] = set()
+
+    def after_report(
+        self,
+        run_context: TrainRunContext,
+        metrics: list[dict[str, Any]],
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self.names.add(run_context.get_run_config().name)
+        saved = None if checkpoint is None else checkpoint.path.rpartition("/")[2]
+        self.reports.append((metrics, saved))
+
+    def after_exception(
+        self, run_context: TrainRunContext, worker_exceptions: dict[int, BaseException]
+    ) -> None:
+        self.failures.append({rank: str(one) for rank, one in worker_exceptions.items()})
+
+
+def test_a_callback_hears_of_every_report_of_all_ranks_in_order(lab: Lab) -> None:
+    diary = Diary()
+
+    def loop() -> None:
+        rank = train.get_context().get_world_rank()
+        train.report({"rank": rank, "i": 0})
+        save(1, rank=rank)
+        train.report({"rank": rank, "i": 2})
+
+    lab.fit(loop, workers=2, callbacks=[diary])
+
+    assert diary.reports == [
+        ([{"rank": 0, "i": 0}, {"rank": 1, "i": 0}], None),
+        ([{"step": 1, "rank": 0}, {"step": 1, "rank": 1}], "checkpoint_000000"),
+        ([{"rank": 0, "i": 2}, {"rank": 1, "i": 2}], None),
+    ]
+    assert diary.names == {"run"}
+
+
+def test_a_callback_hears_of_failures_before_another_attempt(lab: Lab) -> None:
+    diary, notes = Diary(), lab.notes
+
+    def loop() -> None:
+        begin(notes)
+        if is_first(notes.with_name("one")):
+            raise ValueError("loss is nan")
+        if is_first(notes.with_name("two")):
+            die("SIGKILL")
+
+    lab.fit(loop, max_failures=2, callbacks=[diary])
+
+    raised, died = diary.failures
+    assert raised == {0: "loss is nan"}
+    assert "SIGKILL" in died[0]
+
+
+def test_a_callback_that_raises_does_not_end_the_run(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(UserCallback):
+        def after_report(self, *facts: object) -> None:
+            raise RuntimeError("a bug of the callback's")
+
+    diary = Diary()
+
+    result = lab.fit(lambda: save(0), callbacks=[Broken(), diary])
+
+    assert result.metrics == {"step": 0}
+    assert len(diary.reports) == 1, "the others hear of it all the same"
+    assert "a bug of the callback's" in caplog.text

@@ -1,0 +1,56 @@
+"""`num_workers=0`: the function runs in the process that calls fit."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from holdfast import train
+from tests.integration.train.conftest import Lab
+from tests.integration.train.loops import begin, save
+
+
+def test_the_function_runs_in_this_very_thread_and_its_checkpoints_are_kept(lab: Lab) -> None:
+    seen: list[object] = []
+
+    def loop(config: dict[str, int]) -> str:
+        context = train.get_context()
+        seen.extend([os.getpid(), threading.get_ident(), context.get_world_size()])
+        for step in range(begin(lab.notes), config["steps"]):
+            save(step)
+        return "done"
+
+    first = lab.fit(loop, workers=0, config={"steps": 2})
+    again = lab.fit(loop, workers=0, config={"steps": 4})
+
+    assert seen == [os.getpid(), threading.get_ident(), 1] * 2
+    assert (first.return_value, first.metrics) == ("done", {"step": 1})
+    assert again.metrics == {"step": 3}
+    assert [fact["step"] for fact in lab.begun()] == [None, 1]
+
+
+def test_what_the_function_raises_is_raised_as_it_is(lab: Lab) -> None:
+    error = ValueError("loss is nan")
+
+    def loop() -> None:
+        save(0)
+        raise error
+
+    with pytest.raises(ValueError, match="loss is nan") as caught:
+        lab.fit(loop, workers=0)
+
+    assert caught.value is error
+    assert lab.committed() == ["checkpoint_000000"]
+    assert train.Result.from_path(lab.run).metrics == {"step": 0}
+
+
+def test_nothing_of_the_run_is_left_in_the_process(lab: Lab) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+
+    lab.fit(lambda: save(0), workers=0)
+
+    assert {thread.name for thread in threading.enumerate()} <= before
+    with pytest.raises(RuntimeError, match="only inside a training function"):
+        train.get_context()

@@ -1,0 +1,175 @@
+"""Checkpoints that are validated while training goes on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import train
+from holdfast.errors import ConfigError
+from holdfast.train import (
+    Checkpoint,
+    CheckpointConfig,
+    ReportedCheckpointStatus,
+    RunConfig,
+    ValidationConfig,
+    ValidationTaskConfig,
+)
+from holdfast.train.trainer import DataParallelTrainer
+from tests.integration.train.conftest import Lab
+from tests.integration.train.loops import STATE, die, folder_with, note, wait_for
+
+STATUS = ReportedCheckpointStatus
+
+
+def save(step: int, validation: bool | ValidationTaskConfig = True) -> None:
+    with folder_with({STATE: json.dumps({"step": step})}) as folder:
+        train.report({"step": step}, Checkpoint.from_directory(folder), validation=validation)
+
+
+def step_of(checkpoint: Checkpoint) -> int:
+    with checkpoint.as_directory() as folder:
+        step = json.loads(Path(folder, STATE).read_text())["step"]
+        assert isinstance(step, int)
+        return step
+
+
+def score(checkpoint: Checkpoint, factor: int = 10) -> dict[str, Any]:
+    return {"score": factor * step_of(checkpoint)}
+
+
+def fit(
+    lab: Lab, loop: Any, validation: ValidationConfig | None, keep: int | None = None
+) -> train.Result:
+    return DataParallelTrainer(
+        loop,
+        run_config=RunConfig(
+            name="run",
+            storage_path=str(lab.storage),
+            checkpoint_config=CheckpointConfig(
+                num_to_keep=keep, checkpoint_score_attribute="score" if keep else None
+            ),
+        ),
+        validation_config=validation,
+    ).fit()
+
+
+def test_what_validation_finds_is_added_to_the_metrics(lab: Lab) -> None:
+    def loop() -> None:
+        save(1)
+        save(2, ValidationTaskConfig(fn_kwargs={"factor": -1}))
+        save(3, False)
+
+    result = fit(lab, loop, ValidationConfig(score))
+
+    assert [metrics for _, metrics in result.best_checkpoints] == [
+        {"step": 1, "score": 10},
+        {"step": 2, "score": -2},
+        {"step": 3},
+    ]
+
+
+def test_retention_waits_for_the_verdict_and_then_follows_it(lab: Lab) -> None:
+    def loop() -> None:
+        for step in (3, 9, 1, 2):
+            save(step)
+
+    result = fit(lab, loop, ValidationConfig(score), keep=1)
+
+    assert [metrics["step"] for _, metrics in result.best_checkpoints] == [2, 9]
+
+
+def test_the_list_of_checkpoints_waits_until_all_are_validated(lab: Lab) -> None:
+    notes, gate = lab.notes, lab.folder / "gate"
+
+    def slow(checkpoint: Checkpoint) -> dict[str, Any]:
+        wait_for(gate)
+        return {"score": 1}
+
+    def loop() -> None:
+        save(1)
+        committed = train.get_all_reported_checkpoints(train.CheckpointConsistencyMode.COMMITTED)
+        impatient = train.get_all_reported_checkpoints(timeout_s=0.05)
+        gate.touch()
+        validated = train.get_all_reported_checkpoints()
+        found = [kept[0].status.name for kept in (committed, impatient, validated)]
+        note(notes, what="statuses", found=found)
+
+    fit(lab, loop, ValidationConfig(slow))
+
+    [fact] = lab.noted("statuses")
+    assert fact["found"] == ["PENDING_VALIDATION", "PENDING_VALIDATION", "VALIDATED"]
+
+
+@pytest.mark.parametrize(
+    ("way", "status"),
+    [
+        ("raises", STATUS.VALIDATION_FAILED),
+        ("dies", STATUS.VALIDATION_FAILED),
+        ("returns a list", STATUS.VALIDATION_FAILED),
+        ("takes too long", STATUS.VALIDATION_TIMEOUT),
+    ],
+)
+def test_a_validation_that_fails_fails_nothing_else(
+    lab: Lab, way: str, status: ReportedCheckpointStatus
+) -> None:
+    notes, never = lab.notes, lab.folder / "never"
+
+    def validate(checkpoint: Checkpoint) -> Any:
+        if step_of(checkpoint) == 2:
+            return {"score": 2}
+        match way:
+            case "raises":
+                raise ValueError("a bug in validation")
+            case "dies":
+                die("SIGKILL")
+            case "takes too long":
+                wait_for(never)
+        return ["score", 1]
+
+    def loop() -> None:
+        save(1, ValidationTaskConfig(timeout_s=0.5))
+        save(2)
+        found = [one.status.value for one in train.get_all_reported_checkpoints()]
+        note(notes, what="statuses", found=found)
+
+    result = fit(lab, loop, ValidationConfig(validate))
+
+    assert lab.noted("statuses")[0]["found"] == [status.value, STATUS.VALIDATED.value]
+    assert result.metrics is not None and result.metrics["step"] == 2
+
+
+def test_a_validation_that_a_driver_left_undone_is_done_by_the_next(lab: Lab) -> None:
+    def loop() -> None:
+        if train.get_checkpoint() is None:
+            save(1)
+            raise ValueError("no retries")
+
+    with pytest.raises(train.TrainingFailedError):
+        fit(lab, loop, ValidationConfig(hangs_for_ever))
+    result = fit(lab, loop, ValidationConfig(lambda checkpoint: {"score": 7}))
+
+    assert [metrics for _, metrics in result.best_checkpoints] == [{"step": 1, "score": 7}]
+
+
+def hangs_for_ever(checkpoint: Checkpoint) -> dict[str, Any]:
+    threading.Event().wait()
+    return {}
+
+
+def test_validation_without_a_way_to_validate_is_refused(lab: Lab) -> None:
+    notes = lab.notes
+
+    def loop() -> None:
+        try:
+            save(1)
+        except ConfigError as error:
+            note(notes, what="refused", text=str(error))
+
+    fit(lab, loop, None)
+
+    assert "validation_config=" in lab.noted("refused")[0]["text"]

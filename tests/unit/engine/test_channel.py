@@ -1,0 +1,171 @@
+"""A channel under a peer that is slow, gone, or sends in pieces."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.wire import Channel, Meeting, Met
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def fill(channel: Channel, count: int) -> None:
+    for index in range(count):
+        channel.send(Meeting(index, bytes(MIB)))
+
+
+def test_an_unbounded_channel_takes_anything_at_once(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    channel, peer = Channel(ends[0], unsent_bytes_max=None), Channel(ends[1])
+
+    fill(channel, 100)
+
+    assert channel.has_unsent
+    assert not channel.flush(0.0)
+    indexes: list[int] = []
+    while len(indexes) < 100:
+        channel.flush()
+        indexes += [one.index for one in peer.receive() if isinstance(one, Meeting)]
+    assert indexes == [*range(100)]
+    assert not channel.has_unsent
+
+
+def test_a_bounded_channel_makes_its_sender_wait_until_there_is_room(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    channel, peer = Channel(ends[0], unsent_bytes_max=4 * MIB), Channel(ends[1])
+    sent: list[int] = []
+
+    def send() -> None:
+        for index in range(12):
+            channel.send(Meeting(index, bytes(MIB)))
+            sent.append(index)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()
+    assert 4 <= len(sent) <= 6  # some are in the socket
+
+    received = 0
+    while received < 12:
+        received += len(peer.wait(0.1))
+        if not thread.is_alive():
+            channel.flush()
+    thread.join()
+    assert sent == [*range(12)]
+
+
+def test_a_sender_that_waits_is_let_go_when_its_peer_is_gone(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    channel = Channel(ends[0], unsent_bytes_max=MIB)
+    thread = threading.Thread(target=fill, args=(channel, 10))
+    thread.start()
+    thread.join(0.1)
+    assert thread.is_alive()
+
+    ends[1].close()
+    thread.join(10.0)
+
+    assert not thread.is_alive()
+    assert channel.is_closed
+
+
+def test_what_is_sent_to_one_who_is_gone_is_not_kept(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    channel = Channel(ends[0], unsent_bytes_max=None)
+    ends[1].close()
+    channel.send(Met(1))
+    tracemalloc.start()
+    try:
+        fill(channel, 50)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert kept < MIB
+    assert channel.is_closed
+
+
+@pytest.mark.parametrize("timeout_s", [None, 5.0])
+def test_a_flush_ends_when_the_peer_is_gone(
+    ends: tuple[socket.socket, socket.socket], timeout_s: float | None
+) -> None:
+    channel = Channel(ends[0])
+    fill(channel, 8)
+    ends[1].close()
+    channel.receive()  # as the thread that listens would: now it is known to be closed
+    began = time.monotonic()
+
+    assert not channel.flush(timeout_s)
+    assert time.monotonic() - began < 4.0
+
+
+def test_a_flush_waits_no_longer_than_it_was_told(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    channel = Channel(ends[0])
+    fill(channel, 8)
+    began = time.monotonic()
+
+    assert not channel.flush(0.1)
+    assert 0.1 <= time.monotonic() - began < 2.0
+
+
+def test_a_wait_waits_no_longer_than_it_was_told_whatever_trickles_in(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    channel = Channel(ends[0])
+    over = threading.Event()
+
+    def trickle() -> None:
+        ends[1].send(b"\x00\x00\xff\xff")
+        while not over.wait(0.02):
+            ends[1].send(b"x")
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    began = time.monotonic()
+
+    assert channel.wait(0.2) == []
+    assert 0.2 <= time.monotonic() - began < 2.0
+    over.set()
+    thread.join()
+
+
+def test_the_last_words_of_a_peer_are_heard(ends: tuple[socket.socket, socket.socket]) -> None:
+    channel, peer = Channel(ends[0]), Channel(ends[1])
+    peer.send(Met(1))
+    peer.close()
+
+    assert channel.wait() == [Met(1)]
+    assert channel.wait() == []
+    assert channel.is_closed
+
+
+def test_a_closed_channel_refuses_nothing_and_does_nothing(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    channel = Channel(ends[0])
+    channel.close()
+
+    channel.send(Met(1))
+
+    assert channel.flush(None)
+    assert channel.wait(None) == []

@@ -1,0 +1,67 @@
+"""Where the names for torch are found, and what finding them costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast.train
+import holdfast.train.torch
+from holdfast.frameworks import torch as home
+
+SOURCE = Path(holdfast.train.__file__).parent
+
+
+def _prints(program: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_every_name_is_the_one_of_the_framework_package() -> None:
+    assert vars(holdfast.train.torch)["__all__"] == home.__all__
+    for name in home.__all__:
+        assert getattr(holdfast.train.torch, name) is getattr(home, name)
+        assert name in dir(holdfast.train.torch)
+        assert name in dir(home)
+
+
+def test_type_checkers_are_shown_the_names_there_are() -> None:
+    stub = ast.parse((SOURCE / "torch.pyi").read_text(encoding="utf-8"))
+    shown = [
+        alias.asname
+        for statement in stub.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    ]
+
+    assert shown == home.__all__
+
+
+@pytest.mark.parametrize("module", [holdfast.train.torch, home])
+def test_an_unknown_name_is_an_attribute_error(module: object) -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_thing'"):
+        getattr(module, "no_such_thing")  # noqa: B009  # mypy knows that it is not there
+
+
+def test_torch_is_loaded_by_what_needs_it_and_not_by_the_trainer() -> None:
+    program = """
+import sys
+import holdfast as ray
+import holdfast.train
+print("torch" in sys.modules)
+import holdfast.train.torch
+from holdfast.train.torch import TorchConfig, TorchTrainer
+trainer = ray.train.torch.TorchTrainer(
+    print, torch_config=TorchConfig(), run_config=ray.train.RunConfig(storage_path="/nowhere"))
+trainer.backend_config.setups()
+print("torch" in sys.modules)
+ray.train.torch.get_device
+print("torch" in sys.modules)
+"""
+    assert _prints(program) == ["False", "False", "True"]

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.control.identity import RUN_KEY
+from holdfast.control.open_run import open_run
+from holdfast.errors import CannotResume, RunMissing
+from holdfast.storage.base import Store
+from holdfast.storage.local import LocalStore
+from holdfast.train.resuming import must_be_allowed
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return LocalStore(tmp_path / "run")
+
+
+def make_run(store: Store) -> None:
+    open_run(store, name="run", beats=False).close()
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("resume", ["auto", "never"])
+def test_a_new_run_may_begin_unless_there_must_be_one(resume: str, store: Store) -> None:
+    must_be_allowed(resume, store)
+
+
+@pytest.mark.parametrize("resume", ["auto", "must"])
+def test_a_run_may_be_carried_on_with_unless_there_must_be_none(resume: str, store: Store) -> None:
+    make_run(store)
+
+    must_be_allowed(resume, store)
+
+
+def test_a_run_that_must_be_there_and_is_not_is_missed(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(RunMissing, match="resume='must'") as refused:
+        must_be_allowed("must", store)
+
+    assert store.url in str(refused.value)
+    assert refused.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_must_not_be_there_is_left_as_it_is(store: Store, tmp_path: Path) -> None:
+    make_run(store)
+    before = everything(tmp_path)
+
+    with pytest.raises(CannotResume, match="resume='never'") as refused:
+        must_be_allowed("never", store)
+
+    assert store.url in str(refused.value)
+    assert refused.value.hint
+    assert everything(tmp_path) == before
+
+
+def test_a_run_that_has_lost_its_identity_is_still_a_run(store: Store) -> None:
+    make_run(store)
+    store.delete(RUN_KEY)
+
+    must_be_allowed("must", store)
+    with pytest.raises(CannotResume, match="already"):
+        must_be_allowed("never", store)
