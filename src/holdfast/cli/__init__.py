@@ -13,6 +13,7 @@ import click
 
 from holdfast import __version__
 from holdfast.cli.gc import gc
+from holdfast.cli.logs import logs
 from holdfast.cli.ls import ls
 from holdfast.cli.output import EXIT_UNUSABLE
 from holdfast.cli.show import show
@@ -26,7 +27,7 @@ def cli() -> None:
     """Look at runs and keep them in order."""
 
 
-for command in (ls, show, verify, gc):
+for command in (ls, show, logs, verify, gc):
     cli.add_command(command)
 
 

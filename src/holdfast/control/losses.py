@@ -46,6 +46,22 @@ def loss_card(
     )
 
 
+def start_card(name: str, plan: Plan, attempt: int, reason: str, after: Run, waits_s: float) -> str:
+    """Return the screen that tells of a group that never came up."""
+    return card(
+        Loss(
+            run=name,
+            attempt=attempt,
+            exits=(),
+            ranks=plan.workers,
+            then=_next(after, plan.budget, (), waits_s),
+            log_of=lambda rank: log_path(plan, attempt, rank),
+            repeats=after.repeats,
+            not_started=reason,
+        )
+    )
+
+
 def _next(after: Run, budget: Budget, exits: tuple[WorkerExit, ...], waits_s: float) -> Next:
     if isinstance(after.phase, Over):
         if after.phase.ending is Ending.FAILED:
@@ -53,14 +69,16 @@ def _next(after: Run, budget: Budget, exits: tuple[WorkerExit, ...], waits_s: fl
         return Exits("the run was stopped", AGAIN)
     attempt = after.phase.attempt if isinstance(after.phase, Active) else after.attempts
     limit = budget.failures
-    if exits and blame(exits) is Blame.PREEMPTION:
+    if not exits or blame(exits) is Blame.PREEMPTION:
         return Retry(attempt, waits_s, None, None)
     left = None if limit is None else limit - failures_in(after.losses)
     return Retry(attempt, waits_s, left, limit)
 
 
 def _used_up(budget: Budget, exits: tuple[WorkerExit, ...]) -> str:
-    if exits and blame(exits) is Blame.PREEMPTION:
+    if not exits:
+        return f"controller_failure_limit={budget.starts}"
+    if blame(exits) is Blame.PREEMPTION:
         return f"max_preemption_failures={budget.preemptions}"
     if budget.failures == 0:
         return "no failure is absorbed: FailureConfig(max_failures=0)"

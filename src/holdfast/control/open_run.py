@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -25,12 +24,11 @@ from holdfast.checkpoint.commit import (
 from holdfast.checkpoint.manifests import (
     get_manifest,
     has_manifest,
-    manifest_directories,
     manifest_key,
-    read_manifests,
 )
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.accounts import Account, Compaction
+from holdfast.control.adoption import first_free_number, unrecorded_commits
 from holdfast.control.identity import (
     RUN_KEY,
     RunIdentity,
@@ -42,6 +40,8 @@ from holdfast.core.manifest import FileEntry, Manifest, Part
 from holdfast.core.names import shown
 from holdfast.core.record import Event, Kept, RunRecord
 from holdfast.core.retention import Retention, dispensable
+from holdfast.core.run_history import RunHistory
+from holdfast.core.validation import ValidationLedger
 from holdfast.errors import (
     ConfigError,
     Conflict,
@@ -65,7 +65,8 @@ from holdfast.storage.watching import Watch
 log = logging.getLogger(__name__)
 
 QUARANTINE = ".holdfast/quarantine"
-_NUMBERED = re.compile(r"checkpoint_(\d+)")
+# Whoever compacts a journal must know all that it amounts to, or the rest of it is lost.
+ACCOUNTS: Sequence[Callable[[], Account]] = (RunHistory, ValidationLedger)
 
 
 def open_run(
@@ -76,7 +77,7 @@ def open_run(
     clock: Clock = SYSTEM_CLOCK,
     time_to_live_s: float = TIME_TO_LIVE_S,
     beats: bool = True,
-    accounts: Sequence[Callable[[], Account]] = (),
+    accounts: Sequence[Callable[[], Account]] = ACCOUNTS,
 ) -> OpenRun:
     """Become the one writer of the run in `store`, which is made if it does not exist.
 
@@ -134,7 +135,7 @@ class OpenRun:
         identity: RunIdentity,
         lease: Lease,
         clock: Clock,
-        accounts: Sequence[Callable[[], Account]] = (),
+        accounts: Sequence[Callable[[], Account]] = ACCOUNTS,
     ) -> None:
         self.store, self.identity, self.lease = store, identity, lease
         self._clock = clock
@@ -150,14 +151,19 @@ class OpenRun:
 
     def _begin_epoch(self) -> None:
         """Say in the journal that this epoch has begun, with everything that was found out."""
-        adopted = self._unrecorded_commits()
+        forgetful = any(
+            damage.lost and damage.identity not in self.record.known_damage
+            for damage in self.journal.damages
+        )
+        adopted = unrecorded_commits(self.store, self.identity, self.record, forgetful=forgetful)
+        first = first_free_number(self.store, self.record, adopted, forgetful=forgetful)
         events: list[Event] = [
             (
                 "run_opened",
                 {
                     "epoch": self.lease.epoch,
                     "owner": str(self.lease.record.owner),
-                    "next_number": self._first_free_number(adopted),
+                    "next_number": first,
                 },
             )
         ]
@@ -171,38 +177,6 @@ class OpenRun:
             events.append(("journal_damaged", facts))
         events += [("checkpoint_committed", Kept.of(manifest).to_data()) for manifest in adopted]
         self._record(events)
-
-    def _is_forgetful(self) -> bool:
-        """Whether the journal has lost records since it was last looked at."""
-        return any(
-            damage.lost and damage.identity not in self.record.known_damage
-            for damage in self.journal.damages
-        )
-
-    def _first_free_number(self, adopted: Iterable[Manifest]) -> int:
-        """Return a number that was certainly never given out, whatever the journal has lost."""
-        used = {self.record.next_number - 1, *(manifest.number for manifest in adopted)}
-        if self._is_forgetful():
-            names = (*self.store.folders(), *manifest_directories(self.store))
-            used |= {int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))}
-        return max(used) + 1
-
-    def _unrecorded_commits(self) -> list[Manifest]:
-        """Return the checkpoints whose driver died between the manifest and the journal.
-
-        Where the journal has lost records, every manifest counts: it is the checkpoint.
-        """
-        forgetful = self._is_forgetful()
-        known = {kept.directory for kept in self.record.kept.values()}
-        found = []
-        for directory, manifest in read_manifests(self.store, known):
-            if isinstance(manifest, Damaged):
-                log.warning("%s is not used: %s", directory, manifest.message)
-            elif manifest.run_id != self.identity.run_id:
-                log.warning("%s is not used: it belongs to run %s", directory, manifest.run_id)
-            elif forgetful or self.record.is_current(manifest):
-                found.append(manifest)
-        return sorted(found, key=lambda manifest: manifest.number)
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -247,7 +221,7 @@ class OpenRun:
     ) -> Manifest:
         """Make one checkpoint of what the ranks delivered, or of the folder `placed` by the user.
 
-        When this has returned, the checkpoint is durable and is the one offered after any crash.
+        On return it is durable and the one offered after any crash.
         """
         if slot.epoch != self.lease.epoch or slot.number not in self.record.begun:
             raise Conflict(

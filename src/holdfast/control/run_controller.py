@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.group import Group
 from holdfast.control.launching import jobs, specs
-from holdfast.control.losses import loss_card
+from holdfast.control.losses import loss_card, start_card
 from holdfast.control.metric_rows import MetricRows
 from holdfast.control.moving import Move, Moving
 from holdfast.control.notices import Notice
@@ -220,7 +220,7 @@ class RunController:
         try:
             self._engine.start_group(attempt, specs(self._plan, attempt, places))
         except EngineError as error:
-            self._happen(GroupNotStarted(attempt, error.message))
+            self._not_started(attempt, str(error))
             return
         # The checkpoint is verified while the workers come up.
         newest = self._open_run.newest_good()
@@ -248,6 +248,15 @@ class RunController:
         step = None if newest is None else newest.step
         self._rows.begin(attempt, step or 0)
         self._observers.tell("group_started", attempt, len(places), step)
+
+    def _not_started(self, attempt: int, reason: str) -> None:
+        self._happen(GroupNotStarted(attempt, reason))
+        name, after = self._open_run.identity.name, self._history.run
+        self._card = start_card(name, self._plan, attempt, reason, after, self._waits_s())
+        self._observers.tell("group_lost", attempt, (), {}, self._card)
+
+    def _waits_s(self) -> float:
+        return self._due.after_s if self._due is not None else 0.0
 
     # ------------------------------------------------------------------ what workers say
 
@@ -364,6 +373,6 @@ class RunController:
             exits,
             self._history.run,
             self._stopped,
-            self._due.after_s if self._due is not None else 0.0,
+            self._waits_s(),
         )
         self._observers.tell("group_lost", group.attempt, exits, group.errors, self._card)

@@ -7,7 +7,6 @@ path or a command, which is there to be copied, may be wider than the screen.
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from holdfast.core.outcomes import (
     Raised,
     WorkerExit,
     how_it_died,
+    likeness,
 )
 from holdfast.core.traces import fold, place_in, shortened, where_it_stands
 
@@ -307,7 +307,7 @@ def _kind(one: WorkerExit) -> tuple[object, ...]:
     """Return what two ranks that ended in the same way have in common."""
     match one:
         case Raised(error=error):
-            return "raised", re.sub(r"0x[0-9a-fA-F]+|\d+", "#", error)
+            return "raised", likeness(error)
         case Died(node=node) if one.node_lost:
             return "node lost", node
         case Died():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias, assert_never
@@ -92,6 +93,11 @@ def describe(ended: WorkerExit) -> str:
             return f"rank {rank} was {why}"
         case _:
             assert_never(ended)
+
+
+def likeness(error: str) -> str:
+    """Return an error's text without what differs each time: numbers and addresses."""
+    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", error)
 
 
 def how_it_died(died: Died) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from holdfast.core.budget import Blame, Budget, blame
-from holdfast.core.outcomes import Finished, Raised, WorkerExit
+from holdfast.core.outcomes import Finished, Raised, WorkerExit, likeness
 from holdfast.errors import HoldfastBug
 
 BACKOFF_FIRST_S = 0.1
@@ -274,5 +274,5 @@ def _stopped(run: Run, then: Ending | None, exits: tuple[WorkerExit, ...]) -> St
 
 def signature_of(exits: tuple[WorkerExit, ...]) -> str:
     """Return what a loss looks like: the errors raised, or the kinds of ends."""
-    errors = sorted({ended.error for ended in exits if isinstance(ended, Raised)})
+    errors = sorted({likeness(ended.error) for ended in exits if isinstance(ended, Raised)})
     return "; ".join(errors) or ", ".join(sorted({type(ended).__name__ for ended in exits}))

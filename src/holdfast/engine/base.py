@@ -11,9 +11,20 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from holdfast.core.outcomes import WorkerExit
-from holdfast.core.placement import Node as Node
+from holdfast.core.placement import Node
 from holdfast.errors import HoldfastError
 from holdfast.wire import LastWords, Message
+
+__all__ = [
+    "Ended",
+    "Engine",
+    "EngineError",
+    "EngineEvent",
+    "Node",
+    "NodesChanged",
+    "Said",
+    "WorkerSpec",
+]
 
 
 class EngineError(HoldfastError):

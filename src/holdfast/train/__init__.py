@@ -3,6 +3,7 @@
 from holdfast.checkpoint import Checkpoint
 from holdfast.data.config import DataConfig
 from holdfast.train import collective
+from holdfast.train.backend import BackendConfig
 from holdfast.train.callbacks import TrainRunContext, UserCallback
 from holdfast.train.config import (
     CheckpointConfig,
@@ -40,9 +41,11 @@ from holdfast.train.reported import (
     ValidationTaskConfig,
 )
 from holdfast.train.result import Result
-from holdfast.train.trainer import DataParallelTrainer
+from holdfast.train.trainer import BaseTrainer, DataParallelTrainer
 
 __all__ = [
+    "BackendConfig",
+    "BaseTrainer",
     "Checkpoint",
     "CheckpointConfig",
     "CheckpointConsistencyMode",

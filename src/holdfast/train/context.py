@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from holdfast.storage.base import Store
+from holdfast.train.deprecated import warn_deprecated
 from holdfast.worker.context import WorkerContext
 
 
@@ -44,6 +44,10 @@ class TrainContext:
         """Return the number of this try; the first is 1, and none comes twice in a run's life."""
         return self._context.job.attempt
 
+    def get_run_id(self) -> str:
+        """Return what identifies the run for good, wherever its folder is moved."""
+        return self._context.job.run_id
+
     def get_storage(self) -> Store:
         """Return the store that the run is kept in; `url` says where it is."""
         return self._context.store
@@ -76,4 +80,4 @@ class TrainContext:
 
 
 def _warn(name: str, advice: str) -> None:
-    warnings.warn(f"{name} is deprecated: {advice}", DeprecationWarning, stacklevel=3)
+    warn_deprecated(f"{name} is deprecated: {advice}")

@@ -41,7 +41,6 @@ from holdfast.worker.job import Task
 ENTRY = "holdfast.worker.entry:main"
 ENTRY_INLINE = "holdfast.worker.entry:main_inline"
 WORKER_MODULES = ("holdfast.worker.entry", "holdfast.train")
-ACCOUNTS = (RunHistory, ValidationLedger)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,7 @@ def engine_for(launch: Launch) -> Engine:
     """Return where the workers will run; raise if they can never fit there."""
     if launch.is_inline:
         return InlineEngine(ENTRY_INLINE)
-    engine = local_engine(ENTRY, [*WORKER_MODULES, *launch.modules])
+    engine = local_engine(ENTRY, _modules(launch))
     try:
         _must_fit(launch.scaling, engine)
         engine.warm_up()
@@ -85,6 +84,12 @@ def engine_for(launch: Launch) -> Engine:
         engine.close()
         raise
     return engine
+
+
+def _modules(launch: Launch) -> list[str]:
+    """Return what every worker will want imported."""
+    of_data = ["holdfast.data.dataset"] if launch.datasets else []
+    return [*WORKER_MODULES, *of_data, *launch.modules]
 
 
 def drive(launch: Launch, run: OpenRun, engine: Engine) -> Outcome:
@@ -201,7 +206,7 @@ def _validator(launch: Launch) -> Validator | None:
         function=launch.validation.fn,
         arguments=usual.fn_kwargs or {},
         timeout_s=usual.timeout_s,
-        engine=lambda: local_engine(ENTRY, [*WORKER_MODULES, *launch.modules]),
+        engine=lambda: local_engine(ENTRY, _modules(launch)),
     )
 
 
@@ -222,6 +227,8 @@ def _listening(config: RunConfig, controller: RunController, engine: Engine) -> 
         finally:
             if watcher is not None:
                 watcher.stop()
+    if Interrupt.STOP in interrupts.take():
+        raise KeyboardInterrupt  # it came when the run was over already
 
 
 def _news(interrupt: Interrupt) -> Notice | Ending:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.control.plan import Outcome
 from holdfast.core.budget import Blame, blame
-from holdfast.core.failure_card import headline
+from holdfast.core.failure_card import culprit, headline
 from holdfast.core.outcomes import Raised
 from holdfast.core.run_machine import Ending
 from holdfast.train.callbacks import exceptions_of
@@ -22,9 +22,11 @@ def failure_of(outcome: Outcome, *, hint: str | None = None) -> TrainingFailedEr
     """Return the error that a failed run is raised as; its cause is what the user's code raised."""
     exits = outcome.over.exits
     if not exits:
-        return ControllerError(
+        refused = ControllerError(
             f"the workers could not be started in {outcome.attempts} attempts", hint=hint
         )
+        refused.card = outcome.card
+        return refused
     said = f"{headline(exits)} (attempt {outcome.attempts}, no retries left)"
     error: TrainingFailedError
     if blame(exits) is Blame.PREEMPTION:
@@ -32,8 +34,8 @@ def failure_of(outcome: Outcome, *, hint: str | None = None) -> TrainingFailedEr
     else:
         failures = exceptions_of(exits, outcome.errors)
         error = WorkerGroupError(said, failures, hint=hint)
-        first = next((one for one in exits if isinstance(one, Raised)), None)
-        if first is not None:
+        first = culprit(exits)
+        if isinstance(first, Raised):
             error.__cause__ = failures[first.rank]
     error.card = outcome.card
     return error

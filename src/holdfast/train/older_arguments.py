@@ -6,10 +6,8 @@ trainer knows that it does not.
 
 from __future__ import annotations
 
-import inspect
-import warnings
-
 from holdfast.train.config import CheckpointConfig, FailureConfig, RunConfig
+from holdfast.train.deprecated import warn_deprecated
 from holdfast.train.scaling import ScalingConfig
 
 _ADVICE: dict[type, dict[str, str]] = {
@@ -49,22 +47,4 @@ def warn_of_older_arguments(scaling: ScalingConfig, run: RunConfig) -> None:
         untouched = kind()
         for name, advice in _ADVICE[kind].items():
             if getattr(config, name) != getattr(untouched, name):
-                warnings.warn(
-                    f"{kind.__name__}({name}=…) is deprecated in Train: {advice}",
-                    DeprecationWarning,
-                    stacklevel=_levels_to_user(),
-                )
-
-
-def _levels_to_user() -> int:
-    """Return how many calls lie between the warning and the first line that is not ours."""
-    frame = inspect.currentframe()
-    levels = 0
-    while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):
-        frame = frame.f_back
-        levels += 1
-    return levels
-
-
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] == "holdfast"
+                warn_deprecated(f"{kind.__name__}({name}=…) is deprecated in Train: {advice}")

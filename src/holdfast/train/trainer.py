@@ -31,7 +31,7 @@ from holdfast.train.arguments import (
 from holdfast.train.backend import BackendConfig
 from holdfast.train.config import RunConfig, ScalingConfig, retention_of
 from holdfast.train.deprecated import warn_deprecated
-from holdfast.train.driving import ACCOUNTS, Launch, drive, engine_for
+from holdfast.train.driving import Launch, drive, engine_for
 from holdfast.train.failures import failure_of, how_to_carry_on, interruption_of
 from holdfast.train.older_arguments import warn_of_older_arguments
 from holdfast.train.picklable import must_travel
@@ -110,13 +110,14 @@ class BaseTrainer:
         if is_loading_script():
             raise ScriptTrains
         config = self.run_config
-        must_travel(*self._work())
+        if self.scaling_config.max_workers > 0:
+            must_travel(*self._work())
         store = run_store(config.storage_path, config.name, config.storage_filesystem)
         must_be_allowed(config.resume, store)
         launch = self._launch()
         engine = engine_for(launch)
         try:
-            with open_run(store, name=config.name, accounts=ACCOUNTS) as run:
+            with open_run(store, name=config.name) as run:
                 try:
                     self._begin(run)
                     outcome = drive(launch, run, engine)
@@ -183,7 +184,14 @@ class BaseTrainer:
 
     def _result(self, run: OpenRun, outcome: Outcome) -> Result:
         config = self.run_config
-        result = result_of(run.store, run.record, retention_of(config.checkpoint_config))
+        result = result_of(
+            run.store,
+            run.record,
+            retention_of(config.checkpoint_config),
+            name=run.identity.name,
+            config=getattr(self, "train_loop_config", None),
+            filesystem=config.storage_filesystem,
+        )
         ending = outcome.over.ending
         if ending is Ending.SUCCEEDED:
             if outcome.value is not None:

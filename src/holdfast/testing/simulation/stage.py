@@ -57,8 +57,8 @@ class Actor:
         "name",
         "process",
         "turn",
-        "woken",
         "why",
+        "woken",
     )
 
     def __init__(self, process: Process, name: str, baton: threading.Lock) -> None:
