@@ -92,9 +92,13 @@ class EngineHost:
         self._process.wait()
 
     def end(self) -> None:
-        """End the process."""
+        """End the process, whether it listens or not."""
         self._line.close()
-        self._process.wait()
+        try:
+            self._process.wait(10.0)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
 
     def nodes(self) -> Sequence[Node]:
         return self._call("nodes")

@@ -7,6 +7,7 @@ path or a command, which is there to be copied, may be wider than the screen.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ def card(loss: Loss) -> str:
     told = [f"  {line}" for line in _story(root, loss, room)] if root is not None else []
     if told:
         told.append("")
-    return "\n".join([_title(loss, root), *(_fit(line) for line in told), *below])
+    return "\n".join([_title(loss, root), *(_fit_frame(line) for line in told), *below])
 
 
 def _title(loss: Loss, root: _Group | None) -> str:
@@ -216,7 +217,8 @@ def _story(root: _Group, loss: Loss, lines_max: int) -> list[str]:
             whole = fold(trace, loss.ours) if loss.ours is not None else trace
             return shortened(_plain_lines(whole), lines_max)
         case Hung(rank, stacks=stacks):
-            stack = where_it_stands(_plain_lines(stacks), lines_max - 1)
+            whole = fold(stacks, loss.ours) if loss.ours is not None else stacks
+            stack = where_it_stands(_plain_lines(whole), lines_max - 1)
             is_first = loss.first_stopped == rank or len(root.ranks) > 1
             stopped = f"rank {rank} stopped first; it" if is_first else f"rank {rank}"
             return [f"{stopped} stood here, innermost first:", *stack]
@@ -370,6 +372,15 @@ def _plain_lines(text: str) -> list[str]:
 def _plain(text: str) -> str:
     plain = shown_plainly(text.expandtabs(4), keeps_colour=False)
     return "".join(one if one.isprintable() else "?" for one in plain).rstrip()
+
+
+def _fit_frame(line: str) -> str:
+    """Return a line of a traceback that fits: of a frame's path, the end says most."""
+    found = re.match(r'(\s*File ")([^"]+)(",.*)', line)
+    surplus = len(line) - COLUMNS_MAX
+    if found is None or surplus <= 0 or surplus + 1 >= len(found[2]):
+        return _fit(line)
+    return f"{found[1]}…{found[2][surplus + 1 :]}{found[3]}"
 
 
 def _fit(line: str, columns: int = COLUMNS_MAX) -> str:

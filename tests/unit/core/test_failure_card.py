@@ -382,6 +382,15 @@ def test_whatever_happened_it_is_one_plain_screen(
     assert headline(exits).isprintable()
 
 
+def test_of_a_frame_that_is_too_wide_the_file_and_the_line_are_kept() -> None:
+    path = f"/{'long/' * 30}train.py"
+    stacks = f'Thread 0x1 (most recent call first):\n  File "{path}", line 42 in compute_the_loss'
+    shown = card(loss(Hung(0, "node-0", 9.0, stacks), ranks=1))
+
+    assert 'long/train.py", line 42 in compute_the_loss' in shown
+    assert path not in shown
+
+
 def test_paths_and_commands_are_never_cut() -> None:
     command = "python train.py " + "--option=value " * 20
     path = "/" + "long-folder/" * 20 + "rank-0.log"

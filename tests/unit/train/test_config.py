@@ -49,7 +49,8 @@ SIGNATURES = {
     FailureConfig: (
         "max_failures=0, fail_fast=False, controller_failure_limit=-1, "
         "max_preemption_failures=-1, relax_collectives_on_preemption=False, "
-        "preemption_grace_s=0.0, *, hang_timeout_s=None, backoff_max_s=30.0"
+        "preemption_grace_s=0.0, *, hang_timeout_s=None, backoff_max_s=30.0, "
+        "late_timeout_s=1800.0, preemption_notice_s=25.0"
     ),
     CheckpointConfig: (
         "num_to_keep=None, checkpoint_score_attribute=None, checkpoint_score_order='max', "
@@ -65,7 +66,7 @@ SIGNATURES = {
         "name=None, storage_path=None, storage_filesystem=None, failure_config=None, "
         "checkpoint_config=None, callbacks=None, worker_runtime_env=None, logging_config=None, "
         "sync_config=None, verbose=None, stop=None, progress_reporter=None, log_to_file=False, "
-        "local_dir=None, *, resume='auto'"
+        "local_dir=None, *, resume='auto', preemption_notices=None"
     ),
 }
 

@@ -22,6 +22,7 @@ from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Ending
 from holdfast.core.validation import ValidationLedger
 from holdfast.errors import RunHeld, StoreError
+from holdfast.journal import journal
 from holdfast.storage import locate
 from holdfast.testing.simulation import endings, invariants, threads, workers
 from holdfast.testing.simulation.engine import SimEngine
@@ -76,7 +77,6 @@ class Player:
         """Play it to its end; raise what is wrong."""
         try:
             self.world.stage.play("the user", self._use)
-            endings.check(self.world.truth, self.store)
         finally:
             self.store.forget()
 
@@ -97,6 +97,9 @@ class Player:
         for other in world.live_launches():
             world.stage.join(other.process.actors[0])
             world.truth.holds(invariants.a_launch_ends_for_a_reason, other)
+        world.is_quiet = True
+        world.stage.sleep(3600.0)  # whatever lease is left has run out by then
+        world.truth.holds(endings.check, self.store)
 
     def _launch(self) -> Launch:
         world, truth = self.world, self.world.truth
@@ -191,7 +194,8 @@ def simulate(seed: int | Story) -> Report:
     story = draw(seed) if isinstance(seed, int) else seed
     scratch = tempfile.mkdtemp(prefix="holdfast-simulation-")
     problem = None
-    with threads.installed({locate.reopen: reopen}), _quiet():
+    settings = [(journal, "COMPACT_SEGMENTS", story.setting.compacts_after)]
+    with threads.installed({locate.reopen: reopen}, settings), _quiet():
         player = Player(story, scratch)
         try:
             player.play()

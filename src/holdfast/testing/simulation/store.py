@@ -108,6 +108,8 @@ class SimStore:
         if stage.current is None:
             return do()
         stage.check()
+        if world.is_quiet:
+            return do()
         what = f"{verb} {key}"
         slow_s = world.story.setting.store_s
         if slow_s and world.dice.random() < _SLOW_SHARE:

@@ -55,6 +55,7 @@ class Setting:
         retry_s: How long a store that is busy is tried again.
         orphans_s: How long workers may live on when their driver was killed.
         pause_s: After how long a driver that has ended is started again.
+        compacts_after: How many segments of the journal are too many.
     """
 
     workers: int
@@ -74,6 +75,7 @@ class Setting:
     retry_s: float
     orphans_s: float
     pause_s: float
+    compacts_after: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,8 @@ def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> 
     patience_s = 20.0 + 4 * program.step_s + 2 * slow_s
     drift_s = 2 * program.steps * program.step_s
     # What was not seen to work for a while is never called hung, if no time is given.
-    learns = dice.random() < 0.3 and all(one.kind != "hang" for one in faults)
+    hangs = any(one.kind in ("hang", "stuck") for one in faults)
+    learns = dice.random() < 0.3 and not hangs
     return Setting(
         workers=workers,
         workers_min=dice.choice([workers, workers, dice.randint(1, workers)]),
@@ -183,7 +186,7 @@ def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> 
         failures=dice.choice([None, 0, 1, 1, 2, 3]),
         preemptions=dice.choice([None, None, None, 1]),
         starts=dice.choice([None, None, 1]),
-        hang_timeout_s=None if learns else patience_s * dice.uniform(1, 2),
+        hang_timeout_s=None if learns else patience_s + dice.choice([0.0, 30.0]),
         late_after_s=(patience_s + drift_s) * dice.uniform(1, 2),
         notice_s=dice.choice([5.0, 25.0]),
         resize_after_s=dice.choice([5.0, 60.0]),
@@ -192,6 +195,7 @@ def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> 
         retry_s=retry_s,
         orphans_s=dice.choice([0.0, 0.5, 3.0]),
         pause_s=dice.choice([0.1, 5.0, 40.0]),
+        compacts_after=dice.choice([4, 12, 64]),
     )
 
 

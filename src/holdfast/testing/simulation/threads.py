@@ -248,16 +248,19 @@ class _Put:
 
 
 @contextlib.contextmanager
-def installed(replaced: Mapping[Any, Any] | None = None) -> Iterator[None]:
+def installed(
+    replaced: Mapping[Any, Any], settings: Iterable[tuple[ModuleType, str, object]]
+) -> Iterator[None]:
     """Have the code under test use the stand-ins, and those for other things in `replaced`.
 
-    `replaced` goes from an object that modules hold under its own name to what they shall have.
+    `replaced` goes from an object that modules hold under its own name to what they shall have;
+    `settings` are names in modules, and what they are to mean.
     """
     stand_ins: dict[int, tuple[str, object]] = {
         id(threading): ("threading", _Threading("threading")),
         id(queue): ("queue", _Queues("queue")),
     }
-    for real, stand_in in (replaced or {}).items():
+    for real, stand_in in replaced.items():
         stand_ins[id(real)] = real.__name__, stand_in
     with _Put() as place:
         for module in _modules():
@@ -265,6 +268,8 @@ def installed(replaced: Mapping[Any, Any] | None = None) -> Iterator[None]:
                 name, stand_in = stand_ins.get(id(value), ("", None))
                 if name and getattr(module, name, None) is value:
                     place.put(module, name, stand_in)
+        for module, name, value in settings:
+            place.put(module, name, value)
         yield
 
 

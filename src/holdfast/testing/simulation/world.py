@@ -66,6 +66,7 @@ class World:
         dice: For everything that is drawn while the run takes place.
         truth: What really happened, for those who check.
         lines: The story as it was played: when, and what.
+        is_quiet: Whether nothing goes wrong any more.
         start_rival: Starts one more driver, whatever others do.
     """
 
@@ -78,6 +79,7 @@ class World:
         self.truth = Truth(story, self.stage, self.tell)
         self.cluster = Cluster(story)
         self.store_is_down_until = 0.0
+        self.is_quiet = False
         self.start_rival: Callable[[], None] = lambda: None
         self._operations = self._starts = self._messages = 0
         self._left: list[Fault] = list(story.faults)
@@ -131,6 +133,8 @@ class World:
     # ------------------------------------------------------------------ faults that come
 
     def _strike(self, fault: Fault) -> None:
+        if self.is_quiet:
+            return
         self._left.remove(fault)
         self.tell(f"fault: {fault}")
         match fault.kind:
