@@ -33,10 +33,13 @@ class Observer:
         exits: Sequence[WorkerExit],
         errors: Mapping[int, bytes | None],
         card: str,
+        *,
+        is_last: bool,
     ) -> None:
         """The workers of an attempt are gone, and not because they were done.
 
-        `errors` are what they raised, pickled, by rank; `card` is one screen for people.
+        `errors` are what they raised, pickled, by rank; `card` is one screen for people; `is_last`
+        says that no other attempt follows.
         """
 
 
@@ -49,10 +52,10 @@ class Observers:
     def __bool__(self) -> bool:
         return bool(self._observers)
 
-    def tell(self, what: str, *facts: Any) -> None:
+    def tell(self, what: str, *facts: Any, **more: Any) -> None:
         """Call the method `what` of every observer."""
         for observer in self._observers:
             try:
-                getattr(observer, what)(*facts)
+                getattr(observer, what)(*facts, **more)
             except Exception:
                 log.exception("%s failed at %s; the run goes on", type(observer).__name__, what)

@@ -78,12 +78,15 @@ def open_run(
     time_to_live_s: float = TIME_TO_LIVE_S,
     beats: bool = True,
     accounts: Sequence[Callable[[], Account]] = ACCOUNTS,
+    waits: bool = False,
 ) -> OpenRun:
     """Become the one writer of the run in `store`, which is made if it does not exist.
 
     The lease is renewed from a thread of its own until the run is closed, unless `beats` is
     false; then whoever opened the run renews it. `accounts` are made of the same journal beside
     the record of checkpoints.
+
+    With `waits`, a driver on another machine gets its lease's time to show that it lives.
 
     Raises `RunHeld` if a live driver holds it, `FormatTooNew` if a newer version wrote it.
     """
@@ -99,6 +102,7 @@ def open_run(
         run=f"run {identity.name!r} at {store.url}",
         clock=clock,
         time_to_live_s=time_to_live_s,
+        waits=waits,
     )
     try:
         if problem is not None:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from holdfast.core.log_lines import (
+    RAISED,
     LeftOut,
     Line,
     LineCutter,
@@ -211,7 +212,7 @@ class _Tail:
         self.skipped_bytes = 0
         self._cutter = LineCutter()
         self._handle: int | None = None
-        self._is_given_up = False
+        self._is_given_up = self._has_raised = False
         self._offset = 0
 
     def read(self, *, is_end: bool, with_progress: bool) -> list[str]:
@@ -233,6 +234,15 @@ class _Tail:
             lines += self._cutter.finish()
         elif with_progress and (state := self._cutter.progress()) is not None:
             lines.append(state)
+        return self._without_the_end(lines)
+
+    def _without_the_end(self, lines: list[str]) -> list[str]:
+        """Return the lines before the one that says why the worker ended: that is told once."""
+        if self._has_raised:
+            return []
+        if RAISED in lines:
+            self._has_raised = True
+            return lines[: lines.index(RAISED)]
         return lines
 
     def _seek(self, handle: int) -> int:

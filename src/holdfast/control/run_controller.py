@@ -253,7 +253,13 @@ class RunController:
         self._happen(GroupNotStarted(attempt, reason))
         name, after = self._open_run.identity.name, self._history.run
         self._card = start_card(name, self._plan, attempt, reason, after, self._waits_s())
-        self._observers.tell("group_lost", attempt, (), {}, self._card)
+        self._tell_of_loss(attempt, (), {})
+
+    def _tell_of_loss(
+        self, attempt: int, exits: Sequence[WorkerExit], errors: Mapping[int, bytes | None]
+    ) -> None:
+        is_last = isinstance(self._history.run.phase, Over)
+        self._observers.tell("group_lost", attempt, exits, errors, self._card, is_last=is_last)
 
     def _waits_s(self) -> float:
         return self._due.after_s if self._due is not None else 0.0
@@ -375,4 +381,4 @@ class RunController:
             self._stopped,
             self._waits_s(),
         )
-        self._observers.tell("group_lost", group.attempt, exits, group.errors, self._card)
+        self._tell_of_loss(group.attempt, exits, group.errors)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 LINE_BYTES_MAX = 1 << 16
+RAISED = "holdfast: the training function raised"  # what follows in a log, the failure card tells
 QUEUE_FACTOR = 10  # how many seconds' worth of lines may wait to be shown
 
 # Escape sequences of terminals: CSI (cursor, colour), OSC (titles, links), and the short ones.

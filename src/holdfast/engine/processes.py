@@ -104,9 +104,9 @@ def end(pids: Collection[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that forked it ends; Linux only."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def be_signalled_when_parent_ends(number: signal.Signals) -> None:
+    """Have the kernel send a signal when the thread that forked this process ends; Linux only."""
+    _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def adopt_orphans() -> None:

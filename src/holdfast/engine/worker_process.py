@@ -20,7 +20,9 @@ from typing import Any, Literal, NamedTuple, NoReturn
 from holdfast import settings
 from holdfast.engine import processes, stacks
 
-_kept: list[object] = []  # streams whose going away would write what is in them once more
+# Streams that were there before. What goes away is flushed, and should not be before the end; and
+# a module that has imported one by name goes on printing to it.
+_kept: list[object] = []
 
 
 # Signals that wait for a worker until it can deal with them. The zygote never does: whoever ends
@@ -52,7 +54,7 @@ def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoR
     code = 1
     try:
         os.setsid()
-        processes.die_with_parent()
+        processes.be_signalled_when_parent_ends(signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)  # the zygote died before it could be asked to take us along
         processes.adopt_orphans()
@@ -73,9 +75,10 @@ def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoR
     except BaseException:  # noqa: BLE001  # the last chance to say what happened
         traceback.print_exc()
     finally:
-        with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream
-            sys.stdout.flush()
-            sys.stderr.flush()
+        for stream in [sys.stdout, sys.stderr, *_kept]:
+            with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream
+                if isinstance(stream, io.TextIOWrapper) and stream.fileno() in (1, 2):
+                    stream.flush()
         os._exit(code)
 
 

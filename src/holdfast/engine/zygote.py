@@ -251,6 +251,8 @@ def _kill_group(pid: int) -> None:
 def serve(control: socket.socket, driver: int) -> None:
     """Be the zygote of `driver` until that is gone."""
     processes.adopt_orphans()
+    # To see that the driver is gone, it must be awake; who was put to sleep is woken by this.
+    processes.be_signalled_when_parent_ends(signal.SIGCONT)
     hold_back_signals()
     Zygote(control, driver).serve()
 

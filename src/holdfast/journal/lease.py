@@ -124,11 +124,13 @@ def take_lease(
     clock: Clock = SYSTEM_CLOCK,
     owner: Owner | None = None,
     time_to_live_s: float = TIME_TO_LIVE_S,
+    waits: bool = False,
 ) -> Lease:
     """Become the one writer of the run in `store`, or raise `RunHeld` that names who is.
 
     Raises at once where the holder is known to live. A holder whose death is proven, or whose
-    lease has run out, is replaced.
+    lease has run out, is replaced. With `waits`, that is waited for where the holder is on another
+    machine and gives no sign of life: the machine may be gone, and then nobody can prove it.
     """
     owner = owner or this_process()
     if not store.fences:
@@ -138,7 +140,8 @@ def take_lease(
     for _ in range(TRIES_MAX):
         newest = newest_epoch(store)
         held = _Holder.of(store, newest) if newest else None
-        if held is not None:
+        is_silent = held is not None and waits and held.await_silence(run, clock, store)
+        if held is not None and not is_silent:
             held.must_be_gone(run, clock, store)
         now = clock.now()
         record = LeaseRecord(
@@ -214,6 +217,31 @@ class _Holder:
             f"{run} is held by {record.owner}, lease renewed {age_s:.0f} s ago",
             hint=f"stop that driver, or wait until the lease runs out in {max(0.0, left_s):.0f} s",
         )
+
+    def await_silence(self, run: str, clock: Clock, store: Store) -> bool:
+        """Wait while a holder on another machine may show that it lives.
+
+        Returns True if it was silent for a whole lease by our own clock, whatever its says.
+        """
+        record = self.record
+        if record is None or record.released or record.owner.place == this_process().place:
+            return False
+        life_s = record.time_to_live_s
+        wait_s = min(record.expires() - clock.now(), life_s)
+        if wait_s > 0:
+            log.warning(
+                "%s was held by %s, which may be gone: waiting up to %.0f s for a sign of life",
+                run, record.owner, wait_s,
+            )  # fmt: skip
+        waited_s = 0.0
+        while waited_s < wait_s:
+            pause_s = min(wait_s - waited_s, life_s / BEATS_PER_LIFE)
+            clock.sleep(pause_s)
+            waited_s += pause_s
+            now = read_lease(store, record.epoch)
+            if now is None or now.released or now.renewed != record.renewed:
+                return False
+        return waited_s >= life_s
 
     @staticmethod
     def _beats(store: Store, record: LeaseRecord, clock: Clock) -> bool:

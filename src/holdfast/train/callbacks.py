@@ -67,6 +67,8 @@ class CallbackObserver(Observer):
         exits: Sequence[WorkerExit],
         errors: Mapping[int, bytes | None],
         card: str,
+        *,
+        is_last: bool,
     ) -> None:
         failures = exceptions_of(exits, errors)
         if failures:

@@ -34,8 +34,10 @@ class Display(Observer):
         exits: Sequence[WorkerExit],
         errors: Mapping[int, bytes | None],
         card: str,
+        *,
+        is_last: bool,
     ) -> None:
-        if self._shows_cards:
+        if self._shows_cards and not is_last:  # the last one is in the error that is raised
             print(card, file=self._stream, flush=True)  # it is what people see
 
     def close(self) -> None:

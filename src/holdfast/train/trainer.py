@@ -117,7 +117,7 @@ class BaseTrainer:
         launch = self._launch()
         engine = engine_for(launch)
         try:
-            with open_run(store, name=config.name) as run:
+            with open_run(store, name=config.name, waits=True) as run:
                 try:
                     self._begin(run)
                     outcome = drive(launch, run, engine)

@@ -8,6 +8,7 @@ import os
 import queue
 import signal
 import socket
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 import cloudpickle
 
+from holdfast.core.log_lines import RAISED
 from holdfast.wire import Assigned, Began, Channel, LastWords
 from holdfast.worker.context import WorkerContext, current, enter
 from holdfast.worker.job import Task, unpack_job, unpack_task
@@ -35,7 +37,8 @@ def main(handle: int) -> None:
         value = _work(channel, lambda: os._exit(DRIVER_IS_GONE))
         channel.send(LastWords(value=_pickled(value)))
     except BaseException as error:  # noqa: BLE001  # sys.exit in user code is a failure too
-        traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.write(f"{RAISED}\n{user_trace(error)}")
         channel.send(_last_words(error))
     channel.flush(FLUSH_TIMEOUT_S)
 

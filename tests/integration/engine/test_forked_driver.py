@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.core.outcomes import Finished
 from holdfast.engine.base import EngineError
+from holdfast.errors import ConfigError
 from holdfast.testing.suites.engine import ends, log_of, reports, start
 from tests.conformance.engine_host import EngineHost
 
@@ -34,6 +35,10 @@ A_THREAD = """
 import threading
 threading.Thread(target=threading.Event().wait, name="beat", daemon=True).start()
 """
+A_USED_GPU = """
+import sys, types
+sys.modules["torch.cuda"] = types.SimpleNamespace(is_initialized=lambda: True)
+"""
 A_TRACKER = """
 from multiprocessing.shared_memory import SharedMemory
 memory = SharedMemory(create=True, size=8)
@@ -46,11 +51,14 @@ memory.unlink()
     ("program", "reason"),
     [
         (A_THREAD, "other threads run: beat"),
+        (A_USED_GPU, "it has used a GPU"),
+        ("import os; os.readlink = lambda _: '/dev/nvidiactl'", "it has used a GPU"),
+        ("from holdfast.engine import forking; forking.DRIVER_BYTES_MAX = 1", "it uses [0-9]+ MiB"),
         ("import obstore", "obstore is loaded, which does not survive a fork"),
         ("import sys; sys.settrace(lambda *_: None)", "a debugger or tracer is attached"),
         (A_TRACKER, "multiprocessing tracks shared memory or semaphores for it"),
     ],
-    ids=["thread", "obstore", "tracer", "tracker"],
+    ids=["thread", "gpu", "gpu-asked-for", "large", "obstore", "tracer", "tracker"],
 )
 def test_a_driver_that_cannot_be_forked_spawns(
     host: EngineHost, tmp_path: Path, program: str, reason: str
@@ -64,6 +72,33 @@ def test_a_driver_that_cannot_be_forked_spawns(
     host.new("fork")
     with pytest.raises(EngineError, match=f"start='fork': .*: {reason}"):
         start(host, tmp_path, "", attempt=2)
+
+
+def test_a_driver_in_the_middle_of_asyncio_cannot_be_forked(host: EngineHost) -> None:
+    reason = host.execute(
+        "import asyncio\nfrom holdfast.engine.forking import why_not_forkable\n"
+        "async def ask(): return why_not_forkable()\n"
+        "answer = why_not_forkable(), asyncio.run(ask()), why_not_forkable()\n"
+    )
+
+    assert reason == (None, "an asyncio loop runs in it", None)
+
+
+@pytest.mark.parametrize("chosen", ["spawn", "fork"])
+def test_the_environment_can_choose_the_way(host: EngineHost, tmp_path: Path, chosen: str) -> None:
+    host.execute(f"import os; os.environ['HOLDFAST_START'] = {chosen!r}")
+    host.new(None)
+    start(host, tmp_path, "parent")
+
+    assert is_new_interpreter(reports(host, 1)[0]["parent"]) == (chosen == "spawn")
+
+
+def test_a_way_that_there_is_not_is_refused(host: EngineHost, tmp_path: Path) -> None:
+    host.execute("import os; os.environ['HOLDFAST_START'] = 'forkserver'")
+    host.new(None)
+
+    with pytest.raises(ConfigError, match="HOLDFAST_START='forkserver' in the environment"):
+        start(host, tmp_path, "")
 
 
 NATIVE_THREAD = """
@@ -156,6 +191,20 @@ def test_what_a_worker_writes_to_a_file_of_the_drivers_goes_nowhere(
     assert isinstance(ended, Finished)
     assert path.read_text() == "by the driver\n"
     assert log_of(tmp_path, 0).read_text() == ""
+
+
+def test_a_module_that_has_the_drivers_stream_prints_to_the_workers_log(
+    host: EngineHost, tmp_path: Path
+) -> None:
+    host.execute(
+        "import sys\nimport holdfast.testing.workers as workers\n"
+        "workers.notes = sys.stdout\nsys.stdout.write('half a line of the driver')\n"
+    )
+    host.new("fork")
+    start(host, tmp_path, "scribble")
+    ends(host, 1)
+
+    assert log_of(tmp_path, 0).read_text() == "by the worker\n"
 
 
 def test_what_waits_to_be_printed_is_printed_once(tmp_path: Path) -> None:

@@ -79,6 +79,22 @@ def test_nothing_outlives_a_driver_whose_children_do(
         os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_outlives_a_driver_whose_zygote_sleeps(
+    host: EngineHost, tmp_path: Path, way: Start
+) -> None:
+    host.new(way)
+    zygote = zygote_of(host, tmp_path)
+    pids = started_by(host, tmp_path)
+    os.kill(zygote, signal.SIGSTOP)
+    while state_of(zygote) != "T":
+        os.sched_yield()
+
+    host.kill()
+
+    wait_until_gone([*pids, zygote])
+
+
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
 def test_signals_for_all_do_not_reach_the_zygote(
     engine: LocalEngine, tmp_path: Path, number: signal.Signals

@@ -12,11 +12,15 @@ from holdfast.core.outcomes import Died, Evicted, Finished
 from holdfast.engine.base import Ended, EngineError, NodesChanged, WorkerSpec
 from holdfast.engine.local import LocalEngine
 from holdfast.engine.nodes import LocalNodes
-from holdfast.testing.suites.engine import ENTRY, ends, is_running, log_of, reports, start
+from holdfast.testing.suites.engine import ENTRY, ends, is_running, log_of, reports, start, state_of
 
 
 def names(engine: LocalEngine) -> list[str]:
     return [node.name for node in engine.nodes()]
+
+
+def children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 @pytest.mark.req("T-037")
@@ -38,8 +42,9 @@ def test_a_lost_node_takes_its_workers_with_it(
 def test_a_node_is_lost_at_once_even_if_nobody_listens(
     engine: LocalEngine, nodes: LocalNodes, tmp_path: Path
 ) -> None:
-    start(engine, tmp_path, "hang", "report=1 child hang")
-    pids = [pid for one in reports(engine, 2) for pid in one.values()]
+    start(engine, tmp_path, "hang", "parent child hang")
+    parent, child = reports(engine, 2)
+    zygote, pids = parent["parent"], [parent["pid"], child["child"]]
 
     thread = threading.Thread(target=nodes.fail, args=("node-1",))
     thread.start()
@@ -47,6 +52,8 @@ def test_a_node_is_lost_at_once_even_if_nobody_listens(
     for pid in pids:
         while is_running(pid):
             os.sched_yield()
+    while len(children_of(zygote)) > 1 or state_of(zygote) != "S":
+        os.sched_yield()  # it has told of everything when it sleeps again
 
     [lost] = ends(engine, 1).values()
     assert isinstance(lost.exit, Died)

@@ -117,6 +117,10 @@ def _inner(model: nn.Module) -> nn.Module:
 
 def _die_if_doomed(notes: Path, rank: int, step: int, deaths: Deaths) -> None:
     """Die if it is this rank's turn, once; a step that is done again is survived."""
-    way, ranks = deaths.get(step, ("", ()))
-    if rank in ranks and is_first(notes.with_name(f"death of {rank} at {step}")):
+    if step not in deaths:
+        return
+    way, ranks = deaths[step]
+    is_time = is_first(notes.with_name(f"death of {rank} at {step}"))
+    torch.distributed.barrier()  # nobody is stopped before it has left its mark
+    if is_time and rank in ranks:
         die(way)

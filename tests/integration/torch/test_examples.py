@@ -102,7 +102,7 @@ def _saves_model(config: dict[str, Any]) -> None:
                 ray.train.report(metrics, checkpoint=saved)
         else:
             ray.train.report(metrics, checkpoint=None)
-        torch.distributed.barrier()  # else rank 1, which saves nothing, could fail before rank 0 has
+        torch.distributed.barrier()  # else rank 1, which saves nothing, may fail before rank 0 has
         if epoch == 1:
             raise RuntimeError("Intentional error to showcase restoration!")
 

@@ -41,10 +41,15 @@ class Lab:
         workers: int = 1,
         max_failures: int = 0,
         config: dict[str, Any] | None = None,
+        controller_failures: int = -1,
         **run: Any,
     ) -> DataParallelTrainer:
         given = {"name": "run", "storage_path": str(self.storage), **run}
-        failures = FailureConfig(max_failures=max_failures, backoff_max_s=0.0)
+        failures = FailureConfig(
+            max_failures=max_failures,
+            controller_failure_limit=controller_failures,
+            backoff_max_s=0.0,
+        )
         return DataParallelTrainer(
             loop,
             train_loop_config=config,
