@@ -13,9 +13,9 @@ help: ## Show this list
 	@echo 'make TARGET [PYTHON=python3] [JOBS=2] [ARGS=...]'
 	@awk -F ': ## ' '/^[a-z]+: ## / { printf "  %-8s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## See a checkpoint survive `kill -9` in the middle of a save
-	$(environment) .venv
-	@.venv/bin/python examples/survive_kill.py $(ARGS)
+demo: ## See a training run survive `kill -9` of a worker and of its driver
+	$(environment) .venv demo
+	@.venv/bin/python examples/demo.py $(ARGS)
 
 test: ## Run all tests; ARGS="tests/unit -k lease" for some
 	$(environment) .venv test

@@ -134,7 +134,7 @@ def _script(name: str) -> str:
 # What other systems are spared: gloo that asks a name server who this machine is.
 _LOCAL = {"GLOO_SOCKET_IFNAME": "lo"}
 _RAY = {**_LOCAL, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-_ELASTIC = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+_ELASTIC = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 COMMANDS: Mapping[str, tuple[Sequence[str], Mapping[str, str]]] = {
     "holdfast": ([sys.executable, _script("holdfast_train.py")], {}),

@@ -11,9 +11,11 @@ undisturbed, to compare the weights.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import queue
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO
 
@@ -37,6 +40,7 @@ class Attempt:
     """What became of one try.
 
     Attributes:
+        number: They are counted from 1.
         after: The step that it began after.
         reached: The last step it did.
         end: How it ended.
@@ -44,6 +48,7 @@ class Attempt:
         back_ms: How long that was before the next attempt had done its first step.
     """
 
+    number: int
     after: int
     reached: int
     end: str = "finished"
@@ -59,7 +64,11 @@ class Driver:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+            encoding="utf-8",
         )
         self.pid = self._process.pid
         self._lines: queue.Queue[tuple[float, str] | None] = queue.Queue()
@@ -76,10 +85,11 @@ class Driver:
             while (found := self._lines.get(timeout=PATIENCE_S)) is not None:
                 yield found
 
-    def end(self) -> int:
-        """Return its exit code, once it is gone; it is killed if it has not ended by itself."""
-        self._process.kill()
+    def wait(self) -> int:
         return self._process.wait()
+
+    def kill(self) -> None:
+        self._process.kill()
 
 
 class Chaos:
@@ -93,13 +103,16 @@ class Chaos:
         self._run = folder / name
         self._command = [sys.executable, str(TRAINING), str(folder), "--name", name, *options]
         self._kills = kills
-        self._is_in_card = False
+        self._card: list[str] = []
         self.attempts: list[Attempt] = []
         self.weights = ""
 
     def train(self, *, is_shown: bool = True) -> None:
         """Give the command, and again if the driver was killed, until it is finished."""
         while not self.weights:
+            if is_shown:
+                shown = ["python", os.path.relpath(TRAINING), *self._command[2:]]
+                say("", *wrapped(f"$ {shlex.join(shown)}", 4), style=BOLD)
             driver = Driver(self._command)
             try:
                 for moment, line in driver.lines():
@@ -109,18 +122,18 @@ class Chaos:
                         self._note(int(found[1]), int(found[3]), moment)
                         self._kill(driver)
                     self.weights = line.partition("the weights are ")[2] or self.weights
+                code = driver.wait()
             finally:
-                code = driver.end()
+                driver.kill()  # if somebody has interrupted us
             if code not in (0, -signal.SIGKILL):
                 sys.exit(f"the run failed, which it should not have; its logs: {self._run}/logs")
-            if not self.weights and is_shown:
-                say("", "the same command again", style=BOLD)
 
-    def _note(self, attempt: int, step: int, moment: float) -> None:
-        if attempt > len(self.attempts):
-            if self.attempts and (ended := self.attempts[-1].ended) is not None:
-                self.attempts[-1].back_ms = (moment - ended) * 1000
-            self.attempts.append(Attempt(step - 1, step))
+    def _note(self, number: int, step: int, moment: float) -> None:
+        before = self.attempts[-1] if self.attempts else None
+        if before is None or before.number != number:
+            if before is not None and before.ended is not None:
+                before.back_ms = (moment - before.ended) * 1000
+            self.attempts.append(Attempt(number, step - 1, step))
         self.attempts[-1].reached = step
 
     def _kill(self, driver: Driver) -> None:
@@ -128,61 +141,62 @@ class Chaos:
         if not self._kills or now.reached < self._kills[0] or now.ended is not None:
             return
         self._kills.pop(0)
-        whom, pid = "the driver", driver.pid
+        whom, pid = "driver", driver.pid
         if self._kills:  # the last one is the driver's
-            log = self._run / "logs" / f"attempt-{len(self.attempts)}" / "rank-1.log"
+            log = self._run / "logs" / f"attempt-{now.number}" / "rank-1.log"
             whom, pid = "rank 1", int(log.read_text().split()[1])
         os.kill(pid, signal.SIGKILL)
         now.ended, now.end = time.monotonic(), f"{whom} killed"
-        say("", f"kill -9 {pid}: that was {whom}, after step {now.reached}", style=RED)
+        say("", f"kill -9 {pid}   # {whom}, after step {now.reached}", style=RED)
 
     def _show(self, line: str) -> None:
-        """Show what is worth it: saved epochs, and what Holdfast has to say."""
+        """Show what is worth it: epochs that are saved, and what Holdfast has to say."""
         if found := STEP.match(line):
             if found[5]:
                 say(f"  epoch {found[2]}  loss {found[4]:<7} saved")
-        elif line.startswith("holdfast: ") or line.startswith("── ") or self._is_in_card:
-            self._is_in_card = not line.startswith(("holdfast: ", "  next "))
-            indent = "           " if self._is_in_card or line.startswith("  ") else "  "
-            say(*textwrap.wrap(line, COLUMNS, subsequent_indent=indent) or [""], style=DIM)
+        elif line.startswith("holdfast: "):
+            say(*wrapped(line, 2), style=DIM)
+        elif line.startswith("── ") or self._card:
+            self._card.append(line)
+            if line.startswith("  next "):
+                say(*rewrapped(self._card), style=DIM)
+                self._card = []
 
 
 # ---------------------------------------------------------------------- what happened
 
 
 def picture(attempts: Sequence[Attempt], steps: int, epoch: int) -> list[str]:
-    """Return a bar for each attempt: where it began, what was saved, what was lost, where it died."""
-    done, lost, died = "█░✖" if can_print("█░✖") else "=.x"
+    """Return a bar for each attempt, from the step it began after to the one where it ended."""
+    kept, lost, died = "█░✖" if can_print("█░✖") else "=.x"
 
     def column(step: int) -> int:
         return step if steps <= BAR_COLUMNS else step * BAR_COLUMNS // steps
 
-    lines = []
-    for number, one in enumerate(attempts, 1):
-        kept = attempts[number].after if number < len(attempts) else one.reached
-        bar = " " * column(one.after) + done * (column(kept) - column(one.after))
-        bar += lost * (column(one.reached) - column(kept)) + (died if one.ended else "")
-        lines.append(f"  attempt {number}  {bar}")
-    saves = range(0, steps + 1, epoch)
-    scale = [" "] * (column(steps) + 8)
-    for step in saves:
-        at = column(step)
-        if all(mark == " " for mark in scale[max(0, at - 1) : at + len(str(step)) + 1]):
-            scale[at : at + len(str(step))] = str(step)
-    return [*lines, ("  step       " + "".join(scale)).rstrip()]
+    lines = [f"  {'':<9}  {kept} saved   {lost} lost, and done again   {died} killed"]
+    for one, then in zip_longest(attempts, attempts[1:]):
+        saved = then.after if then else one.reached
+        bar = " " * column(one.after) + kept * (column(saved) - column(one.after))
+        bar += lost * (column(one.reached) - column(saved)) + died * (one.ended is not None)
+        lines.append(f"  attempt {one.number}  {bar}")
+    scale = ""
+    for step in range(0, steps + 1, epoch):
+        if not scale or column(step) > len(scale):
+            scale = scale.ljust(column(step)) + str(step)
+    return [*lines, f"  {'step':<9}  {scale}"]
 
 
 def table(attempts: Sequence[Attempt]) -> list[str]:
-    """Return a line for each attempt: its steps, its end, what was lost, how long it took."""
-    lines = []
-    for number, one in enumerate(attempts, 1):
-        line = f"  attempt {number}  steps {one.after + 1}-{one.reached}".ljust(26) + f"{one.end:<18}"
-        if one.ended is not None and number < len(attempts):
-            lost = one.reached - attempts[number].after
-            line += f"{lost} step{'s' * (lost != 1)} lost".ljust(14)
-            line += f"training again after {one.back_ms:.0f} ms"
+    """Return a line for each attempt: how it ended, where, what was lost, how soon it went on."""
+    lines = ["             ended by        at step  lost     first step again after"]
+    for one, then in zip_longest(attempts, attempts[1:]):
+        line = f"  attempt {one.number}  {one.end:<14}  {one.reached:<7}"
+        if then is not None:
+            lost = one.reached - then.after
+            line += f"  {lost} step{'s' * (lost != 1):<2}  {one.back_ms:>5,.0f} ms"
+            line += " *" if one.end.startswith("driver") else ""
         lines.append(line.rstrip())
-    return lines
+    return [*lines, "             * with the time in which a new Python imports torch"]
 
 
 # ---------------------------------------------------------------------- printing
@@ -196,6 +210,28 @@ def say(*lines: str, style: str = "") -> None:
     is_plain = not style or not sys.stdout.isatty() or "NO_COLOR" in os.environ
     for line in lines:
         print(line if is_plain else f"\x1b[{style}m{line}\x1b[0m", flush=True)
+
+
+def wrapped(line: str, indent: int) -> list[str]:
+    """Return a line as several that fit; what can only be copied whole is not broken."""
+    return textwrap.wrap(
+        line,
+        COLUMNS,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    ) or [""]
+
+
+def rewrapped(card: Sequence[str]) -> list[str]:
+    """Return a failure card, which is made for wider screens, with lines that fit."""
+    paragraphs: list[str] = []
+    for line in card:
+        if line.startswith(" " * 8) and paragraphs:
+            paragraphs[-1] += f" {line.strip()}"
+        else:
+            paragraphs.append(line)
+    return [line for one in paragraphs for line in wrapped(one, 11)]
 
 
 def can_print(text: str) -> bool:
@@ -212,29 +248,32 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8, help="in an epoch, 4 or more")
     parser.add_argument("--keep", metavar="FOLDER", help="where to leave the runs")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as temporary:
-        play(Path(chosen.keep or temporary).resolve(), chosen.epochs, chosen.steps)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as temporary:
+        play(Path(chosen.keep or temporary), chosen.epochs, chosen.steps)
+    if chosen.keep:
+        say(f"  Try: holdfast show {chosen.keep}/demo")
 
 
 def play(folder: Path, epochs: int, steps: int) -> None:
     """Train twice, disturbed and undisturbed, and say what came of it."""
     size = ["--epochs", str(epochs), "--steps", str(steps)]
     kills = [epochs // 3 * steps + steps // 2, 2 * epochs // 3 * steps + steps // 2 + 1]
-    say(f"Two workers train {epochs} epochs of {steps} steps, and save after each epoch.", "")
+    say(f"Two workers train {epochs} epochs of {steps} steps, and save after each epoch.")
     began = time.monotonic()
-    disturbed = Chaos(folder, "disturbed", size, kills)
+    disturbed = Chaos(folder, "demo", size, kills)
     disturbed.train()
-    say("", "What happened", *picture(disturbed.attempts, epochs * steps, steps), "")
-    say(*table(disturbed.attempts))
+    say("", "What happened", style=BOLD)
+    say(*picture(disturbed.attempts, epochs * steps, steps), "", *table(disturbed.attempts))
     undisturbed = Chaos(folder, "undisturbed", [*size, "--pace", "0"], [])
     undisturbed.train(is_shown=False)
-    is_same = disturbed.weights == undisturbed.weights
+    took_s = time.monotonic() - began
     say("", f"  weights    {disturbed.weights[:16]}… after two kills")
     say(f"             {undisturbed.weights[:16]}… of the same training, undisturbed")
-    took = f"in {time.monotonic() - began:.0f} s"
-    if not is_same:
-        sys.exit("The weights differ: something was lost. That is a bug; please tell us.")
-    say("", f"Finished {took}: nothing saved was lost, and not a bit differs.", style=GREEN)
+    if disturbed.weights != undisturbed.weights:
+        sys.exit("The weights differ, which is a bug of ours.")
+    say("", f"Finished in {took_s:.0f} s: nothing saved was lost, not a bit differs.", style=GREEN)
 
 
 if __name__ == "__main__":

@@ -234,6 +234,7 @@ class QuotaDisk(SmallDisk):
         (self.top / "filler").write_bytes(b"x" * max(0, (512 << 10) - used - 4096 * pages))
 
 
+@pytest.mark.req("T-069")
 def test_a_real_disk_that_is_full_at_any_moment_of_a_commit_loses_nothing(
     small_disk: SmallDisk, tmp_path: Path
 ) -> None:

@@ -231,13 +231,19 @@ def _end_orphans(workers: Container[int]) -> None:
     waited = 0
     while orphans := [pid for pid in processes.children() if pid not in workers]:
         processes.end(orphans)
-        for pid in orphans:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+        if any([_is_reaped(pid) for pid in orphans]):  # noqa: C419  # all of them, not the first
+            continue
         if time.monotonic() > deadline:
             return
         processes.wait_a_moment(waited)
         waited += 1
+
+
+def _is_reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG) != (0, 0)
+    except ChildProcessError:
+        return True
 
 
 def _kill_group(pid: int) -> None:

@@ -198,7 +198,8 @@ def test_a_module_that_has_the_drivers_stream_prints_to_the_workers_log(
 ) -> None:
     host.execute(
         "import sys\nimport holdfast.testing.workers as workers\n"
-        "workers.notes = sys.stdout\nsys.stdout.write('half a line of the driver')\n"
+        "workers.notes = sys.stdout = open(1, 'w', closefd=False)\n"  # with a buffer
+        "sys.stdout.write('half a line of the driver')\n"
     )
     host.new("fork")
     start(host, tmp_path, "scribble")
@@ -214,6 +215,7 @@ from pathlib import Path
 from holdfast.engine.local import LocalEngine
 from holdfast.testing.suites.engine import ENTRY, ends, start
 atexit.register(print, "at exit")
+sys.stdout = open(1, "w", closefd=False)  # with a buffer, whatever the environment says
 sys.stdout.write("half a line, ")
 engine = LocalEngine(ENTRY, start="fork")
 start(engine, Path(sys.argv[1]), "print=worker", "exit=3")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ def test_one_worker_has_a_group_and_a_model_without_a_wrapper(
     }
 
 
-@pytest.mark.req("T-018", "T-019", "T-025")
+@pytest.mark.req("T-025")
 def test_a_restored_trainer_makes_its_group_as_before(alone: tuple[TorchLab, Result]) -> None:
     with pytest.warns(DeprecationWarning, match="restore is deprecated"):
         restored = TorchTrainer.restore(str(alone[0].run))
@@ -210,6 +211,7 @@ def test_a_restored_trainer_makes_its_group_as_before(alone: tuple[TorchLab, Res
     assert isinstance(restored, TorchTrainer)
     assert restored.torch_config == TorchConfig(timeout_s=77)
     assert restored.train_loop_per_worker is _train_alone
+    assert signature(TorchTrainer.restore) == signature(DataParallelTrainer.restore)
 
 
 def test_a_rank_that_returns_at_once_does_not_disturb_those_that_still_join(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -104,6 +105,19 @@ def test_drawing_again_and_again_stays_so(be_rank: Ranks) -> None:
     ranks = _seen(be_rank, 2, dataset=Numbers(4), sampler=sampler)
 
     assert [len(one) for one in ranks] == [20, 20]
+
+
+class Unmeasured(Dataset[int]):
+    """A dataset that does not know its length."""
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def test_a_dataset_without_a_length_is_shared_by_the_choices_of_its_sampler(
+    be_rank: Ranks,
+) -> None:
+    assert _seen(be_rank, 2, dataset=Unmeasured(), sampler=[5, 3, 1, 0]) == [[5, 1], [3, 0]]
 
 
 def test_batches_that_are_made_elsewhere_are_dealt_out_whole(be_rank: Ranks) -> None:

@@ -97,12 +97,18 @@ def _batches_itself(loader: DataLoader[Any]) -> bool:
 
 
 def _sampler_of(loader: DataLoader[Any], ranks: int, rank: int) -> DistributedSampler[Any]:
-    sampler, size = loader.sampler, len(loader.dataset)  # type: ignore[arg-type]
-    if isinstance(sampler, SequentialSampler):
+    if isinstance(loader.sampler, SequentialSampler):
         return DistributedSampler(loader.dataset, ranks, rank, shuffle=False)
-    if isinstance(sampler, RandomSampler) and not sampler.replacement and len(sampler) == size:
+    if _is_plain_shuffle(loader.sampler, loader.dataset):
         return DistributedSampler(loader.dataset, ranks, rank, shuffle=True)
-    return DealtSampler(sampler, ranks, rank)
+    return DealtSampler(loader.sampler, ranks, rank)
+
+
+def _is_plain_shuffle(sampler: object, dataset: Any) -> bool:
+    """Whether a sampler gives every sample once; it may also draw some again, or leave some out."""
+    if not isinstance(sampler, RandomSampler) or sampler.replacement:
+        return False
+    return len(sampler) == len(dataset)
 
 
 class DealtSampler(DistributedSampler[Any]):

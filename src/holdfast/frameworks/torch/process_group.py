@@ -55,7 +55,7 @@ def join(context: WorkerContext, config: TorchConfig) -> None:
     _share_processors(place)
     timeout = timedelta(seconds=config.timeout_s)
     backend = config.backend or ("gloo" if place.gpus is None else "nccl")
-    where = "a store of its own"
+    where = "none"
     try:
         address = _address(place)
         _use_interface_of(address)
@@ -81,7 +81,7 @@ def join(context: WorkerContext, config: TorchConfig) -> None:
     except Exception as error:  # a backend raises what it likes
         raise ProcessGroupError(
             f"rank {place.rank} of {place.world_size} on {place.node} could not join the process"
-            f" group (backend {backend!r}, {where.replace(' ', ':')}): {error}",
+            f" group (backend {backend!r}, store {where.replace(' ', ':')}): {error}",
             hint="see whether the nodes reach each other, and TorchConfig(backend=…)",
         ) from error
 

@@ -138,8 +138,9 @@ def nothing_is_left_over(truth: Truth, run: OpenRun) -> None:
     _must(not left, name, f"after a sweep there is still {left}")
     _must(not run.record.begun, name, f"{run.record.begun} are not concluded")
     known = {kept.directory for kept in run.record.kept.values()}
+    manifests = {manifest_key(directory) for directory in known}
     for entry in run.store.entries():
         folder, _, rest = entry.key.partition("/")
         is_ours = folder == ".holdfast" and rest.startswith(_KEPT_BESIDE)
-        is_manifest = entry.key in {manifest_key(one) for one in known}
-        _must(is_ours or is_manifest or folder in known, name, f"{entry.key} belongs to nothing")
+        is_known = folder in known or entry.key in manifests
+        _must(is_ours or is_known, name, f"{entry.key} belongs to nothing")

@@ -111,14 +111,9 @@ def a_healthy_group_is_left_alone(truth: Truth, group: Group) -> None:
 
 def a_checkpoint_waits_for_all_parts(truth: Truth, group: Group, step: int, rank: int) -> None:
     """No rank saves a part of a checkpoint that was acknowledged without it."""
-    done = {saved.step for saved in truth.acknowledged.values()} & {step}
-    written = {
-        one.attempt
-        for one in map(truth.manifest, truth.acknowledged)
-        if done and one is not None and one.step == step
-    }
+    done = [(saved.attempt, saved.step) for saved in truth.acknowledged.values()]
     _must(
-        group.attempt not in written,
+        (group.attempt, step) not in done,
         "a checkpoint waits for all parts",
         f"rank {rank} saves step {step} of attempt {group.attempt}, which is committed",
     )

@@ -149,7 +149,7 @@ def draw(seed: int) -> Story:
 
 def _program(dice: random.Random) -> Program:
     return Program(
-        steps=dice.randint(4, 12),
+        steps=dice.randint(3, 10),
         step_s=dice.choice([0.02, 0.2, 0.5, 1.0, 2.0]),
         save_every=dice.choice([1, 1, 2, 2, 3, 4]),
         mode=dice.choice(["now", "now", "later", "mixed"]),
@@ -195,7 +195,7 @@ def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> 
         retry_s=retry_s,
         orphans_s=dice.choice([0.0, 0.5, 3.0]),
         pause_s=dice.choice([0.1, 5.0, 40.0]),
-        compacts_after=dice.choice([4, 12, 64]),
+        compacts_after=dice.choice([6, 20, 64]),
     )
 
 

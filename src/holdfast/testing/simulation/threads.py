@@ -220,6 +220,9 @@ class _Queues(ModuleType):
         return queue.Queue(maxsize) if stage is None else SimQueue(stage, maxsize)
 
 
+_THREADING, _QUEUES = _Threading("threading"), _Queues("queue")
+
+
 class _Put:
     """What was put in the place of something else, to be taken away again."""
 
@@ -256,17 +259,12 @@ def installed(
     `replaced` goes from an object that modules hold under its own name to what they shall have;
     `settings` are names in modules, and what they are to mean.
     """
-    stand_ins: dict[int, tuple[str, object]] = {
-        id(threading): ("threading", _Threading("threading")),
-        id(queue): ("queue", _Queues("queue")),
-    }
-    for real, stand_in in replaced.items():
-        stand_ins[id(real)] = real.__name__, stand_in
+    everything = {threading: _THREADING, queue: _QUEUES, **replaced}
     with _Put() as place:
         for module in _modules():
-            for value in list(vars(module).values()):
-                name, stand_in = stand_ins.get(id(value), ("", None))
-                if name and getattr(module, name, None) is value:
+            for real, stand_in in everything.items():
+                name: str = real.__name__
+                if vars(module).get(name) is real:
                     place.put(module, name, stand_in)
         for module, name, value in settings:
             place.put(module, name, value)

@@ -96,6 +96,7 @@ class Saved:
 
     directory: str
     number: int
+    attempt: int
     step: int
     epoch: int
 
@@ -217,7 +218,7 @@ class Truth:
         self.holds(invariants.what_is_acknowledged_is_at_rest, group, step, directory)
         manifest = self.manifest(directory)
         assert manifest is not None
-        saved = Saved(directory, manifest.number, step, group.launch.epoch)
+        saved = Saved(directory, manifest.number, group.attempt, step, group.launch.epoch)
         self.acknowledged[directory] = saved
         self.holds(invariants.a_replaced_driver_acknowledges_nothing_lost, saved)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -267,7 +266,6 @@ def _load(worker: SimWorker, context: WorkerContext) -> int:
     for name in os.listdir(folder):
         with open(os.path.join(folder, name), "rb") as file:
             files[name] = file.read()
-    shutil.rmtree(folder)
     step: int = json.loads(next(iter(files.values())))["step"]
     directory = checkpoint.path.rpartition("/")[2]
     worker.world.truth.resumed(worker, directory, step, files)
@@ -304,13 +302,15 @@ def _save(worker: SimWorker, step: int) -> Save:
     name = "model.json" if program.shares_name else f"part-{worker.rank}.json"
     facts = {"step": step, "rank": worker.rank, "attempt": worker.attempt}
     data = json.dumps(facts).encode()
-    folder = os.path.join(worker.world.scratch, f"save-{worker.attempt}-{worker.rank}-{step}")
+    folder = os.path.join(worker.world.scratch, f"save-{worker.attempt}-{worker.rank}")
+    if program.moves:
+        folder += f"-{step}"
     if worker.is_unsavable:
-        worker.is_unsavable = False
+        worker.is_unsavable, folder = False, f"{folder}-is-not-there"
     else:
         assert worker.group is not None
         worker.world.truth.part_made(worker.group, step, worker.rank, name, data)
-        os.makedirs(folder)
+        os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, name), "wb") as file:
             file.write(data)
     later = program.mode == "later" or (program.mode == "mixed" and step % 2 == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,10 @@ class StacksSuite:
             while state_of(pid) != "T":
                 os.sched_yield()
 
+        began = time.monotonic()
         found = engine.stacks(1, timeout_s=10.0)
 
+        assert time.monotonic() - began < 5.0  # there is nothing to wait for
         asleep = [rank for rank, text in found.items() if "was put to sleep" in text]
         assert len(asleep) == 1
         assert "in obey" in found[1 - asleep[0]]

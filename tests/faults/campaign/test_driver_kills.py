@@ -1,0 +1,79 @@
+"""Drivers that are killed at random points of one run, again and again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.train import Result
+from tests.faults.campaign.conftest import STEPS, Campaign
+from tests.faults.campaign.deaths import WAYS, campaign_of
+from tests.faults.campaign.toy_script import WORKERS, weights_after
+
+pytestmark = pytest.mark.slow
+
+KILLS = 100
+ENOUGH = 100_000  # more steps than the run gets to before it is told where to end
+
+
+class Killer:
+    """Launches a run and kills its driver, at a moment that chance decides.
+
+    Half of the drivers are killed from outside, soon after so many steps were acknowledged; none
+    is a moment too. The others are killed just before something they do, from their first deed on.
+    """
+
+    def __init__(self, campaign: Campaign, seed: int, deeds: int) -> None:
+        self._campaign, self._chance, self._deeds = campaign, random.Random(seed), deeds
+        self.at_deeds = 0
+
+    def __call__(self, **given: object) -> None:
+        campaign = self._campaign
+        if self._chance.random() < 0.5:
+            launch = campaign.launch(deed=self._chance.randint(1, self._deeds), **given)
+            campaign.wait(launch, lambda: not campaign.census.observe())
+            campaign.settle(launch)
+            self.at_deeds += 1
+        else:
+            launch = campaign.launch(**given)
+            begun, acked = len(campaign.begun()), len(campaign.acknowledged())
+            more = self._chance.randint(0, 3)
+            assert campaign.wait(
+                launch,
+                lambda: (
+                    len(campaign.begun()) > begun and len(campaign.acknowledged()) >= acked + more
+                ),
+            ), launch.said()
+            campaign.kill(launch)
+        assert launch.driver.returncode == -9, launch.said()
+        assert campaign.is_nothing_lost()
+
+
+@pytest.mark.req("T-012", "T-014", "T-016", "T-066", "T-067", "T-071", "T-073", "T-074", "T-080")
+@pytest.mark.timeout(600)
+def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_happened(
+    toy: Campaign,
+) -> None:
+    """Now and then a worker dies, too, in the attempts that live long enough."""
+    doomed = [
+        [way, moment, list(ranks), lead]
+        for death in campaign_of([(0,), (1,), (0, 1)])
+        for way, moment, ranks, lead in [death.to_data()]
+    ]
+    deaths = [one for death in doomed for one in (death, ["SIGKILL", "never", [], 0], ["SIGKILL", "never", [], 0])]
+    kill = Killer(toy, seed=5, deeds=160)
+
+    for _ in range(KILLS):
+        kill(steps=ENOUGH, deaths=deaths)
+    steps = max(toy.acknowledged()) + 6
+    printed = toy.finish(steps=steps, deaths=deaths)
+
+    assert 30 < kill.at_deeds < 70
+    assert printed["weights"] == weights_after(steps, 0)
+    checkpoint = Result.from_path(toy.run).checkpoint
+    assert checkpoint is not None
+    with checkpoint.as_directory() as folder:
+        saved = [open(f"{folder}/weights-{rank}").read() for rank in range(WORKERS)]
+    assert saved == [weights_after(steps, rank) for rank in range(WORKERS)]
+    toy.must_be_whole(steps)

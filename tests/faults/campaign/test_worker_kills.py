@@ -1,0 +1,49 @@
+"""Workers that die in every way at every moment, one death after the other in one run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.campaign.conftest import STEPS, Campaign
+from tests.faults.campaign.deaths import SAID, Death, campaign_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def card_of(campaign: Campaign, attempt: int) -> str:
+    """Return what the driver said of a lost attempt."""
+    said = campaign.launches[-1].said()
+    begins = f"── attempt {attempt} of run 'run' lost: "
+    assert said.count(begins) == 1
+    return said[said.index(begins) :].partition("\n── attempt")[0]
+
+
+@pytest.mark.req("T-001", "T-002", "T-003", "T-004", "T-005", "T-007", "T-010", "T-011", "T-012")
+@pytest.mark.req("T-035", "T-036", "T-039", "T-043", "T-045", "T-046", "T-051", "T-055")
+@pytest.mark.parametrize("who", [[(0,), (1,)], [(0, 1)]], ids=["one rank", "all ranks"])
+def test_no_death_of_workers_changes_a_bit_of_what_a_run_comes_to(
+    torch_run: Campaign, undisturbed: str, who: list[tuple[int, ...]]
+) -> None:
+    """Thirty deaths, one in each attempt, and the last attempt comes to the end."""
+    deaths = campaign_of(who)
+
+    printed = torch_run.finish(steps=STEPS, deaths=[one.to_data() for one in deaths])
+
+    assert printed["weights"] == undisturbed
+    assert died_as_planned(torch_run, deaths)
+    torch_run.must_be_whole(STEPS)
+
+
+def died_as_planned(campaign: Campaign, deaths: list[Death]) -> bool:
+    """Whether every death came, and the driver said what it was of."""
+    planned = {
+        (attempt, rank, death.way, death.moment)
+        for attempt, death in enumerate(deaths, 1)
+        for rank in death.ranks
+    }
+    noted = campaign.noted("dies")
+    came = {(one["attempt"], one["rank"], one["way"], one["moment"]) for one in noted}
+    assert planned == came
+    for attempt, death in enumerate(deaths, 1):
+        assert SAID[death.way] in card_of(campaign, attempt), death
+    return len(noted) == len(planned)
