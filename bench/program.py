@@ -23,7 +23,7 @@ from bench.scripts import marks
 SCRIPTS = Path(__file__).parent / "scripts"
 SHORT = "/tmp"  # sockets need short paths, and Ray's are long already
 MARK = "HOLDFAST_BENCH_RUN"  # the variable that all processes of a program inherit
-TIMEOUT_S = 180
+TIMEOUT_S = 120
 POLL_S = 0.001
 LOG_LINES = 30
 
@@ -133,12 +133,14 @@ def _script(name: str) -> str:
 
 # What other systems are spared: gloo that asks a name server who this machine is.
 _LOCAL = {"GLOO_SOCKET_IFNAME": "lo"}
+# Without this, workers that torchrun restarts may look for the dead ones, where they were.
+_ELASTIC_LOCAL = {**_LOCAL, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 _RAY = {**_LOCAL, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
 _ELASTIC = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 COMMANDS: Mapping[str, tuple[Sequence[str], Mapping[str, str]]] = {
     "holdfast": ([sys.executable, _script("holdfast_train.py")], {}),
-    "torchrun": ([*_ELASTIC, "--max-restarts", "2", _script("elastic.py")], _LOCAL),
+    "torchrun": ([*_ELASTIC, "--max-restarts", "2", _script("elastic.py")], _ELASTIC_LOCAL),
     "spawn": ([sys.executable, _script("spawn.py")], _LOCAL),
     "fork": ([sys.executable, _script("bare_fork.py")], _LOCAL),
     "plain": ([sys.executable, _script("plain_saves.py")], _LOCAL),

@@ -23,6 +23,7 @@ import tempfile
 import textwrap
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -104,6 +105,7 @@ class Chaos:
         self._command = [sys.executable, str(TRAINING), str(folder), "--name", name, *options]
         self._kills = kills
         self._card: list[str] = []
+        self._said: deque[str] = deque(maxlen=40)
         self.attempts: list[Attempt] = []
         self.weights = ""
 
@@ -116,6 +118,7 @@ class Chaos:
             driver = Driver(self._command)
             try:
                 for moment, line in driver.lines():
+                    self._said.append(line)
                     if is_shown:
                         self._show(line)
                     if found := STEP.match(line):
@@ -126,7 +129,7 @@ class Chaos:
             finally:
                 driver.kill()  # if somebody has interrupted us
             if code not in (0, -signal.SIGKILL):
-                sys.exit(f"the run failed, which it should not have; its logs: {self._run}/logs")
+                sys.exit("\n".join([*self._said, "", f"The run failed, with exit code {code}."]))
 
     def _note(self, number: int, step: int, moment: float) -> None:
         before = self.attempts[-1] if self.attempts else None
@@ -209,7 +212,7 @@ def say(*lines: str, style: str = "") -> None:
     """Print; with colours only where somebody looks at a terminal."""
     is_plain = not style or not sys.stdout.isatty() or "NO_COLOR" in os.environ
     for line in lines:
-        print(line if is_plain else f"\x1b[{style}m{line}\x1b[0m", flush=True)
+        print(line if is_plain or not line else f"\x1b[{style}m{line}\x1b[0m", flush=True)
 
 
 def wrapped(line: str, indent: int) -> list[str]:

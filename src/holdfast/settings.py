@@ -64,6 +64,11 @@ def environment_with(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def is_in_environment(name: str) -> bool:
+    """Return whether the user, or whoever started this process, has set a variable."""
+    return name in os.environ
+
+
 def visible_gpus() -> str | None:
     """Return the list of GPUs this process may use, None if nobody has limited them."""
     return os.environ.get("CUDA_VISIBLE_DEVICES")

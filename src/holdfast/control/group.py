@@ -324,6 +324,15 @@ class Group:
             if ended.words is not None:
                 self.errors[rank] = ended.words.value
 
+    def is_finishing_a_save(self) -> bool:
+        """Whether a checkpoint waits for nothing but parts that are on their way right now."""
+        storing = self.storing()
+        return any(
+            one.slot is not None and one.error is None and set(missing) <= storing
+            for one in self._gathering.waiting()
+            if (missing := self._gathering.missing(one.index))
+        )
+
     def storing(self) -> set[int]:
         """Return the ranks whose part is on its way to storage; they do nothing else meanwhile."""
         begun = [one for one in self._gathering.waiting() if one.slot is not None]

@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 WAITING_IS_SAID_EVERY_S = 30.0
+FINISH_SAVE_S = 30.0  # for parts of a checkpoint that are on their way when another rank is lost
 
 
 class RunController:
@@ -93,6 +94,7 @@ class RunController:
         self._moving = Moving(plan, engine, clock)
         self._watchdog = Watchdog(plan, engine, clock)
         self._stopped: Stopped | None = None
+        self._stop_by: float | None = None  # set once a worker of the group is lost
         self._card = ""
         self._questions: list[tuple[int, Asked]] = []
 
@@ -242,7 +244,7 @@ class RunController:
         )
         self._moving.begin(self._group)
         self._watchdog.begin(self._group)
-        self._stopped = None
+        self._stopped = self._stop_by = None
         for rank, job in enumerate(jobs(self._plan, self._open_run, attempt, places, newest)):
             self._engine.send(attempt, rank, Assigned(pack(job)))
         step = None if newest is None else newest.step
@@ -278,6 +280,7 @@ class RunController:
                 self._questions.append((said.rank, asked))
             case message:
                 group.hear(said.rank, message, self._clock.monotonic())
+        self._stop_if_lost(group)
         if self._questions:
             self._answer(group)
 
@@ -341,6 +344,7 @@ class RunController:
         if group is None or group.is_over:
             return
         group.look_at_the_late(now)
+        self._stop_if_lost(group)
         self._move(self._moving.look())
         if self._stopped is None and not group.is_over:
             self._stopped = self._watchdog.look(group)
@@ -358,14 +362,22 @@ class RunController:
             known = self._stopped.as_known(known)
         group.note_end(replace(ended, exit=known))
         self._watchdog.ended(known.rank)
-        is_active = isinstance(self._history.run.phase, Active)
-        if is_active and not isinstance(ended.exit, Finished) and not group.is_over:
-            self._engine.stop_group(ended.attempt)
+        if not isinstance(ended.exit, Finished) and self._stop_by is None:
+            self._stop_by = self._clock.monotonic() + FINISH_SAVE_S
+        self._stop_if_lost(group)
         if group.is_over:
             exits = tuple(group.exits[rank] for rank in sorted(group.exits))
             if self._moving.has_bailed_out(exits):
                 self._happen(StopRequested(Ending.PREEMPTED))
             self._group_ended(group, exits)
+
+    def _stop_if_lost(self, group: Group) -> None:
+        """Stop the rest of a group that has lost a worker, once no save is about to be done."""
+        if self._stop_by is None or group.is_over:
+            return
+        is_time = self._clock.monotonic() >= self._stop_by or not group.is_finishing_a_save()
+        if is_time and isinstance(self._history.run.phase, Active):
+            self._engine.stop_group(group.attempt)
 
     def _group_ended(self, group: Group, exits: tuple[WorkerExit, ...]) -> None:
         was_active = isinstance(self._history.run.phase, Active)

@@ -373,6 +373,8 @@ class LocalEngine:
             processes.end(left)  # the workers, if the kernel has not yet, and what they started
             processes.wait_a_moment(waited)
             waited += 1
+            if waited == 200:
+                log.warning("processes %s wait in the kernel and cannot be ended yet", left)
         for pid in list(self._workers):
             self._note_end(pid, -signal.SIGKILL)
 

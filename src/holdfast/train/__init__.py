@@ -1,5 +1,8 @@
 """Training runs: a function on several workers, brought through whatever dies."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from holdfast.checkpoint import Checkpoint
 from holdfast.data.config import DataConfig
 from holdfast.train import collective
@@ -81,3 +84,11 @@ __all__ = [
     "report",
     "should_checkpoint",
 ]
+
+
+if not TYPE_CHECKING:  # hidden from type checkers, which would take any name for a good one
+
+    def __getattr__(name: str) -> object:
+        if name == "torch":  # loaded when it is first used, as `holdfast.train` itself is
+            return import_module("holdfast.train.torch")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -70,6 +70,11 @@ class WorkerContext:
         self._notice: Noticed | None = None
         self._save_wanted = False
         self._saw_notice = False
+        self.endings: list[Callable[[], None]] = []
+
+    def at_end(self, ending: Callable[[], None]) -> None:
+        """Have `ending` called after the function, in a process that goes on after it."""
+        self.endings.append(ending)
 
     @property
     def checkpoint(self) -> Checkpoint | None:

@@ -73,6 +73,8 @@ def main_inline(handle: int) -> None:
         context = current()
         enter(None)
         if context is not None:
+            for ending in context.endings:
+                ending()
             context.conversation.end()
         else:
             channel.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.errors import ConfigError
@@ -27,13 +27,24 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(name, inner) for inner in value]
     if (hasattr(value, "item") and getattr(value, "size", 1) in (1, None)) or _is_scalar(value):
-        return _plain(name, value.item())
+        return _plain(name, _read(name, value.item))
     if hasattr(value, "tolist"):
-        return _plain(name, value.tolist())
+        return _plain(name, _read(name, value.tolist))
     raise ConfigError(
         f"metric {name!r} is a {type(value).__name__}, which is neither a number nor text",
         hint="report numbers, strings, lists and dictionaries of them; save the rest in a file",
     )
+
+
+def _read(name: str, read: Callable[[], Any]) -> Any:
+    """Return the numbers of an array; its device may be gone, or have none of them."""
+    try:
+        return read()
+    except (RuntimeError, NotImplementedError) as error:
+        raise ConfigError(
+            f"metric {name!r} is a tensor that cannot be read: {error}",
+            hint="report loss.item() while its device is there",
+        ) from error
 
 
 _PLAIN = {bool, int, float, str, type(None)}

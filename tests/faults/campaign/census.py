@@ -25,7 +25,7 @@ _BELONGS = re.compile(
       | logs (/attempt-\d+ (/rank-\d+\.log)?)?
       | \.holdfast ( /run\.json | /trainer\.json
                    | /lease (/\d{8}\.json)?
-                   | /journal (/\d{6}-\d{6}\.jsonl)?
+                   | /journal (/\d{6}-\d{6}(\.snapshot)?\.jsonl)?
                    | /metrics (/\d{6}-\d{6}\.jsonl)?
                    | /manifests (/checkpoint_\d{6}\.json)?
                    | /staging )?""",

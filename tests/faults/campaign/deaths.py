@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import re
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -26,13 +27,6 @@ MIB = 1 << 20
 # ---------------------------------------------------------------------- ways and moments
 
 
-def _eat() -> NoReturn:
-    """Use memory until somebody ends it: the kernel, or Python because it gets no more."""
-    eaten = []
-    while True:
-        eaten.append(bytearray(b"\1" * (16 * MIB)))
-
-
 WAYS: dict[str, Callable[[], object]] = {
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "SIGSEGV": lambda: ctypes.string_at(0),
@@ -40,7 +34,45 @@ WAYS: dict[str, Callable[[], object]] = {
     "sys.exit(0)": lambda: sys.exit(0),
     "MemoryError": lambda: bytearray(1 << 62),
 }
-MEMORY_WAYS: dict[str, Callable[[], object]] = {"eats": _eat}
+
+
+def _eat(bite: int = 16 * MIB) -> NoReturn:
+    """Use memory until somebody ends it: the kernel, or Python because it gets no more."""
+    eaten = []
+    while True:
+        try:
+            eaten.append(bytearray(b"\1" * bite))
+        except MemoryError:
+            if bite < 4096:
+                raise
+            bite //= 2  # to the last crumb
+
+
+def _eat_with_torch() -> NoReturn:
+    import torch
+
+    eaten = []
+    while True:
+        eaten.append(torch.ones(MIB))
+
+
+def _limited(eat: Callable[[], NoReturn]) -> Callable[[], NoReturn]:
+    """Return what eats all that a process may have, which is not much more than it has."""
+
+    def eat_up() -> NoReturn:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + 128 * MIB
+        resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+        eat()
+
+    return eat_up
+
+
+MEMORY_WAYS: dict[str, Callable[[], object]] = {
+    "eats": _eat,
+    "eats what it may": _limited(_eat),
+    "eats what it may with torch": _limited(_eat_with_torch),
+}
 
 # What the card of the loss says of each.
 SAID = {
@@ -75,6 +107,9 @@ class Death:
 
     def to_data(self) -> list[Any]:
         return [self.way, self.moment, list(self.ranks), self.lead]
+
+
+SPARED = Death("", "never", ())
 
 
 def campaign_of(ranks: Sequence[tuple[int, ...]]) -> list[Death]:

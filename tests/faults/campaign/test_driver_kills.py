@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from holdfast.train import Result
 from tests.faults.campaign.conftest import STEPS, Campaign
-from tests.faults.campaign.deaths import WAYS, campaign_of
+from tests.faults.campaign.deaths import SPARED, campaign_of
 from tests.faults.campaign.toy_script import WORKERS, weights_after
 
 pytestmark = pytest.mark.slow
 
-KILLS = 100
+KILLS, TORCH_KILLS = 100, 10
 ENOUGH = 100_000  # more steps than the run gets to before it is told where to end
 
 
@@ -56,12 +57,11 @@ def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_hap
     toy: Campaign,
 ) -> None:
     """Now and then a worker dies, too, in the attempts that live long enough."""
-    doomed = [
-        [way, moment, list(ranks), lead]
+    deaths = [
+        one.to_data()
         for death in campaign_of([(0,), (1,), (0, 1)])
-        for way, moment, ranks, lead in [death.to_data()]
+        for one in (death, SPARED, SPARED)
     ]
-    deaths = [one for death in doomed for one in (death, ["SIGKILL", "never", [], 0], ["SIGKILL", "never", [], 0])]
     kill = Killer(toy, seed=5, deeds=160)
 
     for _ in range(KILLS):
@@ -74,6 +74,22 @@ def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_hap
     checkpoint = Result.from_path(toy.run).checkpoint
     assert checkpoint is not None
     with checkpoint.as_directory() as folder:
-        saved = [open(f"{folder}/weights-{rank}").read() for rank in range(WORKERS)]
+        saved = [Path(folder, f"weights-{rank}").read_text() for rank in range(WORKERS)]
     assert saved == [weights_after(steps, rank) for rank in range(WORKERS)]
     toy.must_be_whole(steps)
+
+
+@pytest.mark.req("T-016", "T-038", "T-066", "T-070", "T-074", "T-086")
+@pytest.mark.timeout(600)
+def test_drivers_killed_at_random_do_not_change_a_bit_of_the_weights(
+    torch_run: Campaign, undisturbed: str
+) -> None:
+    kill = Killer(torch_run, seed=11, deeds=160)
+
+    for _ in range(TORCH_KILLS):
+        kill(steps=STEPS)
+    printed = torch_run.finish(steps=STEPS)
+
+    assert 2 < kill.at_deeds < TORCH_KILLS - 2
+    assert printed["weights"] == undisturbed
+    torch_run.must_be_whole(STEPS)

@@ -10,7 +10,18 @@ from holdfast import train
 from holdfast.storage import locate
 from holdfast.train import WorkerGroupError
 from tests.integration.train.conftest import Lab
-from tests.integration.train.loops import begin, die, is_first, is_running, note, save, wait_for
+from tests.integration.train.loops import (
+    STATE,
+    begin,
+    die,
+    folder_with,
+    is_first,
+    is_running,
+    note,
+    read_notes,
+    save,
+    wait_for,
+)
 
 
 @pytest.mark.req("T-054")
@@ -101,3 +112,36 @@ def test_a_dead_worker_takes_its_failure_to_the_one_who_asks_later(lab: Lab) -> 
     error = train.Result.from_path(lab.run).error
 
     assert error is not None and "SIGKILL" in str(error)
+
+
+def test_a_save_that_is_on_its_way_is_finished_when_another_rank_fails(lab: Lab) -> None:
+    """Rank 1 has nothing to add and raises while rank 0 still stores its part."""
+    notes, run = lab.notes, lab.run
+    raised = notes.with_name("raised")
+
+    def slow(checkpoint: train.Checkpoint, name: str) -> train.Checkpoint:
+        notes.with_name("begun").touch()
+        wait_for(raised)
+        [pid] = [fact["pid"] for fact in read_notes(notes, "began") if fact["rank"] == 1]
+        while is_running(pid):
+            os.sched_yield()
+        (run / name).mkdir()
+        (run / name / STATE).write_text('{"step": 0}')
+        return train.Checkpoint.from_directory(run / name)
+
+    def loop() -> None:
+        rank, first = train.get_context().get_world_rank(), begin(notes)
+        if first == 1:
+            return
+        if rank == 1:
+            train.report({})
+            wait_for(notes.with_name("begun"))
+            raised.touch()
+            raise ValueError("while rank 0 saves")
+        with folder_with({STATE: ""}) as folder:
+            checkpoint = train.Checkpoint.from_directory(folder)
+            train.report({}, checkpoint, checkpoint_upload_fn=slow)
+
+    lab.fit(loop, workers=2, max_failures=1)
+
+    assert [fact["step"] for fact in lab.begun(rank=0)] == [None, 0]

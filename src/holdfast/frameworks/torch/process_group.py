@@ -20,7 +20,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # which it
 
 from holdfast.errors import HoldfastError
 from holdfast.frameworks.torch.devices import get_devices
-from holdfast.settings import add_to_environment
+from holdfast.settings import add_to_environment, is_in_environment
 
 if TYPE_CHECKING:
     from holdfast.core.placement import Place
@@ -74,6 +74,7 @@ def join(context: WorkerContext, config: TorchConfig) -> None:
             backend, store=store, rank=place.rank, world_size=place.world_size, timeout=timeout
         )
         _ours = dist.group.WORLD
+        context.at_end(leave)
         # Whoever went on, and perhaps ended, before all have joined would take their store along.
         context.meet()
     except HoldfastError:
@@ -142,7 +143,7 @@ def _use_interface_of(address: str) -> None:
     By itself gloo looks up the host's name, which in a container may be unknown, or slow to be, and
     on many machines is an address that no other machine reaches.
     """
-    if _is_set("GLOO_SOCKET_IFNAME"):
+    if is_in_environment("GLOO_SOCKET_IFNAME"):
         return
     for name, addresses in psutil.net_if_addrs().items():
         if any(one.address.partition("%")[0] == address for one in addresses):
@@ -168,7 +169,7 @@ def _describe_in_environment(place: Place, address: str, port: str) -> None:
 
 def _share_processors(place: Place) -> None:
     """Keep the workers of a node from computing with more threads than it has CPUs."""
-    if place.local_world_size > 1 and not _is_set("OMP_NUM_THREADS"):
+    if place.local_world_size > 1 and not is_in_environment("OMP_NUM_THREADS"):
         torch.set_num_threads(max(1, _processors() // place.local_world_size))
 
 
@@ -176,7 +177,3 @@ def _processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _is_set(variable: str) -> bool:
-    return os.path.expandvars(f"${variable}") != f"${variable}"

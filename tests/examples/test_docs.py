@@ -1,0 +1,141 @@
+"""Every code block of the docs runs as it stands, and prints what the page says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.examples.pages import (
+    ROOT,
+    Block,
+    blocks_in,
+    commands_in,
+    expected_of,
+    is_like,
+    printed_by,
+    run_command,
+    run_python,
+    script_of,
+)
+
+PAGES = sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # a page is a dozen runs, some of them of torch
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs_and_prints_what_it_says(page: str, tmp_path: Path) -> None:
+    blocks = blocks_in((ROOT / "docs" / page).read_text(encoding="utf-8"))
+    expected = expected_of(blocks)
+    if expected:
+        ran = run_python(script_of(blocks), tmp_path)
+
+        assert ran.returncode == 0, ran.stderr
+        assert printed_by(ran.stdout) == expected
+        for command, said in _commands(blocks):
+            output = run_command(command, tmp_path)
+            assert is_like(output, said), f"$ {command}\n{output}"
+
+
+def _commands(blocks: list[Block]) -> list[tuple[str, str]]:
+    consoles = [block for block in blocks if block.language == "console"]
+    return [pair for block in consoles for pair in commands_in(block)]
+
+
+def test_the_loop_for_schedulers_goes_on_after_75_and_ends_after_anything_else(
+    tmp_path: Path,
+) -> None:
+    page = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
+    [block] = [block for block in blocks_in(page) if block.language == "sh"]
+
+    for codes, left in (("75 75 0", 0), ("75 1 75", 1)):
+        (tmp_path / "codes").write_text(codes)
+        (tmp_path / "python").write_text(
+            '#!/bin/sh\nread -r code rest < codes; echo "$rest" > codes; exit "$code"\n'
+        )
+        (tmp_path / "python").chmod(0o755)
+        program = f"PATH=.:$PATH\n{block.text}"
+        ended = subprocess.run(["sh", "-c", program], cwd=tmp_path, check=False).returncode
+        assert (ended, len((tmp_path / "codes").read_text().split())) == (left, left)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        headings = {_anchor(line) for line in text.splitlines() if line.startswith("#")}
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            path, _, anchor = target.partition("#")
+            if path.startswith(("http:", "https:")):
+                continue
+            if not path:
+                assert anchor in headings, f"{page.name}: {target}"
+            else:
+                assert (page.parent / path).exists(), f"{page.name}: {target}"
+
+
+def _anchor(heading: str) -> str:
+    words = re.sub(r"[^\w\- ]", "", heading.lstrip("#").strip().lower())
+    return words.replace(" ", "-")
+
+
+# ---------------------------------------------------------------------- the reading of pages
+
+
+PAGE = """\
+# Title
+
+```python
+print("one")
+```
+
+```output
+one
+```
+
+```python
+x = 1
+```
+
+```console
+$ holdfast ls runs
+NAME  AGE
+a     … ago
+```
+"""
+
+
+def test_a_script_has_its_lines_where_the_page_has_them() -> None:
+    lines = script_of(blocks_in(PAGE)).splitlines()
+
+    assert lines[3] == 'print("one")'
+    assert lines[11] == "x = 1"
+
+
+def test_each_block_is_held_to_what_follows_it_or_to_silence() -> None:
+    assert expected_of(blocks_in(PAGE)) == {3: "one", 11: ""}
+
+
+def test_what_a_block_prints_is_told_from_what_others_print(tmp_path: Path) -> None:
+    ran = run_python(script_of(blocks_in(PAGE)), tmp_path)
+
+    assert printed_by(ran.stdout) == {3: "one", 11: ""}
+
+
+@pytest.mark.parametrize(
+    ("output", "is_good"),
+    [
+        ("NAME  AGE\na     3 s ago", True),
+        ("NAME   AGE\na      12 min ago", True),
+        ("NAME  AGE\na     3 s", False),
+        ("NAME  AGE\nb     3 s ago", False),
+    ],
+)
+def test_the_output_of_a_command_is_compared(output: str, is_good: bool) -> None:
+    [block] = [block for block in blocks_in(PAGE) if block.language == "console"]
+    [(command, said)] = commands_in(block)
+
+    assert command == "holdfast ls runs"
+    assert is_like(output, said) is is_good
