@@ -15,6 +15,7 @@ import random
 import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from holdfast import settings
@@ -66,6 +67,7 @@ def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoR
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_BACK)
         settings.add_to_environment(request["environment"])
+        limit_threads(request["environment"])
         draw_own_numbers()
         module, _, function = request["entry"].partition(":")
         getattr(importlib.import_module(module), function)(handles.channel)
@@ -118,6 +120,16 @@ def new_streams() -> None:
 
 def _stream(handle: int, mode: Literal["r", "w"], errors: str) -> io.TextIOWrapper:
     return open(handle, mode, encoding="utf-8", errors=errors, buffering=1, closefd=False)
+
+
+def limit_threads(environment: Mapping[str, str]) -> None:
+    """Have torch use as many threads as the worker is told to.
+
+    It would read the variable when it is loaded, and in the zygote it has been.
+    """
+    torch = sys.modules.get("torch")
+    if (count := environment.get("OMP_NUM_THREADS", "")).isdecimal() and torch is not None:
+        torch.set_num_threads(max(1, int(count)))
 
 
 def draw_own_numbers() -> None:

@@ -127,6 +127,7 @@ def _draw(scene: _Scene, _: str) -> None:
         python=random.random(),
         numpy=None if numpy is None else float(numpy.random.rand()),
         torch=None if torch is None else torch.initial_seed(),
+        threads=None if torch is None else torch.get_num_threads(),
     )
 
 

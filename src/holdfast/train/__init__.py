@@ -1,50 +1,50 @@
-"""Training runs: a function on several workers, brought through whatever dies."""
+"""Training runs: a function on several workers, brought through whatever dies.
+
+A name is loaded when it is first used: workers need only what a training function calls.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint import Checkpoint
-from holdfast.data.config import DataConfig
-from holdfast.train import collective
-from holdfast.train.backend import BackendConfig
-from holdfast.train.callbacks import TrainRunContext, UserCallback
-from holdfast.train.config import (
-    CheckpointConfig,
-    FailureConfig,
-    LoggingConfig,
-    RunConfig,
-    ScalingConfig,
-    SyncConfig,
-)
-from holdfast.train.context import TrainContext
-from holdfast.train.errors import (
-    ControllerError,
-    Interrupted,
-    PreemptionError,
-    TrainingFailedError,
-    WorkerGroupError,
-)
-from holdfast.train.functions import (
-    get_all_reported_checkpoints,
-    get_checkpoint,
-    get_context,
-    get_dataset_shard,
-    get_preemption_info,
-    report,
-    should_checkpoint,
-)
-from holdfast.train.reported import (
-    CheckpointConsistencyMode,
-    CheckpointUploadMode,
-    PreemptionInfo,
-    ReportedCheckpoint,
-    ReportedCheckpointStatus,
-    ValidationConfig,
-    ValidationFn,
-    ValidationTaskConfig,
-)
-from holdfast.train.result import Result
-from holdfast.train.trainer import BaseTrainer, DataParallelTrainer
+if TYPE_CHECKING:
+    from holdfast.checkpoint import Checkpoint as Checkpoint
+    from holdfast.data.config import DataConfig as DataConfig
+    from holdfast.train import collective as collective
+    from holdfast.train.backend import BackendConfig as BackendConfig
+    from holdfast.train.callbacks import TrainRunContext as TrainRunContext
+    from holdfast.train.callbacks import UserCallback as UserCallback
+    from holdfast.train.config import CheckpointConfig as CheckpointConfig
+    from holdfast.train.config import FailureConfig as FailureConfig
+    from holdfast.train.config import LoggingConfig as LoggingConfig
+    from holdfast.train.config import RunConfig as RunConfig
+    from holdfast.train.config import ScalingConfig as ScalingConfig
+    from holdfast.train.config import SyncConfig as SyncConfig
+    from holdfast.train.context import TrainContext as TrainContext
+    from holdfast.train.errors import ControllerError as ControllerError
+    from holdfast.train.errors import Interrupted as Interrupted
+    from holdfast.train.errors import PreemptionError as PreemptionError
+    from holdfast.train.errors import TrainingFailedError as TrainingFailedError
+    from holdfast.train.errors import WorkerGroupError as WorkerGroupError
+    from holdfast.train.functions import (
+        get_all_reported_checkpoints as get_all_reported_checkpoints,
+    )
+    from holdfast.train.functions import get_checkpoint as get_checkpoint
+    from holdfast.train.functions import get_context as get_context
+    from holdfast.train.functions import get_dataset_shard as get_dataset_shard
+    from holdfast.train.functions import get_preemption_info as get_preemption_info
+    from holdfast.train.functions import report as report
+    from holdfast.train.functions import should_checkpoint as should_checkpoint
+    from holdfast.train.reported import CheckpointConsistencyMode as CheckpointConsistencyMode
+    from holdfast.train.reported import CheckpointUploadMode as CheckpointUploadMode
+    from holdfast.train.reported import PreemptionInfo as PreemptionInfo
+    from holdfast.train.reported import ReportedCheckpoint as ReportedCheckpoint
+    from holdfast.train.reported import ReportedCheckpointStatus as ReportedCheckpointStatus
+    from holdfast.train.reported import ValidationConfig as ValidationConfig
+    from holdfast.train.reported import ValidationFn as ValidationFn
+    from holdfast.train.reported import ValidationTaskConfig as ValidationTaskConfig
+    from holdfast.train.result import Result as Result
+    from holdfast.train.trainer import BaseTrainer as BaseTrainer
+    from holdfast.train.trainer import DataParallelTrainer as DataParallelTrainer
 
 __all__ = [
     "BackendConfig",
@@ -85,10 +85,70 @@ __all__ = [
     "should_checkpoint",
 ]
 
+_NAMES = {
+    "holdfast.checkpoint": ("Checkpoint",),
+    "holdfast.data.config": ("DataConfig",),
+    "holdfast.train.backend": ("BackendConfig",),
+    "holdfast.train.callbacks": (
+        "TrainRunContext",
+        "UserCallback",
+    ),
+    "holdfast.train.config": (
+        "CheckpointConfig",
+        "FailureConfig",
+        "LoggingConfig",
+        "RunConfig",
+        "ScalingConfig",
+        "SyncConfig",
+    ),
+    "holdfast.train.context": ("TrainContext",),
+    "holdfast.train.errors": (
+        "ControllerError",
+        "Interrupted",
+        "PreemptionError",
+        "TrainingFailedError",
+        "WorkerGroupError",
+    ),
+    "holdfast.train.functions": (
+        "get_all_reported_checkpoints",
+        "get_checkpoint",
+        "get_context",
+        "get_dataset_shard",
+        "get_preemption_info",
+        "report",
+        "should_checkpoint",
+    ),
+    "holdfast.train.reported": (
+        "CheckpointConsistencyMode",
+        "CheckpointUploadMode",
+        "PreemptionInfo",
+        "ReportedCheckpoint",
+        "ReportedCheckpointStatus",
+        "ValidationConfig",
+        "ValidationFn",
+        "ValidationTaskConfig",
+    ),
+    "holdfast.train.result": ("Result",),
+    "holdfast.train.trainer": (
+        "BaseTrainer",
+        "DataParallelTrainer",
+    ),
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+_MODULES = ("collective", "torch")
 
 if not TYPE_CHECKING:  # hidden from type checkers, which would take any name for a good one
 
     def __getattr__(name: str) -> object:
-        if name == "torch":  # loaded when it is first used, as `holdfast.train` itself is
-            return import_module("holdfast.train.torch")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _HOMES:
+            found = getattr(import_module(_HOMES[name]), name)
+        elif name in _MODULES:
+            found = import_module(f"{__name__}.{name}")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

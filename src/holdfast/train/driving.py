@@ -40,7 +40,7 @@ from holdfast.worker.job import Task
 
 ENTRY = "holdfast.worker.entry:main"
 ENTRY_INLINE = "holdfast.worker.entry:main_inline"
-WORKER_MODULES = ("holdfast.worker.entry", "holdfast.train")
+WORKER_MODULES = ("holdfast.worker.entry", "holdfast.train.functions", "holdfast.train.collective")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

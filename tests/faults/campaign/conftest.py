@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -56,6 +57,16 @@ class Campaign(Lab):
         os.mkfifo(folder / BELL)
         self.census = Census(f"{MARK}={self._mark}", self.run, [self.temporary, self.here])
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What every process of this campaign finds, and by which it is known."""
+        return {
+            MARK: self._mark,
+            "PYTHONPATH": str(ROOT),
+            "TMPDIR": str(self.temporary),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "torch"),  # torch's own, and it stays
+        }
+
     # ------------------------------------------------------------------ launching
 
     def launch(self, *, through: tuple[str, ...] = (), **given: Any) -> Launch:
@@ -68,21 +79,13 @@ class Campaign(Lab):
             driver = subprocess.Popen(
                 [*through, sys.executable, "-m", self._script, argument],
                 cwd=self.here,
-                env={**os.environ, **self._environment()},
+                env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
             )
         self.launches.append(Launch(driver, output, errors))
         return self.launches[-1]
-
-    def _environment(self) -> dict[str, str]:
-        return {
-            MARK: self._mark,
-            "PYTHONPATH": str(ROOT),
-            "TMPDIR": str(self.temporary),
-            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "torch"),  # torch's own, and it stays
-        }
 
     def finish(self, **given: Any) -> dict[str, Any]:
         """Launch the script, and return what it printed when it came to its end."""
@@ -109,10 +112,16 @@ class Campaign(Lab):
             os.close(bell)
             os.close(death)
 
-    def kill(self, launch: Launch) -> None:
-        """Kill a driver, and nobody else; return once nothing of it runs any more."""
-        self.census.observe()
+    def kill(self, launch: Launch, *, tree: bool = False) -> None:
+        """Kill a driver, and nobody else; return once nothing of it runs any more.
+
+        With `tree`, kill everything that came of it too, as when a machine goes down.
+        """
+        found = self.census.observe()
         launch.driver.kill()
+        for pid in found if tree else []:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.settle(launch)
 
     def settle(self, launch: Launch) -> None:
@@ -129,7 +138,8 @@ class Campaign(Lab):
             launch.driver.kill()
             launch.driver.wait()
         for pid in self.census.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     # ------------------------------------------------------------------ what it came to
 

@@ -23,11 +23,18 @@ class Killer:
 
     Half of the drivers are killed from outside, soon after so many steps were acknowledged; none
     is a moment too. The others are killed just before something they do, from their first deed on.
+
+    Args:
+        deeds: How much a driver does before it has a step or two; chance takes one of them.
+        takes_trees: Whether all that a driver has started is killed with it, every other time.
     """
 
-    def __init__(self, campaign: Campaign, seed: int, deeds: int) -> None:
+    def __init__(
+        self, campaign: Campaign, *, seed: int, deeds: int, takes_trees: bool = False
+    ) -> None:
         self._campaign, self._chance, self._deeds = campaign, random.Random(seed), deeds
-        self.at_deeds = 0
+        self._takes_trees = takes_trees
+        self.at_deeds = self.outside = 0
 
     def __call__(self, **given: object) -> None:
         campaign = self._campaign
@@ -46,7 +53,8 @@ class Killer:
                     len(campaign.begun()) > begun and len(campaign.acknowledged()) >= acked + more
                 ),
             ), launch.said()
-            campaign.kill(launch)
+            self.outside += 1
+            campaign.kill(launch, tree=self._takes_trees and self.outside % 2 == 0)
         assert launch.driver.returncode == -9, launch.said()
         assert campaign.is_nothing_lost()
 
@@ -56,7 +64,7 @@ class Killer:
 def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_happened(
     toy: Campaign,
 ) -> None:
-    """Now and then a worker dies, too, in the attempts that live long enough."""
+    """Only drivers are killed, and what they started ends with them. Now and then a worker dies, too, in the attempts that live long enough."""
     deaths = [
         one.to_data()
         for death in campaign_of([(0,), (1,), (0, 1)])
@@ -69,7 +77,7 @@ def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_hap
     steps = max(toy.acknowledged()) + 6
     printed = toy.finish(steps=steps, deaths=deaths)
 
-    assert 30 < kill.at_deeds < 70
+    assert kill.at_deeds > 30 and kill.outside > 30
     assert printed["weights"] == weights_after(steps, 0)
     checkpoint = Result.from_path(toy.run).checkpoint
     assert checkpoint is not None
@@ -84,12 +92,12 @@ def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_hap
 def test_drivers_killed_at_random_do_not_change_a_bit_of_the_weights(
     torch_run: Campaign, undisturbed: str
 ) -> None:
-    kill = Killer(torch_run, seed=11, deeds=160)
+    kill = Killer(torch_run, seed=11, deeds=160, takes_trees=True)
 
     for _ in range(TORCH_KILLS):
         kill(steps=STEPS)
     printed = torch_run.finish(steps=STEPS)
 
-    assert 2 < kill.at_deeds < TORCH_KILLS - 2
+    assert kill.at_deeds > 2 and kill.outside > 2
     assert printed["weights"] == undisturbed
     torch_run.must_be_whole(STEPS)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine.base import WorkerSpec
 from holdfast.engine.local import LocalEngine
 from holdfast.engine.preload import SAFE_TO_PRELOAD
 from holdfast.testing.suites.engine import ENTRY, ends, reports, start
+from holdfast.wire import Assigned
 from tests.conformance.engine_host import EngineHost
 
 SUMS = {"numpy": 54_000_000.0, "torch": 54_000_000.0, "pandas": 50_000.0, "pyarrow": 50_000.0}
@@ -31,6 +33,29 @@ def test_a_module_that_is_imported_ahead_computes_in_every_worker(
         sums = [one for one in told if "loaded" not in one]
         assert [one["sum" if module == "numpy" else module] for one in sums] == [SUMS[module]] * 2
         assert caplog.messages == []  # of threads that a fork would not survive
+    finally:
+        engine.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_torch_that_is_imported_ahead_uses_the_threads_that_the_worker_is_given(
+    tmp_path: Path,
+) -> None:
+    engine = LocalEngine(ENTRY, ["torch"], start="spawn")
+    try:
+        for attempt, count in enumerate((1, 3)):
+            spec = WorkerSpec(
+                rank=0,
+                node="node-0",
+                log=str(tmp_path / "log"),
+                first=Assigned(b"draw"),
+                environment={"OMP_NUM_THREADS": str(count)},
+            )
+            engine.start_group(attempt, [spec])
+
+            assert reports(engine, 1)[0]["threads"] == count
+            ends(engine, 1)
     finally:
         engine.close()
 
