@@ -158,6 +158,12 @@ class Gathering:
         found = self._metrics.get(index, {})
         return found[min(found)] if found else {}
 
+    def ahead(self, rank: int) -> list[tuple[int, Mapping[str, Any]]]:
+        """Return the reports of a rank that not all ranks had made, in order."""
+        return [
+            (i, self._metrics[i][rank]) for i in sorted(self._metrics) if rank in self._metrics[i]
+        ]
+
     def take_complete(self) -> list[tuple[int, Mapping[int, Mapping[str, Any]]]]:
         """Return the reports that all running ranks have made, in order, each once."""
         if self._running:

@@ -187,6 +187,13 @@ class Group:
         except HoldfastError as error:
             log.warning("the metrics of report %d are not kept: %s", step, error)
 
+    def _keep_rows_of_the_next(self, rank: int) -> None:
+        """Keep what the lowest rank that is left has reported ahead of one that has returned."""
+        lowest = min(self.running, default=rank)
+        if rank < lowest:
+            for step, metrics in self._gathering.ahead(lowest):
+                self._keep_row(step, metrics)
+
     def _begin(self, gathered: Gathered) -> None:
         try:
             gathered.slot = self._run.begin_checkpoint(
@@ -315,6 +322,7 @@ class Group:
         if isinstance(ended.exit, Finished):
             # Of the others, and of these only, checkpoints go on waiting for their part.
             self._gathering.returned(rank)
+            self._keep_rows_of_the_next(rank)
             if rank == 0 and ended.words is not None:
                 self.value = ended.words.value
             self._follow_up()

@@ -167,7 +167,8 @@ class RunController:
     def _patience_s(self) -> float:
         if self._due is None:
             return TICK_S
-        return min(TICK_S, max(0.0, self._due_at - self._clock.monotonic()))
+        left_s = self._due_at - self._clock.monotonic()
+        return min(TICK_S, left_s) if left_s > 0 else TICK_S  # it waits for room
 
     def _happen(self, event: Event) -> None:
         actions = advance(self._history.run, event).actions

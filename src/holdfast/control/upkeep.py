@@ -22,6 +22,8 @@ from holdfast.checkpoint.manifests import (
 from holdfast.control.open_run import OpenRun
 from holdfast.core.manifest import Manifest
 from holdfast.core.record import RunRecord
+from holdfast.errors import ObjectMissing
+from holdfast.journal.replay import READS_MAX
 from holdfast.journal.segments import find_chain
 from holdfast.storage.base import Entry, Store
 
@@ -56,10 +58,20 @@ def find_litter(
     found += _stale_commits(store, run_id, record)
     found += [
         Litter(key, entry.size, "a journal segment that no longer counts")
-        for key in find_chain(store, run_id).stale
+        for key in _stale_segments(store, run_id)
         if (entry := store.stat(key)) is not None
     ]
     return found
+
+
+def _stale_segments(store: Store, run_id: str) -> list[str]:
+    """Return the segments that no longer count; the journal may be compacted meanwhile."""
+    for _ in range(READS_MAX - 1):
+        try:
+            return find_chain(store, run_id).stale
+        except ObjectMissing:
+            continue  # a segment was removed between the listing and the read
+    return find_chain(store, run_id).stale
 
 
 def _abandoned_folders(

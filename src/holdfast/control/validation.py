@@ -19,7 +19,6 @@ from holdfast.core.outcomes import Evicted, Finished, describe
 from holdfast.core.placement import Place
 from holdfast.core.validation import DONE, WANTED, ValidationLedger, Verdict
 from holdfast.engine.base import Ended, Engine, EngineError, WorkerSpec
-from holdfast.errors import HoldfastError
 from holdfast.storage import locate
 from holdfast.wire import Assigned
 from holdfast.worker.job import Job, Task, pack, unpack_value
@@ -161,6 +160,6 @@ def _metrics_of(ended: Ended) -> dict[str, Any] | None:
         return None
     try:
         return plain_metrics(unpack_value(ended.words.value))
-    except HoldfastError as error:
+    except Exception as error:  # noqa: BLE001  # unpickling runs the user's code
         log.warning("a validation function returns a dictionary of metrics: %s", error)
         return None

@@ -17,8 +17,10 @@ from holdfast.core.run_machine import (
     GroupNotStarted,
     Idle,
     Over,
+    Phase,
     RestartWanted,
     Run,
+    Stopping,
     StopRequested,
     advance,
 )
@@ -48,6 +50,8 @@ class RunHistory:
         """Return the records that lead to where the run is."""
         run = self.run
         over = run.phase if isinstance(run.phase, Over) else None
+        stopping = run.phase if isinstance(run.phase, Stopping) else None
+        budget = run.budget
         return [
             (
                 SNAPSHOT,
@@ -59,6 +63,10 @@ class RunHistory:
                     "fruitless": run.fruitless,
                     "signature": run.signature,
                     "repeats": run.repeats,
+                    "limits": [budget.failures, budget.preemptions, budget.starts],
+                    "backoff_max_s": run.backoff_max_s,
+                    "stopping": stopping is not None,
+                    "then": str(stopping.then) if stopping and stopping.then else None,
                     "ending": str(over.ending) if over else None,
                     "exits": [to_data(one) for one in over.exits] if over else [],
                 },
@@ -67,15 +75,21 @@ class RunHistory:
 
 
 def _run_of(data: Mapping[str, Any]) -> Run:
-    phase: Active | Idle | Over = Idle()
+    phase: Phase = Idle()
     if data["ending"]:
         exits = tuple(from_data(one) for one in data["exits"])
         phase = Over(Ending(data["ending"]), exits)
+    elif data.get("stopping"):
+        then = Ending(data["then"]) if data["then"] else None
+        phase = Stopping(data["attempts"], then)
     elif data["attempts"]:
         phase = Active(data["attempts"])
+    failures, preemptions, starts = data.get("limits", (None, None, None))
     return Run(
         phase=phase,
         attempts=data["attempts"],
+        budget=Budget(failures=failures, preemptions=preemptions, starts=starts),
+        backoff_max_s=data.get("backoff_max_s", 30.0),
         losses={Blame(kind): count for kind, count in data["losses"].items()},
         lost_before={Blame(kind): n for kind, n in data.get("lost_before", {}).items()},
         checkpoint=data["checkpoint"],

@@ -6,9 +6,11 @@ those that marked processes hold are written down while they live, and looked fo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,7 @@ from holdfast.control.upkeep import find_litter
 from holdfast.storage.locate import open_store
 
 SHARED_MEMORY = Path("/dev/shm")
+OTHERS_TAKE_S = 1.0
 
 # Everything that a run has in its folder once it is over, and nothing else.
 _BELONGS = re.compile(
@@ -55,17 +58,21 @@ class Census:
         mark: `NAME=value`, as it stands in their environment.
         run: The folder of the run that they work at.
         temporary: Their TMPDIR, and nobody else's; also whatever else they must leave empty.
+        memory: Where shared memory is seen as files.
     """
 
-    def __init__(self, mark: str, run: Path, temporary: list[Path]) -> None:
+    def __init__(
+        self, mark: str, run: Path, temporary: list[Path], *, memory: Path = SHARED_MEMORY
+    ) -> None:
         self._mark, self._run, self._temporary = mark.encode(), run, temporary
-        self._segments_before = set(_names_in(SHARED_MEMORY))
+        self._memory = memory
+        self._segments_before = set(_names_in(memory))
         self.pids: set[int] = set()
         self.sockets: set[int] = set()
         self.segments: set[str] = set()
 
     def processes(self) -> list[int]:
-        """Return the processes with the mark that are there now, the dead not reaped yet left out."""
+        """Return the processes with the mark that run now."""
         return [pid for pid in _everybody() if self._mark in _read(pid, "environ").split(b"\0")]
 
     def observe(self) -> list[int]:
@@ -76,7 +83,7 @@ class Census:
             for target in _open_files(pid):
                 if socket := re.fullmatch(r"socket:\[(\d+)\]", target):
                     self.sockets.add(int(socket[1]))
-            self.segments |= set(_segments_of(pid))
+            self.segments |= self._segments_of(pid)
         return found
 
     def leftovers(self) -> Leftovers:
@@ -111,20 +118,29 @@ class Census:
 
     def _left_segments(self) -> list[str]:
         """Return shared memory that was ours, or that came since and nobody uses."""
-        new = set(_names_in(SHARED_MEMORY)) - self._segments_before
-        ours = new & self.segments
-        for name in sorted(new - ours):
-            path = SHARED_MEMORY / name
+        new = set(_names_in(self._memory)) - self._segments_before
+        return sorted(name for name in new if name in self.segments or self._is_forgotten(name))
+
+    def _is_forgotten(self, name: str) -> bool:
+        """Whether nobody uses a segment for a while: others may have made it just now."""
+        path, deadline = self._memory / name, time.monotonic() + OTHERS_TAKE_S
+        while time.monotonic() < deadline:
             try:
                 facts = path.stat()
             except FileNotFoundError:
-                continue  # somebody else's, who has just removed it
-            # Others may use it just now; those of other users are not to be looked at.
+                return False
             if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.getuid():
-                continue
-            if not any(name in _segments_of(pid) for pid in _everybody()) and path.exists():
-                ours.add(name)
-        return sorted(ours)
+                return False  # what others use of another user's is not to be seen
+            if any(name in self._segments_of(pid) for pid in _everybody()):
+                return False
+        return True
+
+    def _segments_of(self, pid: int) -> set[str]:
+        """Return the shared memory that a process has open, or in its address space."""
+        inside = f"{self._memory}/"
+        mapped = [line.split(maxsplit=5)[-1] for line in _read(pid, "maps").decode().splitlines()]
+        paths = [path for path in (*_open_files(pid), *mapped) if path.startswith(inside)]
+        return {path.removeprefix(inside).removesuffix(" (deleted)") for path in paths}
 
     def _left_old_segments(self) -> list[str]:
         """Return segments of the older kind that a process of ours has made."""
@@ -148,8 +164,10 @@ class Census:
             if not _BELONGS.fullmatch(name := path.relative_to(self._run).as_posix())
             or not (path.is_file() or path.is_dir())
         ]
-        verified = verify(view)
-        return [*litter, *strange, *verified.foreign, *verified.damaged, *verified.quarantined]
+        known = {kept.directory for kept in view.record.kept.values()}
+        unknown = [path.name for path in self._run.glob("checkpoint_*") if path.name not in known]
+        found = verify(view)
+        return [*litter, *strange, *unknown, *found.foreign, *found.damaged, *found.quarantined]
 
     def _open_leases(self) -> list[str]:
         if not self._run.exists():
@@ -180,22 +198,15 @@ def _command(pid: int) -> str:
 
 
 def _open_files(pid: int) -> list[str]:
-    found = []
-    try:
-        for handle in os.listdir(f"/proc/{pid}/fd"):
+    found: list[str] = []
+    for handle in _names_in(Path(f"/proc/{pid}/fd")):
+        with contextlib.suppress(OSError):  # it has just been closed
             found.append(os.readlink(f"/proc/{pid}/fd/{handle}"))
-    except OSError:
-        pass  # it has ended, or has just closed one
     return found
 
 
-def _segments_of(pid: int) -> set[str]:
-    """Return the shared memory that a process has open, or in its address space."""
-    inside = f"{SHARED_MEMORY}/"
-    mapped = [line.split(maxsplit=5)[-1] for line in _read(pid, "maps").decode().splitlines()]
-    paths = [path for path in (*_open_files(pid), *mapped) if path.startswith(inside)]
-    return {path.removeprefix(inside).removesuffix(" (deleted)") for path in paths}
-
-
 def _names_in(folder: Path) -> list[str]:
-    return os.listdir(folder) if folder.is_dir() else []
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []  # there is none any more, or it is not ours to look at

@@ -21,7 +21,7 @@ import pytest
 from holdfast.control.run_view import look
 from holdfast.storage.locate import open_store
 from holdfast.train import Result
-from tests.faults.campaign.census import Census
+from tests.faults.campaign.census import SHARED_MEMORY, Census
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import BELL
 
@@ -46,7 +46,7 @@ class Launch:
 class Campaign(Lab):
     """One run, launched as often as it takes, and everything that came of it."""
 
-    def __init__(self, folder: Path, script: str) -> None:
+    def __init__(self, folder: Path, script: str, *, memory: Path = SHARED_MEMORY) -> None:
         super().__init__(folder)
         self._script = script
         self._mark = secrets.token_hex(8)
@@ -55,14 +55,15 @@ class Campaign(Lab):
         for one in (self.temporary, self.here):
             one.mkdir(parents=True)
         os.mkfifo(folder / BELL)
-        self.census = Census(f"{MARK}={self._mark}", self.run, [self.temporary, self.here])
+        empty = [self.temporary, self.here]
+        self.census = Census(f"{MARK}={self._mark}", self.run, empty, memory=memory)
 
     @property
     def environment(self) -> dict[str, str]:
         """What every process of this campaign finds, and by which it is known."""
         return {
             MARK: self._mark,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
             "TMPDIR": str(self.temporary),
             "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "torch"),  # torch's own, and it stays
         }

@@ -13,13 +13,14 @@ import re
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from holdfast.train import Checkpoint
-from tests.integration.train.loops import is_running, note, read_notes, wait_for
+from tests.integration.train.loops import functions_of, is_running, note, read_notes, wait_for
 
 MIB = 1 << 20
 
@@ -88,8 +89,10 @@ LAUNCH = "at launch"
 BEFORE = "before report"
 INTO = "in report, before its files are taken"
 OUT = "in report, when its files are taken"
+WAITING = "in report, while it waits"
 AFTER = "right after report"
-MOMENTS = (SETUP, LAUNCH, BEFORE, INTO, OUT, AFTER)
+MOMENTS = (SETUP, LAUNCH, BEFORE, INTO, WAITING, OUT, AFTER)
+RAISES = ("sys.exit(0)", "MemoryError")
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,16 @@ SPARED = Death("", "never", ())
 
 
 def campaign_of(ranks: Sequence[tuple[int, ...]]) -> list[Death]:
-    """Return every way at every moment, the ranks that die taking turns."""
-    kinds = [(way, moment) for moment in MOMENTS for way in WAYS]
+    """Return every way at every moment, the ranks that die taking turns.
+
+    Only a function that does not wait can raise.
+    """
+    kinds = [
+        (way, moment)
+        for moment in MOMENTS
+        for way in WAYS
+        if not (moment == WAITING and way in RAISES)
+    ]
     return [
         Death(way, moment, ranks[index % len(ranks)], lead=index % 3)
         for index, (way, moment) in enumerate(kinds)
@@ -161,9 +172,7 @@ class Doom:
     def strikes(self, moment: str) -> None:
         """Die if it is time. Ranks that die together wait for each other."""
         death = self._death
-        if death is None or death.moment != moment:
-            return
-        if moment not in (SETUP, LAUNCH) and self._steps < death.lead:
+        if death is None or not self._is_due(moment):
             return
         facts = {"attempt": self._attempt, "rank": self._rank}
         note(self._notes, what="dies", way=death.way, moment=moment, **facts)
@@ -173,11 +182,26 @@ class Doom:
         {**WAYS, **MEMORY_WAYS}[death.way]()
         signal.pause()  # a signal may come a moment late
 
+    def _is_due(self, moment: str) -> bool:
+        death = self._death
+        if death is None or death.moment != moment:
+            return False
+        return moment in (SETUP, LAUNCH) or self._steps >= death.lead
+
     def checkpoint(self, folder: str) -> Checkpoint:
         """Return the checkpoint in a folder, during whose report the worker may die."""
         made = _Perilous(folder)
         made.doom = self
+        if self._is_due(WAITING):
+            threading.Thread(target=self._strike_when_waiting, daemon=True).start()
         return made
+
+    def _strike_when_waiting(self) -> None:
+        waits = False
+        while not waits:
+            stack = functions_of(threading.main_thread().ident or 0)
+            waits = stack[0] == "wait" and "report" in stack
+        self.strikes(WAITING)
 
     def _mark(self, rank: int) -> Path:
         return self._notes.with_name(f"dying-{self._attempt}-{rank}")

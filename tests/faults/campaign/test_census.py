@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 
 from holdfast.control.open_run import open_run
 from holdfast.storage.locate import open_store
-from tests.faults.campaign.census import SHARED_MEMORY, Leftovers
+from tests.faults.campaign.census import Leftovers
 from tests.faults.campaign.conftest import TOY, Campaign
 from tests.runs import commit, save_files
 
@@ -25,7 +24,9 @@ WAITS = "import sys; print('here', flush=True); sys.stdin.read()"
 @pytest.fixture
 def campaign(tmp_path: Path) -> Campaign:
     """One with a run that is over and left nothing."""
-    made = Campaign(tmp_path / "campaign", TOY)
+    memory = tmp_path / "memory"  # others look at the real one
+    memory.mkdir()
+    made = Campaign(tmp_path / "campaign", TOY, memory=memory)
     commit(made.run, save_files(tmp_path / "source", {"weights": b"w"}))
     return made
 
@@ -82,28 +83,21 @@ def test_a_socket_bound_to_a_path_of_ours_is_found(campaign: Campaign) -> None:
         assert len(campaign.census.leftovers().sockets) == 1
 
 
-@pytest.fixture
-def segment() -> Iterator[Path]:
-    path = SHARED_MEMORY / f"holdfast-test-{secrets.token_hex(8)}"
-    yield path
-    path.unlink(missing_ok=True)
+def test_shared_memory_that_nobody_uses_is_found(campaign: Campaign, tmp_path: Path) -> None:
+    (tmp_path / "memory" / "forgotten").touch()
 
-
-def test_shared_memory_that_nobody_uses_is_found(campaign: Campaign, segment: Path) -> None:
-    segment.write_bytes(b"forgotten")
-
-    assert segment.name in campaign.census.leftovers().shared_memory
+    assert campaign.census.leftovers().shared_memory == ["forgotten"]
 
 
 def test_shared_memory_that_was_ours_is_found_even_if_somebody_uses_it(
-    campaign: Campaign, segment: Path
+    campaign: Campaign, tmp_path: Path
 ) -> None:
-    with segment.open("wb") as used:
-        assert segment.name not in campaign.census.leftovers().shared_memory
+    with (tmp_path / "memory" / "used").open("wb") as used:
+        assert campaign.census.leftovers().shared_memory == []
         with marked_process(campaign, used.fileno()):
             campaign.census.observe()
 
-        assert segment.name in campaign.census.leftovers().shared_memory
+        assert campaign.census.leftovers().shared_memory == ["used"]
 
 
 PLANTED: dict[str, Callable[[Campaign], object]] = {

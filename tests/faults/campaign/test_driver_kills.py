@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ class Killer:
         self._takes_trees = takes_trees
         self.at_deeds = self.outside = 0
 
-    def __call__(self, **given: object) -> None:
+    def __call__(self, **given: Any) -> None:
         campaign = self._campaign
         if self._chance.random() < 0.5:
             launch = campaign.launch(deed=self._chance.randint(1, self._deeds), **given)
@@ -64,7 +65,10 @@ class Killer:
 def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_happened(
     toy: Campaign,
 ) -> None:
-    """Only drivers are killed, and what they started ends with them. Now and then a worker dies, too, in the attempts that live long enough."""
+    """Only drivers are killed; what they started ends with them.
+
+    Now and then a worker dies, too, in attempts that live long enough.
+    """
     deaths = [
         one.to_data()
         for death in campaign_of([(0,), (1,), (0, 1)])

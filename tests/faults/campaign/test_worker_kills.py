@@ -24,7 +24,7 @@ def card_of(campaign: Campaign, attempt: int) -> str:
 def test_no_death_of_workers_changes_a_bit_of_what_a_run_comes_to(
     torch_run: Campaign, undisturbed: str, who: list[tuple[int, ...]]
 ) -> None:
-    """Thirty deaths, one in each attempt, and the last attempt comes to the end."""
+    """Over thirty deaths, one in each attempt, and the last attempt comes to the end."""
     deaths = campaign_of(who)
 
     printed = torch_run.finish(steps=STEPS, deaths=[one.to_data() for one in deaths])

@@ -110,7 +110,7 @@ def saved(
     if rank == 0:
         state = {
             "step": step,
-            "model": model.module.state_dict(),  # type: ignore[operator, union-attr]
+            "model": model.module.state_dict(),  # type: ignore[union-attr]
             "optimizer": optimizer.state_dict(),
         }
         torch.save(state, folder / "state.pt")
@@ -129,7 +129,7 @@ def load(rank: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     with checkpoint.as_directory() as folder:
         state = torch.load(f"{folder}/state.pt", weights_only=True)
         own = torch.load(f"{folder}/rng-{rank}.pt", weights_only=True)
-    model.module.load_state_dict(state["model"])  # type: ignore[operator, union-attr]
+    model.module.load_state_dict(state["model"])  # type: ignore[union-attr]
     optimizer.load_state_dict(state["optimizer"])
     set_rng_state(own)
     return int(state["step"]) + 1

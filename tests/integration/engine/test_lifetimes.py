@@ -149,11 +149,11 @@ def test_a_zygote_that_does_not_answer_does_not_hold_up_a_stop(
 def test_a_zygote_that_does_not_answer_does_not_hold_up_a_start(
     engine: LocalEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "START_TIMEOUT_S", 0.3)
     zygote = zygote_of(engine, tmp_path)
     os.kill(zygote, signal.SIGSTOP)
     while state_of(zygote) != "T":
         os.sched_yield()
+    monkeypatch.setattr(local, "START_TIMEOUT_S", 0.3)
 
     with pytest.raises(EngineError, match=r"2 of 2 workers .*: the zygote did not answer"):
         start(engine, tmp_path, "report=1", "report=1")
