@@ -6,6 +6,7 @@ Figures are ratios within one run on one machine; times of two runs are not comp
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -68,6 +69,7 @@ MORE: Mapping[str, Asking] = {"blocked-disk-1gb": blocked.on_disk_large}  # with
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # and leave nothing behind
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has been compiled before
     RESULTS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.folder or RESULTS, prefix="scratch-") as scratch:
         tempfile.tempdir = scratch  # servers keep their data on the disk that is measured, too

@@ -42,7 +42,7 @@ def blocks_in(page: str) -> list[Block]:
             inside = None
         else:
             inside[2].append(line)
-    assert inside is None, f"the block that begins at line {inside and inside[1]} does not end"
+    assert inside is None, "the last block does not end"
     return found
 
 

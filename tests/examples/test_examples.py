@@ -1,30 +1,83 @@
-"""Every example and every code block of the README runs as it stands."""
+"""The README and the older examples do what they say."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.examples.pages import (
+    ROOT,
+    blocks_in,
+    commands_in,
+    is_like,
+    run_command,
+    run_python,
+)
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_runs_and_carries_on_when_it_runs_again(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_loop_of_the_readme_runs_as_it_stands_and_carries_on_when_it_runs_again(
+    tmp_path: Path,
+) -> None:
+    [loop] = [block.text for block in blocks_in(README) if block.language == "python"]
+    assert len(loop.splitlines()) <= 25, "it is the smallest there is"
 
-    for checkpoints in (1, 2):
-        subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=tmp_path, check=True)
-        kept = sorted(path.name for path in (tmp_path / "runs" / "bert-7").glob("checkpoint_*"))
-        assert kept == [f"checkpoint_{number:06d}" for number in range(checkpoints)]
+    first = run_python(loop, tmp_path)
+    assert first.returncode == 0, first.stderr
+    for block in blocks_in(README):
+        if block.language == "console":
+            for command, said in commands_in(block):
+                assert is_like(run_command(command, tmp_path), said), command
+    longer = run_python(loop.replace("range(done, 10)", "range(done, 11)"), tmp_path)
+
+    assert longer.returncode == 0, longer.stderr
+    run = tmp_path / "runs" / "first"
+    assert re.fullmatch(r"holdfast: run 'first' is new; [^\n]*\n", first.stderr), "nothing else"
+    assert "carries on from checkpoint_000009" in longer.stderr
+    assert len(list(run.glob("checkpoint_*"))) == 11, "ten, and one more"
+
+
+def test_the_readme_shows_what_the_demo_prints() -> None:
+    demo: dict[str, Any] = runpy.run_path(str(ROOT / "examples" / "demo.py"))
+    attempts = [
+        demo["Attempt"](1, 0, 20, "rank 1 killed", ended=1.0, back_ms=332),
+        demo["Attempt"](2, 16, 37, "driver killed", ended=2.0, back_ms=5404),
+        demo["Attempt"](3, 32, 48),
+    ]
+    shown = [*demo["picture"](attempts, 48, 8), "", *demo["table"](attempts)]
+
+    [text] = [block.text for block in blocks_in(README) if block.language == "text"]
+    assert text.splitlines() == shown
+
+
+def test_every_make_target_that_the_readme_names_is_there() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = re.findall(r"^make (\w+)", README, re.MULTILINE)
+
+    assert named and all(f"\n{name}: ## " in makefile for name in named)
+
+
+def test_the_readme_names_the_extras_there_are() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    table = project.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    extras = re.findall(r"^(\w+) = ", table, re.MULTILINE)
+    [line] = [line for line in README.splitlines() if line.startswith("Extras ")]
+
+    assert extras and all(f"`{name}`" in line for name in extras)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_the_demo_survives_its_kills() -> None:
+def test_saves_survive_being_killed_half_way() -> None:
     command = [sys.executable, str(ROOT / "examples" / "survive_kill.py"), "--kills", "2"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
 

@@ -34,13 +34,12 @@ from holdfast.engine.base import (
     Said,
     WorkerSpec,
 )
-from holdfast.engine.local_worker import LocalWorker, open_logs, outcome
+from holdfast.engine.local_worker import LocalWorker, new_worker, open_log, outcome
 from holdfast.engine.memory_kills import MemoryKills
 from holdfast.engine.nodes import LocalNodes
-from holdfast.engine.worker_process import Handles
 from holdfast.engine.zygote_line import Start, ZygoteLine
 from holdfast.errors import HoldfastBug
-from holdfast.wire import Channel, LastWords, Message
+from holdfast.wire import LastWords, Message
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +101,6 @@ class LocalEngine:
         if self._zygote is None:
             self._zygote = ZygoteLine(self._modules, self._start)
             self._selector.register(self._zygote, selectors.EVENT_READ)
-            if self._zygote.start == "spawn":
-                log.debug("the zygote is a new interpreter")
         return self._zygote
 
     # ------------------------------------------------------------------ groups
@@ -116,34 +113,33 @@ class LocalEngine:
             raise EngineError(
                 f"there is no node {missing[0]!r}", hint=f"the nodes are: {', '.join(there)}"
             )
-        logs = open_logs(workers)
+        for spec in workers:
+            os.close(open_log(spec))  # before anything runs, for it may not be possible
+        line = self._line()
+        self._kills.begin()
         try:
-            line = self._line()
-            self._kills.begin()
-            for spec, opened in zip(workers, logs, strict=True):
-                self._ask_for(line, attempt, spec, opened)
+            for spec in workers:
+                self._ask_for(line, attempt, spec)
         except OSError as error:
             self._abandon(attempt)
             raise EngineError(
                 f"the workers could not be started: {error.strerror}",
                 hint="check the limit on open files (ulimit -n)",
             ) from error
-        finally:
-            for opened in logs:
-                os.close(opened)
+        except EngineError:
+            self._abandon(attempt)
+            raise
         self._wait_for_start(attempt, len(workers))
 
-    def _ask_for(self, line: ZygoteLine, attempt: int, spec: WorkerSpec, opened: int) -> None:
-        mine, theirs = socket.socketpair()
-        with theirs:
-            channel = Channel(mine, unsent_bytes_max=None)
-            worker = LocalWorker(attempt, spec, channel, mine.fileno(), stacks.new_file())
-            self._starting[spec.rank] = worker
-            if spec.first is not None:
-                channel.send(spec.first)
-            environment = {**spec.environment, MARK: self._mark}
-            handles = Handles(theirs.fileno(), opened, worker.stacks)
-            line.fork(spec.rank, spec.node, self._entry, environment, handles)
+    def _ask_for(self, line: ZygoteLine, attempt: int, spec: WorkerSpec) -> None:
+        worker, handles = new_worker(attempt, spec)
+        self._starting[spec.rank] = worker
+        if spec.first is not None:
+            worker.channel.send(spec.first)
+        environment = {**spec.environment, MARK: self._mark}
+        line.fork(spec.rank, spec.node, self._entry, environment, handles)
+        os.close(handles.channel)
+        os.close(handles.log)
 
     def _wait_for_start(self, attempt: int, count: int) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S

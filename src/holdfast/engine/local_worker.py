@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Sequence
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.outcomes import Died, Evicted, Finished, Raised, WorkerExit
 from holdfast.engine.base import EngineError, WorkerSpec
+from holdfast.engine.stacks import new_file
+from holdfast.engine.worker_process import Handles
 from holdfast.wire import Channel, LastWords
 
 LAST_LINES = 20
@@ -31,6 +34,24 @@ class LocalWorker:
     node_lost: bool = False
 
 
+def new_worker(attempt: int, spec: WorkerSpec) -> tuple[LocalWorker, Handles]:
+    """Return a worker that is to be forked, and what it will be handed.
+
+    Of what it is handed, the driver keeps the stack file; the rest is for the caller to close.
+    """
+    with contextlib.ExitStack() as opened:
+        mine, theirs = socket.socketpair()
+        opened.enter_context(mine)
+        opened.enter_context(theirs)
+        log = open_log(spec)
+        opened.callback(os.close, log)
+        stacks = new_file()
+        opened.pop_all()  # nothing can fail any more
+    channel = Channel(mine, unsent_bytes_max=None)
+    worker = LocalWorker(attempt, spec, channel, mine.fileno(), stacks)
+    return worker, Handles(theirs.detach(), log, stacks)
+
+
 def outcome(worker: LocalWorker, code: int) -> WorkerExit:
     """Return how a worker ended whose process ended with `code`, minus the signal if by one."""
     rank, node, words = worker.spec.rank, worker.spec.node, worker.words
@@ -48,24 +69,19 @@ def outcome(worker: LocalWorker, code: int) -> WorkerExit:
     return Died(rank, node, worker.pid, exit_code=code, last_lines=lines)
 
 
-def open_logs(workers: Sequence[WorkerSpec]) -> list[int]:
-    """Return the logs of workers, open for writing at their ends."""
-    opened: list[int] = []
-    for spec in workers:
-        try:
-            Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            opened.append(os.open(spec.log, flags, 0o644))
-        except OSError as error:
-            for handle in opened:
-                os.close(handle)
-            raise EngineError(
-                f"the log of rank {spec.rank} cannot be written to {spec.log}: {error.strerror}",
-                hint="check the limit on open files (ulimit -n)"
-                if error.errno in (errno.EMFILE, errno.ENFILE)
-                else "choose a storage path on a disk with room that this user may write to",
-            ) from error
-    return opened
+def open_log(spec: WorkerSpec) -> int:
+    """Return a worker's log, open for writing at its end; its folder is made."""
+    try:
+        Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
+        return os.open(spec.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        too_many = error.errno in (errno.EMFILE, errno.ENFILE)
+        raise EngineError(
+            f"the log of rank {spec.rank} cannot be written to {spec.log}: {error.strerror}",
+            hint="check the limit on open files (ulimit -n)"
+            if too_many
+            else "choose a storage path on a disk with room that this user may write to",
+        ) from error
 
 
 def _last_lines(log: str) -> tuple[str, ...]:

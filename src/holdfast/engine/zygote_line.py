@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import contextlib
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -25,6 +26,8 @@ from holdfast.engine.base import EngineError
 from holdfast.engine.preload import to_preload
 from holdfast.engine.worker_process import Handles
 from holdfast.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 Start = Literal["fork", "spawn"]
 SEND_TIMEOUT_S = 60.0
@@ -131,6 +134,7 @@ def _new_zygote(start: Start | None) -> tuple[socket.socket, int, Start]:
                 return *made, "fork"
             reason = made
         if start != "fork":
+            log.debug("the zygote is a new interpreter: %s", reason or "that was asked for")
             return *_spawned_zygote(), "spawn"
     except OSError as error:
         raise EngineError(

@@ -264,6 +264,13 @@ def _rest(begun: threading.Barrier) -> None:
         time.sleep(60)
 
 
+def _stick(_: _Scene, value: str) -> None:
+    """Wait in the kernel, where no handler runs, for a child that waits for who opens a pipe."""
+    os.mkfifo(value)
+    opens = (os.POSIX_SPAWN_OPEN, 9, value, os.O_RDONLY, 0)
+    os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {}, file_actions=[opens])
+
+
 def _execute(_: _Scene, __: str) -> None:
     """Become another program."""
     os.execv(sys.executable, [sys.executable, "-c", f"print('executed', flush=True); {PAUSE}"])
@@ -283,6 +290,6 @@ _VERBS: dict[str, Callable[[_Scene, str], None]] = {
         *(_compute, _scribble, _complain),
         *(_child, _stranger, _daemon, _multiprocess),
         *(_raise, _burst, _exit, _signal, _deaf, _hang, _hog, _deadlock),
-        *(_threads, _execute, _eat),
+        *(_threads, _stick, _execute, _eat),
     )
 }

@@ -31,9 +31,10 @@ def check(truth: Truth, store: Store) -> None:
         the_record_is_as_it_was(truth, run, history)
         success_means_done(truth)
         the_newest_checkpoint_stays(truth, run)
+        only_what_is_damaged_is_set_aside(truth, run)
         every_validation_has_its_verdict(truth, ledger)
         every_step_has_its_row(truth, run)
-        nothing_is_left_over(truth, run)
+        nothing_is_left_over(run)
 
 
 def _must(holds: object, invariant: str, what: str) -> None:
@@ -101,6 +102,12 @@ def the_newest_checkpoint_stays(truth: Truth, run: OpenRun) -> None:
         )
 
 
+def only_what_is_damaged_is_set_aside(truth: Truth, run: OpenRun) -> None:
+    """No checkpoint is quarantined that the story has not damaged."""
+    healthy = [one for one in run.record.quarantined() if one.directory not in truth.damaged]
+    _must(not healthy, "only what is damaged is set aside", f"{healthy}")
+
+
 def every_validation_has_its_verdict(truth: Truth, ledger: ValidationLedger) -> None:
     """When a run is done, no checkpoint waits to be validated."""
     _must(
@@ -130,7 +137,7 @@ def _may_be_missing(truth: Truth, step: int) -> bool:
     )
 
 
-def nothing_is_left_over(truth: Truth, run: OpenRun) -> None:
+def nothing_is_left_over(run: OpenRun) -> None:
     """What is at rest is the run, or what a sweep removes."""
     name = "nothing is left over"
     sweep(run)

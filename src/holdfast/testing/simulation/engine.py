@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from holdfast.testing.simulation.world import World
 
 TURN_S = 0.001  # what a look at the engine costs that waits for nothing
+SAID_AGAIN = 12  # how many of a group's messages may come once more
 SPINS_MAX = 2000  # looks in a row that waited for nothing and found nothing
-WORKS_AROUND_SPINNING = True  # a driver that waits for room looks without a pause
 
 
 class SimEngine:
@@ -38,7 +38,7 @@ class SimEngine:
         self._attempt = 0
         self._group: Group | None = None
         self._events: deque[EngineEvent] = deque()
-        self._echoes: list[Said] = []
+        self._last_said: deque[Said] = deque(maxlen=SAID_AGAIN)
         self._listener: Actor | None = None
         self._is_woken = self._is_closed = False
         self._spins = 0
@@ -79,9 +79,15 @@ class SimEngine:
         }
         for worker in self._workers.values():
             self._stage.after(self._world.dice.uniform(0, 0.5), worker.begin)
-        for said in self._echoes:
-            self._stage.after(self._world.dice.uniform(0, 3), partial(self._push, said))
-        self._echoes = []
+        if self._world.story.setting.repeats:
+            self._say_again()
+        self._last_said.clear()
+
+    def _say_again(self) -> None:
+        """Let the last messages of the group before come once more, in order."""
+        times = sorted(self._world.dice.uniform(0, 5) for _ in self._last_said)
+        for after_s, said in zip(times, list(self._last_said), strict=True):
+            self._stage.after(after_s, partial(self._push, said))
 
     def _refuse(self, why: str) -> None:
         self._launch.refusals += 1
@@ -140,8 +146,8 @@ class SimEngine:
     def _hear(self, worker: SimWorker, message: Message) -> None:
         said = Said(worker.attempt, worker.rank, message)
         self._push(said)
-        if self._trains and self._world.next_message() is not None:
-            self._echoes.append(said)
+        if self._trains:
+            self._last_said.append(said)
 
     def _note_end(self, worker: SimWorker, ended: WorkerExit) -> None:
         if worker.group is not None:
@@ -181,9 +187,6 @@ class SimEngine:
 
     def _spin(self) -> None:
         self._spins += 1
-        if WORKS_AROUND_SPINNING:
-            self._stage.sleep(TURN_S if self._spins < 20 else 1.0, "its turn")
-            return
         if self._spins > SPINS_MAX:
             what = f"{self._spins} looks in a row that waited for nothing and found nothing"
             violation = Violation("a driver that waits sleeps", what)

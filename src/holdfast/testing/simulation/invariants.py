@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.core.outcomes import Evicted, Finished
+from holdfast.core.outcomes import Died, Evicted, Finished
 from holdfast.core.run_machine import Ending
 from holdfast.errors import HoldfastError, LeaseLost, RunHeld, StoreError
+from holdfast.journal.lease import TIME_TO_LIVE_S
 from holdfast.testing.simulation.stage import Killed
 
 if TYPE_CHECKING:
@@ -65,11 +66,14 @@ def attempts_are_never_reused(truth: Truth, group: Group) -> None:
 
 def charges(truth: Truth, group: Group) -> tuple[int, int]:
     """Return how many failures a lost group counts as: at least, and at most."""
-    ends = group.exits.values()
-    is_lost = any(not isinstance(one, Finished | Evicted) for one in ends) or group.hanging
-    if group.is_done or not is_lost:
+    lost = [one for one in group.exits.values() if not isinstance(one, Finished | Evicted)]
+    if group.is_done or not (lost or group.hanging):
         return 0, 0
-    return (0, 1) if group.may_move else (1, 1)
+    if group.may_move:
+        with_node = [isinstance(one, Died) and one.node in truth.leaving for one in lost]
+        is_expected = all(with_node) and not group.hanging and truth.is_prompt
+        return (0, 0) if is_expected else (0, 1)
+    return 1, 1
 
 
 def a_retry_follows_a_loss_within_the_budget(truth: Truth, group: Group) -> None:
@@ -106,6 +110,23 @@ def a_healthy_group_is_left_alone(truth: Truth, group: Group) -> None:
     )
 
 
+def a_live_driver_keeps_its_run(truth: Truth, launch: Launch) -> None:
+    """Nobody takes a run from a driver that could renew its lease."""
+    if truth.store_troubles:
+        return
+    now = truth.stage.now
+    live = [
+        one
+        for one in truth.launches
+        if 0 < one.epoch < launch.epoch and not one.is_over and one.froze < now - TIME_TO_LIVE_S
+    ]
+    _must(
+        not live,
+        "a live driver keeps its run",
+        f"{launch.process} takes it from {', '.join(str(one.process) for one in live)}",
+    )
+
+
 # ---------------------------------------------------------------------- checkpoints
 
 
@@ -116,6 +137,16 @@ def a_checkpoint_waits_for_all_parts(truth: Truth, group: Group, step: int, rank
         (group.attempt, step) not in done,
         "a checkpoint waits for all parts",
         f"rank {rank} saves step {step} of attempt {group.attempt}, which is committed",
+    )
+
+
+def what_can_be_saved_is(truth: Truth, group: Group, error: Exception) -> None:
+    """A checkpoint is refused only if the store fails, or a rank does not do its part."""
+    is_prevented = truth.store_troubles or group.may_not_save or group.hanging
+    _must(
+        is_prevented or truth.is_replaced(group.launch),
+        "what can be saved is",
+        f"{group} is told {error}",
     )
 
 
@@ -141,7 +172,7 @@ def a_replaced_driver_acknowledges_nothing_lost(truth: Truth, saved: Saved) -> N
     """What a replaced driver acknowledges, its successor has seen."""
     for group in truth.groups:
         if group.launch.epoch > saved.epoch and group.resumed:
-            numbers = [_number(truth, one) for one in group.resumed.values()]
+            numbers = [_number(one) for one in group.resumed.values()]
             _must(
                 min(numbers) >= saved.number,
                 "nothing acknowledged is lost",
@@ -156,13 +187,13 @@ def nothing_acknowledged_is_lost(truth: Truth, group: Group, directory: str | No
     if newest is None or truth.is_replaced(group.launch):
         return
     _must(
-        _number(truth, directory) >= newest.number,
+        _number(directory) >= newest.number,
         "nothing acknowledged is lost",
         f"{group} begins with {directory}; {newest.directory} was acknowledged",
     )
 
 
-def _number(truth: Truth, directory: str | None) -> int:
+def _number(directory: str | None) -> int:
     return -1 if directory is None else int(directory.rpartition("_")[2])
 
 
@@ -182,7 +213,7 @@ def a_resumed_checkpoint_is_as_it_was_saved(
     _must(files == wanted, name, f"{directory} gives {files}, saved were {wanted}")
 
 
-def all_ranks_resume_alike(truth: Truth, group: Group) -> None:
+def all_ranks_resume_alike(_: Truth, group: Group) -> None:
     """The ranks of a group begin with the same checkpoint."""
     _must(
         len(set(group.resumed.values())) == 1,

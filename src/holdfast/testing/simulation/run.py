@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 
+from holdfast.control import run_controller
 from holdfast.control.open_run import open_run
 from holdfast.control.plan import Outcome, Plan
 from holdfast.control.run_controller import RunController
@@ -43,11 +44,14 @@ class Report:
     """How a simulated run went.
 
     Attributes:
-        problem: What is wrong, None if nothing is.
+        without: The numbers of the story's faults that were left out.
+        problem: What is wrong, in one line; None if nothing is.
         lines: What happened, with the simulated second before each.
+        seconds: How long it took, by the simulated clock.
     """
 
     story: Story
+    without: tuple[int, ...]
     problem: str | None
     lines: tuple[tuple[float, str], ...]
     seconds: float
@@ -58,12 +62,13 @@ class Report:
     @property
     def reproduction(self) -> str:
         """The command that plays this run again."""
-        return f"python -m holdfast.testing.simulation --seed {self.story.seed}"
+        without = f" --without {','.join(map(str, self.without))}" if self.without else ""
+        return f"python -m holdfast.testing.simulation --seed {self.story.seed}{without} --story"
 
     def __str__(self) -> str:
         if self.problem is None:
             return f"seed {self.story.seed}: fine"
-        return f"seed {self.story.seed}: {self.problem}\n  {self.reproduction} --story"
+        return f"seed {self.story.seed}: {self.problem}\n  {self.reproduction}"
 
 
 class Player:
@@ -84,7 +89,7 @@ class Player:
 
     def _use(self) -> None:
         """Launch the run again and again until it is done, as a user or a scheduler does."""
-        world = self.world
+        world, held = self.world, 0
         while True:
             launch = self._launch()
             world.stage.join(launch.process.actors[0])
@@ -95,7 +100,9 @@ class Player:
             if is_done:
                 break
             is_early = isinstance(launch.result, RunHeld | StoreError)
-            world.stage.sleep(HELD_PAUSE_S if is_early else world.story.setting.pause_s)
+            held = held + 1 if is_early else 0
+            pause_s = HELD_PAUSE_S * held if is_early else world.story.setting.pause_s
+            world.stage.sleep(pause_s, "the next launch")
         for other in world.live_launches():
             world.stage.join(other.process.actors[0])
             world.truth.holds(invariants.a_launch_ends_for_a_reason, other)
@@ -106,8 +113,8 @@ class Player:
     def _launch(self) -> Launch:
         world, truth = self.world, self.world.truth
         launch = Launch(len(truth.launches) + 1, world.stage)
-        if launch.number > LAUNCHES_MAX:
-            raise Stuck(f"the run is not over after {LAUNCHES_MAX} launches")
+        if launch.number > LAUNCHES_MAX + 5 * len(world.story.faults):
+            raise Stuck(f"the run is not over after {launch.number - 1} launches")
         launch.troubles_before = truth.store_troubles
         truth.launches.append(launch)
         world.stage.start(launch.process, launch.process.name, partial(self._drive, launch))
@@ -137,8 +144,15 @@ class Player:
         try:
             store = patient(world, self.store)
             accounts = (RunHistory, ValidationLedger)
-            with open_run(store, name="simulated", clock=world.clock, accounts=accounts) as run:
+            with open_run(
+                store,
+                name="simulated",
+                clock=world.clock,
+                time_to_live_s=world.story.setting.lease_s,
+                accounts=accounts,
+            ) as run:
                 launch.epoch = run.lease.epoch
+                world.truth.lease_taken(launch)
                 history, ledger = run.accounts
                 assert isinstance(history, RunHistory) and isinstance(ledger, ValidationLedger)
                 try:
@@ -191,17 +205,18 @@ def plan_of(world: World, launch: Launch) -> Plan:
 # ---------------------------------------------------------------------- from outside
 
 
-def simulate(seed: int | Story) -> Report:
+def simulate(seed: int | Story, *, without: Sequence[int] = ()) -> Report:
     """Play the run of a seed, or a story; what is wrong is in the report."""
     story = draw(seed) if isinstance(seed, int) else seed
     scratch = tempfile.mkdtemp(prefix="holdfast-simulation-", dir=_quickest_folder())
     problem = None
     settings: list[tuple[ModuleType, str, object]] = [
         (journal, "COMPACT_SEGMENTS", story.setting.compacts_after),
+        (run_controller, "TICK_S", story.setting.tick_s),
         (tempfile, "tempdir", scratch),  # where workers keep what they will upload later
     ]
     with threads.installed({locate.reopen: reopen}, settings), _quiet():
-        player = Player(story, scratch)
+        player = Player(story.without(without), scratch)
         try:
             player.play()
         except (invariants.Violation, Stuck) as wrong:
@@ -214,6 +229,7 @@ def simulate(seed: int | Story) -> Report:
     world = player.world
     return Report(
         story,
+        tuple(without),
         problem,
         tuple(world.lines),
         world.stage.now,
@@ -247,6 +263,11 @@ def _quiet() -> Iterator[None]:
         log.setLevel(before)
 
 
-def simulate_all(seeds: Sequence[int]) -> list[Report]:
-    """Play the runs of many seeds, and return the reports of those that went wrong."""
-    return [report for seed in seeds if (report := simulate(seed)).problem is not None]
+def shrunk(report: Report) -> Report:
+    """Return the report of the same story without the faults that its problem can do without."""
+    for number in range(1, len(report.story.faults) + 1):
+        if number not in report.without:
+            tried = simulate(report.story, without=(*report.without, number))
+            if tried.problem is not None:
+                report = tried
+    return report

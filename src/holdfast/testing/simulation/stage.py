@@ -193,7 +193,7 @@ class Stage:
         (self._main if chosen is None else chosen.baton).release()
 
     def _choose(self) -> Actor | None:
-        """Return who is next, letting time pass until somebody is; None for the caller of `play`."""
+        """Return who is next, letting time pass until somebody is; None for who called `play`."""
         self.turns += 1
         while True:
             if not self._is_closing and (self._failure or (self._root and self._root.is_over)):

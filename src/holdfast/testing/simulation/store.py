@@ -115,10 +115,8 @@ class SimStore:
         if slow_s and world.dice.random() < _SLOW_SHARE:
             stage.sleep(world.dice.random() * slow_s, f"the store to {what}")
         owner = stage.current.process.owner
-        if isinstance(owner, SimWorker) and owner.is_stuck and verb == "put":
-            world.tell(f"{owner} is stuck: {what}")
-            world.truth.is_hanging(owner)
-            stage.wait(f"ever, in {what}")
+        if isinstance(owner, SimWorker) and verb == "put":
+            self._hold_up(owner, what)
         if stage.now < world.store_is_down_until:
             world.truth.store_troubles += 1
             raise StoreBusy(f"the store is down: {what}", key=key)
@@ -127,6 +125,16 @@ class SimStore:
             return do()
         world.tell(f"{stage.current}: {fault.kind}: {what}")
         return self._go_wrong(fault.kind, fault.length_s, verb, what, do)
+
+    def _hold_up(self, worker: SimWorker, what: str) -> None:
+        stage = self.world.stage
+        if worker.is_stuck:
+            self.world.tell(f"{worker} is stuck: {what}")
+            self.world.truth.is_hanging(worker)
+            stage.wait(f"ever, in {what}")
+        if worker.slow_store_s:
+            slow_s, worker.slow_store_s = worker.slow_store_s, 0.0
+            stage.sleep(slow_s, f"the slow store to {what}")
 
     def _go_wrong(self, kind: str, length_s: float, verb: str, what: str, do: Callable[[], T]) -> T:
         stage = self.world.stage

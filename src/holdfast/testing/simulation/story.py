@@ -8,7 +8,7 @@ story that is merely slow: whoever is called hung or late was.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from holdfast.core.retention import Retention
@@ -56,6 +56,9 @@ class Setting:
         orphans_s: How long workers may live on when their driver was killed.
         pause_s: After how long a driver that has ended is started again.
         compacts_after: How many segments of the journal are too many.
+        repeats: Whether the last messages of a group come again while the next one runs.
+        tick_s: How often the driver looks at the time.
+        lease_s: How long a lease lasts that is not renewed.
     """
 
     workers: int
@@ -76,6 +79,9 @@ class Setting:
     orphans_s: float
     pause_s: float
     compacts_after: int
+    repeats: bool
+    tick_s: float = 1.0
+    lease_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +89,8 @@ class Fault:
     """One thing that goes wrong, once.
 
     Attributes:
-        when: What it waits for: "time", "step", "operation", "start", "message".
-        at: Which time, step, operation of the store by a driver, start of a group, or message.
+        when: What it waits for: "time", "step", "operation", "start".
+        at: Which time, step, operation of the store, or start of a group.
         rank: Of a worker, or which of the nodes there are.
         length_s: How long it lasts, or until when somebody is warned of it.
     """
@@ -101,22 +107,28 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """Everything a seed decides before the run begins."""
+    """Everything a seed decides before the run begins.
+
+    Attributes:
+        ends_s: When it is certain that the run will never be over.
+    """
 
     seed: int
     program: Program
     setting: Setting
     faults: tuple[Fault, ...]
+    ends_s: float = 6 * 3600.0
 
     def without(self, numbers: Sequence[int]) -> Story:
         """Return the same story without some of its faults, counted from 1."""
         kept = [one for number, one in enumerate(self.faults, 1) if number not in numbers]
         return replace(self, faults=tuple(kept))
 
-    def lines(self) -> list[str]:
-        """Return the story for people."""
+    def lines(self, without: Sequence[int] = ()) -> list[str]:
+        """Return the story for people, told without some of its faults."""
         told = [_told(self.program), _told(self.setting)]
-        return [*told, *(f"fault {n}: {one}" for n, one in enumerate(self.faults, 1))]
+        kept = [(n, one) for n, one in enumerate(self.faults, 1) if n not in without]
+        return [*told, *(f"fault {number}: {one}" for number, one in kept)]
 
 
 def _told(thing: Program | Setting) -> str:
@@ -126,14 +138,26 @@ def _told(thing: Program | Setting) -> str:
 
 # ---------------------------------------------------------------------- drawing
 
-_STEP_KINDS = ("raise", "die", "hang", "slow", "return", "stuck", "unsavable")
-_TIME_KINDS = (
-    "node lost", "node drains", "node joins", "worker killed", "driver killed", "notice", "stop",
-    "outage", "freeze", "rival", "damage",
-)  # fmt: skip
-_OPERATION_KINDS = (
-    "busy", "answer lost", "error", "error after", "slow", "killed before", "killed after",
-)  # fmt: skip
+_STEP_KINDS = {
+    "raise": 5, "die": 5, "hang": 2, "slow": 2, "return": 1, "stuck": 2, "slow store": 1,
+    "unsavable": 1,
+}  # fmt: skip
+_TIME_KINDS = {
+    "node lost": 3, "node drains": 5, "node joins": 3, "worker killed": 3, "worker warned": 1,
+    "driver killed": 5, "notice": 5, "stop": 2, "outage": 2, "freeze": 1, "replaced": 2, "rival": 1,
+    "damage": 1,
+}  # fmt: skip
+_OPERATION_KINDS = {
+    "busy": 2, "answer lost": 2, "error": 2, "error after": 1, "slow": 1, "killed before": 5,
+    "killed after": 5,
+}  # fmt: skip
+
+
+_SLOW = ("slow", "outage", "freeze", "replaced")
+
+
+def _one_of(dice: random.Random, kinds: Mapping[str, int]) -> str:
+    return dice.choices([*kinds], [*kinds.values()])[0]
 
 
 def draw(seed: int) -> Story:
@@ -150,7 +174,7 @@ def draw(seed: int) -> Story:
 def _program(dice: random.Random) -> Program:
     return Program(
         steps=dice.randint(3, 10),
-        step_s=dice.choice([0.02, 0.2, 0.5, 1.0, 2.0]),
+        step_s=dice.choices([0.02, 0.2, 0.5, 1.0, 2.0, 6.0], [2, 4, 4, 4, 2, 1])[0],
         save_every=dice.choice([1, 1, 2, 2, 3, 4]),
         mode=dice.choice(["now", "now", "later", "mixed"]),
         savers=dice.choice(["all", "all", "first", "some"]),
@@ -165,8 +189,10 @@ def _program(dice: random.Random) -> Program:
 def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> Setting:
     workers = dice.choice([1, 1, 2, 2, 2, 3, 3, 4])
     room = dice.choice([1, 1, 2, 4])
-    needed = -(-workers // room)
-    slow_s = sum(one.length_s for one in faults if one.kind in ("slow", "outage", "freeze"))
+    fewest = dice.choice([workers, dice.randint(1, workers)])
+    needed = -(-dice.choice([fewest, workers]) // room)
+    slow_s = sum(one.length_s for one in faults if one.kind in _SLOW)
+    storing_s = sum(one.length_s for one in faults if one.kind == "slow store")
     retry_s = dice.choice([0.5, 20.0, 120.0])
     patience_s = 20.0 + 4 * program.step_s + 2 * slow_s
     drift_s = 2 * program.steps * program.step_s
@@ -175,7 +201,7 @@ def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> 
     learns = dice.random() < 0.3 and not hangs
     return Setting(
         workers=workers,
-        workers_min=dice.choice([workers, workers, dice.randint(1, workers)]),
+        workers_min=fewest,
         nodes=needed + dice.choice([0, 0, 1]),
         room=room,
         retention=Retention(
@@ -183,11 +209,11 @@ def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> 
             score=dice.choice([None, None, "loss"]),
             highest_first=dice.random() < 0.5,
         ),
-        failures=dice.choice([None, 0, 1, 1, 2, 3]),
+        failures=dice.choice([None, 0, 0, 1, 1, 2, 3]),
         preemptions=dice.choice([None, None, None, 1]),
         starts=dice.choice([None, None, 1]),
         hang_timeout_s=None if learns else patience_s + dice.choice([0.0, 30.0]),
-        late_after_s=(patience_s + drift_s) * dice.uniform(1, 2),
+        late_after_s=patience_s + drift_s + storing_s + dice.choice([0.0, 30.0]),
         notice_s=dice.choice([5.0, 25.0]),
         resize_after_s=dice.choice([5.0, 60.0]),
         message_s=dice.choice([0.001, 0.01, 0.1, 0.5]),
@@ -196,6 +222,7 @@ def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> 
         orphans_s=dice.choice([0.0, 0.5, 3.0]),
         pause_s=dice.choice([0.1, 5.0, 40.0]),
         compacts_after=dice.choice([6, 20, 64]),
+        repeats=dice.random() < 0.3,
     )
 
 
@@ -207,25 +234,20 @@ def _faults(dice: random.Random, program: Program) -> list[Fault]:
         lambda: _time_fault(dice, lasts_s),
         lambda: _operation_fault(dice),
         lambda: Fault(kind="refused", when="start", at=dice.randint(1, 3)),
-        lambda: Fault(kind="echo", when="message", at=dice.randint(1, 60)),
     ]
-    weights = [8, 8, 6, 1, 1]
+    weights = [8, 9, 6, 1]
     return [chosen() for chosen in dice.choices(draws, weights, k=count)]
 
 
 def _step_fault(dice: random.Random, program: Program) -> Fault:
-    kind = dice.choices(_STEP_KINDS, [5, 5, 2, 2, 1, 2, 1])[0]
-    return Fault(
-        kind=kind,
-        when="step",
-        at=dice.randint(1, program.steps),
-        rank=dice.randint(0, 3),
-        length_s=dice.uniform(1, 15) if kind == "slow" else 0.0,
-    )
+    kind = _one_of(dice, _STEP_KINDS)
+    length_s = {"slow": dice.uniform(1, 15), "slow store": 150.0}.get(kind, 0.0)
+    at = dice.randint(1, program.steps)
+    return Fault(kind=kind, when="step", at=at, rank=dice.randint(0, 3), length_s=length_s)
 
 
 def _time_fault(dice: random.Random, lasts_s: float) -> Fault:
-    kind = dice.choices(_TIME_KINDS, [3, 3, 2, 3, 4, 3, 2, 2, 1, 1, 1])[0]
+    kind = _one_of(dice, _TIME_KINDS)
     at = dice.choice([dice.uniform(0, lasts_s), dice.uniform(0, 3 * lasts_s)])
     length_s = 0.0
     if kind in ("node lost", "node drains", "notice"):
@@ -234,11 +256,74 @@ def _time_fault(dice: random.Random, lasts_s: float) -> Fault:
         length_s = dice.choice([0.3, 5.0, 40.0])
     elif kind == "freeze":
         length_s = dice.choice([4.0, 20.0, 90.0])
+    elif kind == "replaced":
+        length_s = 90.0
     return Fault(kind=kind, when="time", at=at, rank=dice.randint(0, 3), length_s=length_s)
 
 
 def _operation_fault(dice: random.Random) -> Fault:
-    kind = dice.choices(_OPERATION_KINDS, [2, 2, 2, 1, 1, 5, 5])[0]
+    kind = _one_of(dice, _OPERATION_KINDS)
     at = dice.choice([dice.randint(1, 40), dice.randint(1, 300)])
     length_s = dice.choice([0.5, 8.0]) if kind == "slow" else 0.0
     return Fault(kind=kind, when="operation", at=at, length_s=length_s)
+
+
+# ---------------------------------------------------------------------- larger ones
+
+
+def draw_wide(seed: int, workers: int) -> Story:
+    """Return a story with many workers on many nodes, and a fault for every eighth of them."""
+    dice = random.Random(f"holdfast wide story {seed}")
+    program = replace(_program(dice), steps=10, step_s=1.0, save_every=2, validates=False)
+    faults = []
+    for _ in range(workers // 8):
+        fault = dice.choice([_step_fault(dice, program), _time_fault(dice, 30.0)])
+        faults.append(replace(fault, rank=dice.randrange(workers)))
+    if program.on_notice == "leave":
+        program = replace(program, on_notice="save")
+    setting = _setting(dice, program, faults)
+    room = 4
+    setting = replace(
+        setting, workers=workers, workers_min=workers // 2, nodes=workers // room, room=room
+    )
+    return Story(seed=seed, program=program, setting=setting, faults=tuple(faults))
+
+
+def draw_long(seed: int, failures: int, days: float) -> Story:
+    """Return a story that lasts for days, in which something fails about as often as said."""
+    dice = random.Random(f"holdfast long story {seed}")
+    steps = 200
+    lasts_s = days * 86400.0
+    program = replace(_program(dice), steps=steps, save_every=2, validates=False, on_notice="save")
+    program = replace(program, step_s=lasts_s / steps / 2)
+    kinds = ("raise", "die", "worker killed", "driver killed", "node lost", "node drains", "notice")
+    faults = []
+    for _ in range(failures):
+        kind = dice.choices(kinds, [30, 30, 20, 3, 10, 5, 2])[0]
+        is_step = kind in _STEP_KINDS
+        at = float(dice.randint(1, steps)) if is_step else dice.uniform(0, lasts_s)
+        when = "step" if is_step else "time"
+        faults.append(
+            Fault(
+                kind=kind, when=when, at=at, rank=dice.randrange(4), length_s=dice.uniform(1, 600)
+            )
+        )
+    setting = replace(
+        _setting(dice, program, faults),
+        workers=4,
+        workers_min=2,
+        nodes=4,
+        room=1,
+        failures=None,
+        preemptions=None,
+        starts=None,
+        store_s=0.0,
+        hang_timeout_s=None,
+        resize_after_s=600.0,
+        late_after_s=lasts_s,
+        tick_s=120.0,
+        lease_s=3600.0,
+    )
+    return Story(
+        seed=seed, program=program, setting=setting, faults=tuple(faults), ends_s=100 * lasts_s
+    )

@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, Self
 
 from holdfast.testing.simulation.stage import Actor, Stage, stage_here
 
@@ -238,7 +238,7 @@ class _Put:
             module, name, value = self._before.pop()
             setattr(module, name, value)
 
-    def __enter__(self) -> _Put:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -12,6 +12,7 @@ from holdfast.control.run_controller import RunController
 from holdfast.core.manifest import Manifest
 from holdfast.core.outcomes import Finished, WorkerExit
 from holdfast.errors import ObjectMissing
+from holdfast.journal.lease import lease_key
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.simulation import invariants
 from holdfast.testing.simulation.stage import Process, Stage
@@ -29,6 +30,7 @@ class Group:
         exits: How its workers ended, as the engine says it.
         hanging: Ranks that will never go on.
         may_move: Whether machines of its leave, or there may be room for more workers.
+        may_not_save: Whether the story keeps a checkpoint of its from being saved.
         stopped: When it was stopped by the controller, None if it was not.
         gone: When the last of its workers had ended, None if some run.
     """
@@ -39,6 +41,7 @@ class Group:
     exits: dict[int, WorkerExit] = field(default_factory=dict)
     hanging: set[int] = field(default_factory=set)
     may_move: bool = False
+    may_not_save: bool = False
     stopped: float | None = None
     gone: float | None = None
     resumed: dict[int, str | None] = field(default_factory=dict)
@@ -59,6 +62,7 @@ class Launch:
     Attributes:
         epoch: That of its lease, 0 until it has one.
         is_leaving: Whether its own machine was said to leave.
+        froze: Until when it was frozen the last time.
         refusals: Groups that the engine did not start.
         result: How it came out; None if it was killed, or runs.
     """
@@ -75,6 +79,7 @@ class Launch:
     result: Outcome | BaseException | None = None
     is_over: bool = False
     ended: float = 0.0
+    froze: float = float("-inf")
     troubles_before: int = 0
 
     def __post_init__(self) -> None:
@@ -128,6 +133,14 @@ class Truth:
             False  # as a program does that returns early, or never saves its end
         )
 
+    @property
+    def is_prompt(self) -> bool:
+        """Whether a driver hears of everything long before it matters."""
+        late = {fault.kind for fault in self.story.faults} & {"freeze", "replaced", "slow"}
+        short = [one for one in self.story.faults if one.kind == "node drains" and one.length_s < 3]
+        is_slow = self.story.setting.store_s or self.store_troubles
+        return not (late or short or is_slow)
+
     def holds(self, invariant: Callable[..., None], *facts: Any) -> None:
         """End the play if an invariant does not hold."""
         try:
@@ -138,7 +151,7 @@ class Truth:
 
     def is_replaced(self, launch: Launch) -> bool:
         """Whether another driver has taken the run from this one."""
-        return any(other.epoch > launch.epoch for other in self.launches)
+        return self.store.stat(lease_key(launch.epoch + 1)) is not None
 
     # ------------------------------------------------------------------ groups
 
@@ -175,6 +188,25 @@ class Truth:
         """Take in that a worker will never go on."""
         if worker.group is not None:
             worker.group.hanging.add(worker.rank)
+
+    def may_not_save(self, worker: SimWorker) -> None:
+        """Take in that a worker is about to save what cannot be saved."""
+        if worker.group is not None:
+            worker.group.may_not_save = True
+
+    def not_saved(self, worker: SimWorker, error: Exception) -> None:
+        """Take in that a worker was told that something is not saved."""
+        self.may_miss_its_end = True
+        if worker.group is not None:
+            self.holds(invariants.what_can_be_saved_is, worker.group, error)
+
+    def is_warned(self, group: Group) -> None:
+        """Take in that a worker of a group was told that it will be ended."""
+        group.may_move = True
+
+    def lease_taken(self, launch: Launch) -> None:
+        """Take in that a driver has become the one that may write."""
+        self.holds(invariants.a_live_driver_keeps_its_run, launch)
 
     def driver_leaves(self, launch: Launch) -> None:
         """Take in that a driver was told that its machine leaves."""

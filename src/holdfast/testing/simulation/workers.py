@@ -18,7 +18,7 @@ import msgspec
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.outcomes import Died, Evicted, Finished, Raised, WorkerExit, describe
 from holdfast.engine.base import WorkerSpec
-from holdfast.errors import NotSaved, StoreError
+from holdfast.errors import ConfigError, NotSaved, StoreError
 from holdfast.testing.simulation.stage import Actor, Killed, Process, stage_here
 from holdfast.testing.simulation.story import Fault
 from holdfast.wire import Assigned, Channel, LastWords, Message
@@ -101,6 +101,8 @@ class SimWorker:
         say: What is done with its messages when they arrive.
         ended: What is done with its end.
         is_stuck: Whether it will never get anything to the store again.
+        is_unsavable: Whether the next folder that it saves is not there.
+        slow_store_s: How long the next thing takes that it puts to the store.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class SimWorker:
         self.context: WorkerContext | None = None
         self.is_stopped = self.node_lost = self.is_over = False
         self.is_stuck = self.is_unsavable = False
+        self.slow_store_s = 0.0
         self._code: int | None = None
         self._signal: int | None = None
 
@@ -160,6 +163,12 @@ class SimWorker:
         """End it from outside, as a signal does that cannot be caught."""
         self._signal = signal
         self._end()
+
+    def hear_signal(self, number: int) -> None:
+        """Let it be told by a signal that it will be ended; another thread passes that on."""
+        context = self.context
+        if context is not None:
+            self.world.stage.start(self.process, "signals", lambda: context.warn(number))
 
     def _end(self) -> None:
         if self.is_over:
@@ -249,7 +258,9 @@ def _suffer(worker: SimWorker, fault: Fault) -> bool:
             return True
         case "stuck":
             worker.is_stuck = True
-        case "unsavable":
+        case "slow store":
+            worker.slow_store_s = fault.length_s
+        case _:
             worker.is_unsavable = True
     return False
 
@@ -281,10 +292,10 @@ def _report(worker: SimWorker, context: WorkerContext, step: int, *, is_wanted: 
     metrics = {"step": step, "loss": (step * 7) % 5, "attempt": worker.attempt}
     try:
         context.reporter.report(metrics, save)
-    except (NotSaved, StoreError):
+    except (NotSaved, StoreError, ConfigError) as error:
+        worker.world.truth.not_saved(worker, error)
         if not program.is_tolerant:
             raise
-        worker.world.truth.may_miss_its_end = True
 
 
 def _is_saver(worker: SimWorker, step: int) -> bool:
@@ -307,6 +318,7 @@ def _save(worker: SimWorker, step: int) -> Save:
         folder += f"-{step}"
     if worker.is_unsavable:
         worker.is_unsavable, folder = False, f"{folder}-is-not-there"
+        worker.world.truth.may_not_save(worker)
     else:
         assert worker.group is not None
         worker.world.truth.part_made(worker.group, step, worker.rank, name, data)

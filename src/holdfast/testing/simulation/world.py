@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.control.leaving import Notice
+from holdfast.control.notices import Notice
 from holdfast.core.placement import Node
 from holdfast.core.run_machine import Ending
+from holdfast.journal.owner import this_process
 from holdfast.testing.simulation.clock import SimClock
 from holdfast.testing.simulation.stage import Process, Stage
 from holdfast.testing.simulation.story import Fault, Story
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from holdfast.testing.simulation.engine import SimEngine
     from holdfast.testing.simulation.workers import SimWorker
 
-ENDS_S = 6 * 3600.0  # a run that is not over by then never will be
+
+_WHO = str(this_process())
 
 
 class Cluster:
@@ -73,7 +75,7 @@ class World:
     def __init__(self, story: Story, scratch: str) -> None:
         self.story, self.scratch = story, scratch
         self.dice = random.Random(f"holdfast play {story.seed}")
-        self.stage = Stage(ENDS_S)
+        self.stage = Stage(story.ends_s)
         self.clock = SimClock(self.stage)
         self.lines: list[tuple[float, str]] = []
         self.truth = Truth(story, self.stage, self.tell)
@@ -81,15 +83,16 @@ class World:
         self.store_is_down_until = 0.0
         self.is_quiet = False
         self.start_rival: Callable[[], None] = lambda: None
-        self._operations = self._starts = self._messages = 0
-        self._left: list[Fault] = list(story.faults)
-        self._echoes: list[Fault] = []
+        self._operations = self._starts = 0
+        self._left: dict[tuple[str, float], list[Fault]] = {}
         for fault in story.faults:
+            self._left.setdefault((fault.when, fault.at), []).append(fault)
             if fault.when == "time":
                 self.stage.at(fault.at, partial(self._strike, fault))
 
     def tell(self, line: str) -> None:
-        """Add a line to the story as it is played."""
+        """Add a line to the story as it is played, without what is not the same every time."""
+        line = line.replace(self.scratch, "(scratch)").replace(_WHO, "(who plays)")
         self.lines.append((self.stage.now, line))
 
     def delay_s(self) -> float:
@@ -99,12 +102,9 @@ class World:
 
     # ------------------------------------------------------------------ faults that wait
 
-    def _take(self, when: str, at: float, rank: int | None = None) -> Fault | None:
-        for fault in self._left:
-            if fault.when == when and fault.at == at and rank in (None, fault.rank):
-                self._left.remove(fault)
-                return fault
-        return None
+    def _take(self, when: str, at: float) -> Fault | None:
+        left = self._left.get((when, at))
+        return left.pop(0) if left else None
 
     def next_operation(self) -> Fault | None:
         """Count an operation of the store; return what goes wrong with it, if anything does."""
@@ -119,30 +119,25 @@ class World:
         self._starts += 1
         return self._take("start", self._starts)
 
-    def next_message(self) -> Fault | None:
-        """Count a message of a worker; return what goes wrong with it."""
-        self._messages += 1
-        return self._take("message", self._messages)
-
     def faults_at_step(self, rank: int, world_size: int, step: int) -> Iterator[Fault]:
         """Yield what goes wrong when a rank is at a step; each only once."""
-        for place in range(rank, 4, world_size):
-            while (found := self._take("step", step, place)) is not None:
-                yield found
+        left = self._left.get(("step", step), [])
+        for fault in [one for one in left if one.rank % world_size == rank]:
+            left.remove(fault)
+            yield fault
 
     # ------------------------------------------------------------------ faults that come
 
     def _strike(self, fault: Fault) -> None:
         if self.is_quiet:
             return
-        self._left.remove(fault)
         self.tell(f"fault: {fault}")
         match fault.kind:
             case "node lost" | "node drains" | "node joins":
                 self._change_nodes(fault)
-            case "worker killed":
-                self._kill_worker(fault)
-            case "driver killed" | "notice" | "stop" | "freeze":
+            case "worker killed" | "worker warned":
+                self._pick_worker(fault)
+            case "driver killed" | "notice" | "stop" | "freeze" | "replaced":
                 for launch in self.live_launches()[-1:]:
                     self._tell_driver(fault, launch)
             case "outage":
@@ -150,7 +145,7 @@ class World:
                 self.store_is_down_until = self.stage.now + fault.length_s
             case "rival":
                 self.start_rival()
-            case "damage":
+            case _:
                 self.truth.damage_newest()
 
     def _change_nodes(self, fault: Fault) -> None:
@@ -172,17 +167,24 @@ class World:
         if len(self.cluster.nodes) < self.story.setting.nodes:
             self.cluster.add()
 
-    def _kill_worker(self, fault: Fault) -> None:
+    def _pick_worker(self, fault: Fault) -> None:
         live = [one for engine in self.cluster.engines for one in engine.live_workers()]
-        if live:
-            live[fault.rank % len(live)].die(9)
+        for worker in live[fault.rank % max(1, len(live)) :][:1]:
+            if fault.kind == "worker killed":
+                worker.die(9)
+            elif worker.group is not None:
+                self.truth.is_warned(worker.group)
+                worker.hear_signal(15)
 
     def _tell_driver(self, fault: Fault, launch: Launch) -> None:
         if fault.kind == "driver killed":
             self.kill(launch.process)
-        elif fault.kind == "freeze":
+        elif fault.kind in ("freeze", "replaced"):
+            launch.froze = self.stage.now + fault.length_s
             for process in self._machine_of(launch):
                 self.stage.freeze(process, fault.length_s)
+            if fault.kind == "replaced":
+                self.stage.after(fault.length_s / 2, self.start_rival)
         elif launch.controller is not None and fault.kind == "stop":
             launch.is_asked_to_stop = True
             launch.controller.stop(Ending.STOPPED)

@@ -16,11 +16,12 @@ from holdfast.testing.suites.engine import (
     is_running,
     log_of,
     reports,
+    said,
     stacks_with,
     start,
     state_of,
 )
-from holdfast.wire import Meeting, Met
+from holdfast.wire import Meeting, Met, Reported
 
 
 class StacksSuite:
@@ -76,6 +77,23 @@ class StacksSuite:
         asleep = [rank for rank, text in found.items() if "was put to sleep" in text]
         assert len(asleep) == 1
         assert "in obey" in found[1 - asleep[0]]
+
+    def test_of_one_that_waits_in_the_kernel_it_says_so(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        start(engine, tmp_path, f"report=1 stick={tmp_path / 'pipe'}", "report=1 hang")
+        pids = {event.rank: event.message for event in (said(engine), said(engine))}
+        message = pids[0]
+        assert isinstance(message, Reported)
+        while state_of(message.metrics["pid"]) != "D":
+            os.sched_yield()
+
+        found = engine.stacks(1, timeout_s=0.5)
+
+        assert "waits in the kernel and cannot be interrupted" in found[0]
+        assert "in obey" in found[1]
+        engine.stop_group(1)
+        assert all(isinstance(one.exit, Evicted) for one in ends(engine, 2).values())
 
     def test_of_one_that_became_another_program_it_says_so(
         self, engine: Engine, tmp_path: Path
