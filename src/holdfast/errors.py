@@ -17,6 +17,7 @@
     │   ├── StoreFull          no space or quota left
     │   └── StoreForked        the store's runtime did not survive a fork
     ├── TransferCancelled  the caller asked a transfer to stop               HF5xx
+    ├── EngineError        workers could not be started, and none runs       HF6xx
     └── HoldfastBug        nobody but us                                     HF9xx
 
 A message says what is wrong with the value and which rule it broke; `hint` is one thing to try;

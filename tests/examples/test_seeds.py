@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast.control.run_view import look
 from holdfast.storage.locate import open_store
 from holdfast.testing.servers import ACCESS_KEY, SECRET_KEY, S3Server
 from holdfast.train import Result
+from holdfast.train.torch import TorchTrainer
 from tests.examples.seeds.scripts import Machine, names, printed, seed, translated
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -128,7 +130,7 @@ def test_two_failures_are_absorbed_and_a_third_is_not_or_any_number_is(tmp_path:
 
 # ---------------------------------------------------------------------- E-2 to E-5: restoring
 
-EPOCH = {"event": "tempfile.mkdtemp"}  # what a worker of these examples does once in each
+EPOCH = "tempfile.mkdtemp"  # what a worker of these examples does once in each
 LOCAL = 'os.path.expanduser("~/ray_results")'
 
 
@@ -151,7 +153,7 @@ def test_the_initial_run_saves_five_epochs_where_it_was_told_to(machine: Machine
 def test_a_killed_run_is_restored_from_its_path_and_its_datasets(machine: Machine) -> None:
     initial, restored = machine.write("initial_run"), machine.write("restored_run")
     run = machine.home / "ray_results" / "dl_trainer_restore"
-    machine.kill_while_workers_wait(initial, workers=2, event="tempfile.mkdtemp", count=4)
+    machine.interrupt(initial, workers=2, event=EPOCH, count=4)
 
     output, errors = machine.run(restored)
 
@@ -166,7 +168,7 @@ def test_a_killed_run_is_restored_from_its_path_and_its_datasets(machine: Machin
 def test_the_same_constructor_does_what_restore_did(machine: Machine) -> None:
     script = machine.write("initial_run")
     run = machine.home / "ray_results" / "dl_trainer_restore"
-    machine.kill_while_workers_wait(script, workers=2, event="tempfile.mkdtemp", count=3)
+    machine.interrupt(script, workers=2, event=EPOCH, count=3)
 
     machine.run(script)
 
@@ -176,16 +178,11 @@ def test_the_same_constructor_does_what_restore_did(machine: Machine) -> None:
 
 @pytest.mark.req("T-024")
 def test_a_run_with_datasets_is_not_restored_without_them(machine: Machine) -> None:
-    initial = machine.write("initial_run")
-    restored = machine.write("restored_run", {"\n    datasets=get_datasets(),": ""})
-    machine.kill_while_workers_wait(initial, workers=2, event="tempfile.mkdtemp", count=2)
+    machine.interrupt(machine.write("initial_run"), workers=2, event=EPOCH, count=2)
+    run = machine.home / "ray_results" / "dl_trainer_restore"
 
-    process = machine.launch(restored)
-    _, errors = process.communicate()
-
-    assert process.returncode != 0
-    assert "ValueError" in errors or "CannotRestore" in errors
-    assert "'train'" in errors
+    with pytest.raises(ValueError, match="missing 'train'"), pytest.deprecated_call():
+        TorchTrainer.restore(str(run))
 
 
 def account(server: S3Server) -> dict[str, str]:
@@ -207,9 +204,7 @@ def test_a_run_in_a_bucket_is_restored_on_another_machine(
     s3_server.make_bucket("results-bucket")
     bucket = {LOCAL: f'"s3://results-bucket/{new_folder()}"'}
     first, second = machines(**account(s3_server)), machines(**account(s3_server))
-    first.kill_while_workers_wait(
-        first.write("initial_run", bucket), workers=2, event="tempfile.mkdtemp", count=4
-    )
+    first.interrupt(first.write("initial_run", bucket), workers=2, event=EPOCH, count=4)
 
     text = "\n".join(second.run(second.write("restored_run", bucket)))
 
@@ -223,7 +218,7 @@ def test_one_script_begins_and_carries_on_as_the_guide_has_it(machine: Machine) 
     """It calls `fit` in its branch and once more after it, which adds nothing."""
     script = machine.write("autoresume")
     run = machine.home / "ray_results" / "dl_restore_autoresume"
-    machine.kill_while_workers_wait(script, workers=2, event="tempfile.mkdtemp", count=3)
+    machine.interrupt(script, workers=2, event=EPOCH, count=3)
 
     output, _ = machine.run(script)
 
@@ -239,6 +234,7 @@ def test_one_script_begins_and_carries_on_as_the_guide_has_it(machine: Machine) 
 
 # ---------------------------------------------------------------------- E-6: workers
 
+REPORTED = "shutil.rmtree"  # what a worker does when its report has returned
 FILLED_IN = {
     "import tempfile\n": "import os\nimport tempfile\n\nimport torch\n",
     "            # model.load_state_dict(torch.load(...))\n            ...": (
@@ -259,7 +255,7 @@ def test_all_four_workers_start_again_when_one_is_killed(
     """It is killed when its report has returned and its temporary folder goes."""
     script = machine.write("worker_fault_tolerance", filled_in)
 
-    _, errors = machine.run(script, fault={"event": "shutil.rmtree", "count": 1, "does": "die"})
+    _, errors = machine.run(script, fault={"event": REPORTED, "count": 1, "does": "die"})
 
     [run] = (machine.home / "ray_results").iterdir()
     assert run.name.startswith("train_run-")
@@ -291,3 +287,118 @@ def test_the_pair_must_be_given(machine: Machine, missing: str) -> None:
 
     assert process.returncode == 2
     assert f"required: {missing}" in errors
+
+
+@pytest.mark.req("T-015", "T-016", "T-041", "T-066", "T-067", "T-068", "T-074", "T-077", "T-081")
+@pytest.mark.req("T-083", "T-084", "T-087")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl+C"])
+def test_the_same_command_resumes_an_interrupted_job(
+    machines: Callable[..., Machine], tmp_path: Path, number: signal.Signals
+) -> None:
+    """It is given again on another machine, which sees the same storage."""
+    command = ("--storage_path", str(tmp_path / "storage"), "--run_name", NAME)
+    first, second = machines(), machines()
+    script = first.write("entrypoint", FILLED_IN)
+    code = first.interrupt(script, *command, workers=4, event=REPORTED, count=1, number=number)
+
+    _, errors = second.run(second.write("entrypoint", FILLED_IN), *command)
+
+    run = tmp_path / "storage" / NAME
+    assert code == (-9 if number is signal.SIGKILL else 130)
+    assert "carries on from checkpoint_000000" in errors
+    assert attempts(run) == 2
+    assert begun(run) == {1: [], 2: ["begins with a model"] * 4}
+    assert Result.from_path(run).name == NAME
+    assert first.processes() == []
+
+
+@pytest.mark.req("T-076")
+def test_another_name_or_another_path_is_a_new_job(machine: Machine) -> None:
+    script = machine.write("entrypoint")
+    path = machine.home / "storage"
+    for storage, name in ((path, NAME), (path, "another"), (machine.home / "elsewhere", NAME)):
+        _, errors = machine.run(script, "--storage_path", str(storage), "--run_name", name)
+
+        assert f"run {name!r} is new" in errors
+        assert len(list((storage / name).glob("checkpoint_*"))) == 1
+
+
+@pytest.mark.s3
+@pytest.mark.req("T-017", "T-057", "T-073", "T-083", "T-084", "T-085")
+def test_the_command_of_the_guide_resumes_from_a_bucket(
+    machines: Callable[..., Machine], s3_server: S3Server, new_folder: Callable[[], str]
+) -> None:
+    bucket = new_folder().replace("folder", "my-bucket")
+    s3_server.make_bucket(bucket)
+    command = ("--storage_path", f"s3://{bucket}/", "--run_name", NAME)
+    first, second = machines(**account(s3_server)), machines(**account(s3_server))
+    first.interrupt(
+        first.write("entrypoint", FILLED_IN), *command, workers=4, event=REPORTED, count=1
+    )
+
+    _, errors = second.run(second.write("entrypoint", FILLED_IN), *command)
+
+    assert f"run {NAME!r}, which was interrupted, carries on from checkpoint_000000" in errors
+    assert errors.count("begins with a model") >= 1
+    view = look(open_store(s3_server.uri(bucket, NAME)))
+    assert view.status == "succeeded" and view.identity.name == NAME
+    assert len(view.record.kept) == 2
+
+
+# ---------------------------------------------------------------------- E-8: preemption
+
+RESUMABLE = 75
+
+
+@pytest.mark.req("T-015", "T-040", "T-068")
+def test_a_preempted_run_saves_in_time_and_resumes_at_that_step(machine: Machine) -> None:
+    """Not one failure is allowed."""
+    script, storage = machine.write("preemption"), str(machine.home / "storage")
+    run = machine.home / "storage" / "preempted"
+    process = machine.launch(script, "--storage_path", storage, "--num_steps", "10000000")
+    while [*begun(run).values()] != [["begins with step 0"] * 2]:
+        assert process.poll() is None, process.communicate()[1]
+        os.sched_yield()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate()
+
+    assert process.returncode == RESUMABLE, errors
+    assert "the same command carries on from checkpoint_000000" in errors
+    [checkpoint] = run.glob("checkpoint_*")
+    saved = int((checkpoint / "step").read_text())
+    in_time = f"saves in time, in step {saved} for ranks [0, 1]"
+    assert all(in_time in lines for lines in printed(run).values())
+    output, _ = machine.run(script, "--storage_path", storage, "--num_steps", str(saved + 4))
+    assert output == f"last step {saved + 3}\n"
+    assert begun(run)[2] == [f"begins with step {saved + 1}"] * 2
+    assert epochs(run, "step") == [*range(saved + 4)]
+
+
+# ---------------------------------------------------------------------- E-9: checkpoints
+
+
+@pytest.mark.req("T-004", "T-005", "T-011", "T-046", "T-055", "T-062")
+def test_what_rank_0_saved_is_restored_on_all_ranks_after_the_intentional_error(
+    machine: Machine,
+) -> None:
+    output, errors = machine.run(machine.write("checkpoint_from_single_worker"))
+
+    run = machine.home / "ray_results" / "single_worker"
+    assert output == "last epoch 4\n"
+    assert begun(run) == {
+        1: ["begins with epoch 0 and optimizer steps []"] * 2,
+        2: ["begins with epoch 2 and optimizer steps [2, 2]"] * 2,
+    }
+    assert "RuntimeError: Intentional error to showcase restoration!" in errors
+    assert epochs(run) == [0, 1, 2, 3, 4]
+    assert all(
+        sorted(path.name for path in checkpoint.iterdir())
+        == ["extra_state.pt", "model.pt", "optimizer.pt"]
+        for checkpoint in run.glob("checkpoint_*")
+    )
+
+
+def test_the_shards_of_all_ranks_become_one_checkpoint(machine: Machine) -> None:
+    output, _ = machine.run(machine.write("distributed_checkpointing"))
+
+    assert output == "['model-rank=0.pt', 'model-rank=1.pt']\n"

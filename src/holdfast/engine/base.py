@@ -73,7 +73,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class NodesChanged:
-    """A node has joined, left, or got more room; `Engine.nodes` tells what there is now."""
+    """A node has joined, left, or is about to leave; `Engine.nodes` tells what there is now."""
 
 
 EngineEvent: TypeAlias = Said | Ended | NodesChanged
@@ -105,8 +105,8 @@ class Engine(Protocol):
     def stop_group(self, attempt: int, *, grace_s: float = 0.0) -> None:
         """Return once no worker of `attempt` can write any more; idempotent.
 
-        Workers are asked to end (SIGTERM), and killed after `grace_s`. Their ends still come
-        from `next_event`.
+        Workers are asked to end (SIGTERM, to the worker alone), and killed after `grace_s` with all
+        they have started. Their ends still come from `next_event`.
         """
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-# Tried with numpy 2.4, pandas 3.0, pyarrow 25, torch 2.13. OpenBLAS (numpy) ends its threads for
+# Tried with numpy 2.4, pandas 3.1, pyarrow 26, torch 2.13. OpenBLAS (numpy) ends its threads for
 # a fork and starts them again; the thread of jemalloc (pyarrow) is started again in the child;
 # torch and its OpenMP have none before the first computation.
 SAFE_TO_PRELOAD = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 
 from holdfast.engine.local import LocalEngine
@@ -20,6 +21,7 @@ def init(
     num_gpus: int | None = None,
     resources: Mapping[str, float] | None = None,
     ignore_reinit_error: bool = False,
+    **of_ray: object,
 ) -> LocalNodes:
     """Choose what all later runs of this process are placed on, and return it.
 
@@ -33,8 +35,12 @@ def init(
         num_gpus: How many GPUs each node has; None for what the machine has.
         resources: What else each node has, by name.
         ignore_reinit_error: Return what was chosen before instead of raising, if something was.
+        of_ray: What else `ray.init` takes; nothing here needs it, which is said.
     """
     global _chosen  # noqa: PLW0603  # it is the process's choice
+    if of_ray:
+        named = ", ".join(sorted(of_ray))
+        warnings.warn(f"holdfast.init does not need, and ignores: {named}", stacklevel=2)
     if address not in (None, "local"):
         raise ConfigError(
             f"address={address!r}: clusters are not there yet; runs are on this machine",

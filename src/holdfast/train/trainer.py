@@ -112,11 +112,11 @@ class BaseTrainer:
         config = self.run_config
         if self.scaling_config.max_workers > 0:
             must_travel(*self._work())
-        store = run_store(config.storage_path, config.name, config.storage_filesystem)
-        must_be_allowed(config.resume, store)
         launch = self._launch()
-        engine = engine_for(launch)
+        engine = engine_for(launch)  # first: it is made quickest before any storage is loaded
         try:
+            store = run_store(config.storage_path, config.name, config.storage_filesystem)
+            must_be_allowed(config.resume, store)
             with open_run(store, name=config.name, waits=True) as run:
                 try:
                     self._begin(run)

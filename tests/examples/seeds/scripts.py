@@ -110,20 +110,29 @@ class Machine:
         assert process.returncode == 0, errors
         return output, errors
 
-    def kill_while_workers_wait(
-        self, script: Path, *arguments: str, workers: int, event: str, count: int
-    ) -> None:
-        """Launch a script and kill it once every worker has come to the `count`th `event`."""
-        process = self.launch(
-            script, *arguments, fault={"event": event, "count": count, "does": "wait"}
-        )
+    def interrupt(
+        self,
+        script: Path,
+        *arguments: str,
+        workers: int,
+        event: str,
+        count: int,
+        number: int = signal.SIGKILL,
+    ) -> int:
+        """Launch a script and signal it once every worker has come to the `count`th `event`.
+
+        Return how it ended; by then all that it started is gone, too.
+        """
+        fault = {"event": event, "count": count, "does": "wait"}
+        process = self.launch(script, *arguments, fault=fault)
         while len(os.listdir(self.marks)) < workers:
             assert process.poll() is None, process.communicate()[1]
             os.sched_yield()
-        process.send_signal(signal.SIGKILL)
-        process.communicate()  # which is when all that it started is gone, too
+        process.send_signal(number)
+        process.communicate()  # which they all print to, as long as they live
         for mark in self.marks.iterdir():
             mark.unlink()
+        return process.returncode
 
     def processes(self) -> list[int]:
         """Return what runs of everything that was launched here."""

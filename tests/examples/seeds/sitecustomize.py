@@ -27,11 +27,10 @@ def meet(*, event: str, count: int, does: str, marks: str) -> None:
         if happened != event or os.getpid() == ours:
             return
         seen += 1
-        if does == "note":
-            (folder / f"{os.getpid()}-{seen}").touch()
-        elif seen == count and does == "wait":
+        if seen == count and does == "wait":
             (folder / f"{os.getpid()}").touch()
-            signal.pause()
+            while True:
+                signal.pause()
         elif seen == count and is_first(folder / "died"):
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -17,7 +17,9 @@ from holdfast.testing.simulation.clock import SimClock
 from holdfast.testing.simulation.invariants import Violation
 from holdfast.testing.simulation.truth import Launch, Truth
 
-_KEPT_BESIDE = ("run.json", "lease/", "journal/", "metrics/", "quarantine/")
+# What a run keeps beside its checkpoints, and what the program has put there by itself.
+_OWN = ("run.json", "lease/", "journal/", "metrics/", "quarantine/")
+_KEPT_BESIDE = (*(f".holdfast/{name}" for name in _OWN), "placed/")
 ROW_IS_AT_REST_AFTER_S = BATCH_S + 1.0
 
 
@@ -144,10 +146,8 @@ def nothing_is_left_over(run: OpenRun) -> None:
     left = find_litter(run.store, run.identity.run_id, run.record)
     _must(not left, name, f"after a sweep there is still {left}")
     _must(not run.record.begun, name, f"{run.record.begun} are not concluded")
-    known = {kept.directory for kept in run.record.kept.values()}
-    manifests = {manifest_key(directory) for directory in known}
+    known = tuple(f"{kept.directory}/" for kept in run.record.kept.values())
+    manifests = {manifest_key(directory[:-1]) for directory in known}
     for entry in run.store.entries():
-        folder, _, rest = entry.key.partition("/")
-        is_ours = folder == ".holdfast" and rest.startswith(_KEPT_BESIDE)
-        is_known = folder in known or entry.key in manifests
-        _must(is_ours or is_known, name, f"{entry.key} belongs to nothing")
+        is_known = entry.key.startswith((*_KEPT_BESIDE, *known)) or entry.key in manifests
+        _must(is_known, name, f"{entry.key} belongs to nothing")

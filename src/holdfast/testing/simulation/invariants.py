@@ -172,7 +172,7 @@ def a_replaced_driver_acknowledges_nothing_lost(truth: Truth, saved: Saved) -> N
     """What a replaced driver acknowledges, its successor has seen."""
     for group in truth.groups:
         if group.launch.epoch > saved.epoch and group.resumed:
-            numbers = [_number(one) for one in group.resumed.values()]
+            numbers = [truth.number_of(one) for one in group.resumed.values()]
             _must(
                 min(numbers) >= saved.number,
                 "nothing acknowledged is lost",
@@ -187,14 +187,21 @@ def nothing_acknowledged_is_lost(truth: Truth, group: Group, directory: str | No
     if newest is None or truth.is_replaced(group.launch):
         return
     _must(
-        _number(directory) >= newest.number,
+        truth.number_of(directory) >= newest.number,
         "nothing acknowledged is lost",
         f"{group} begins with {directory}; {newest.directory} was acknowledged",
     )
 
 
-def _number(directory: str | None) -> int:
-    return -1 if directory is None else int(directory.rpartition("_")[2])
+def a_list_holds_the_newest(truth: Truth, group: Group, directories: list[str]) -> None:
+    """Who asks which checkpoints there are is told of the newest that was acknowledged."""
+    newest = truth.newest()
+    if newest is not None and not truth.damaged and not truth.is_replaced(group.launch):
+        _must(
+            newest.directory in directories,
+            "a list holds the newest",
+            f"{newest.directory} is not among {directories}",
+        )
 
 
 def a_resumed_checkpoint_is_as_it_was_saved(

@@ -22,10 +22,12 @@ class Program:
         steps: How many steps make a run; each makes one report.
         step_s: How long a step takes, about.
         save_every: Every how many steps a checkpoint is saved.
-        mode: When its files reach storage: "now", "later", or "mixed".
+        mode: When its files reach storage: "now", "later", "mixed", or "already", by the program.
         savers: Which ranks have a part: "all", "first", "some".
         shares_name: Whether all ranks save under one name, so that the lowest one's file counts.
         moves: Whether the folders saved from are handed over.
+        names: Whether the program names its checkpoints.
+        lists: Whether rank 0 asks in the end which checkpoints there are.
         is_tolerant: Whether it goes on when a checkpoint could not be saved.
         on_notice: What it does when machines leave: "ignore", "save", "leave".
         validates: Whether checkpoints are validated.
@@ -38,6 +40,8 @@ class Program:
     savers: str
     shares_name: bool
     moves: bool
+    names: bool
+    lists: bool
     is_tolerant: bool
     on_notice: str
     validates: bool
@@ -176,10 +180,12 @@ def _program(dice: random.Random) -> Program:
         steps=dice.randint(3, 10),
         step_s=dice.choices([0.02, 0.2, 0.5, 1.0, 2.0, 6.0], [2, 4, 4, 4, 2, 1])[0],
         save_every=dice.choice([1, 1, 2, 2, 3, 4]),
-        mode=dice.choice(["now", "now", "later", "mixed"]),
+        mode=dice.choices(["now", "later", "mixed", "already"], [8, 5, 5, 2])[0],
         savers=dice.choice(["all", "all", "first", "some"]),
         shares_name=dice.random() < 0.15,
         moves=dice.random() < 0.5,
+        names=dice.random() < 0.15,
+        lists=dice.random() < 0.3,
         is_tolerant=dice.random() < 0.7,
         on_notice=dice.choice(["ignore", "ignore", "save", "leave"]),
         validates=dice.random() < 0.15,

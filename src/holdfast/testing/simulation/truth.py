@@ -128,6 +128,7 @@ class Truth:
         self.parts: dict[tuple[int, int], dict[int, tuple[str, bytes]]] = {}
         self.heard: dict[int, list[tuple[float, Launch]]] = {}
         self.leaving: set[str] = set()
+        self._numbers: dict[str, int] = {}
         self.store_troubles = 0
         self.may_miss_its_end = (
             False  # as a program does that returns early, or never saves its end
@@ -253,6 +254,20 @@ class Truth:
         saved = Saved(directory, manifest.number, group.attempt, step, group.launch.epoch)
         self.acknowledged[directory] = saved
         self.holds(invariants.a_replaced_driver_acknowledges_nothing_lost, saved)
+
+    def number_of(self, directory: str | None) -> int:
+        """Return the number of a checkpoint that was committed, -1 for none."""
+        if directory is None:
+            return -1
+        if directory not in self._numbers:
+            manifest = self.manifest(directory)
+            self._numbers[directory] = -1 if manifest is None else manifest.number
+        return self._numbers[directory]
+
+    def listed(self, worker: SimWorker, directories: list[str]) -> None:
+        """Take in which checkpoints a worker is told there are."""
+        if worker.group is not None:
+            self.holds(invariants.a_list_holds_the_newest, worker.group, directories)
 
     def newest(self) -> Saved | None:
         """Return the newest checkpoint that was acknowledged and must still be there.
