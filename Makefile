@@ -7,7 +7,7 @@ ARGS ?=
 environment = @$(PYTHON) tools/environment.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench bench-quick clean
 
 help: ## Show this list
 	@echo 'make TARGET [PYTHON=python3] [JOBS=2] [ARGS=...]'
@@ -29,9 +29,14 @@ check: ## Check format, style, types and layers
 		echo "$$tool"; .venv/bin/$$tool || failed=1; \
 	done; exit $$failed
 
-bench: ## Measure Holdfast beside the limits of this machine and its peers
+bench: ## Measure Holdfast beside the limits of this machine and its peers; ONLY=recovery for some
 	$(environment) .venv-bench bench
-	.venv-bench/bin/python -m bench $(ARGS)
+	-$(environment) .venv-peers peers
+	.venv-bench/bin/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+bench-quick: ## See in minutes which ratios have moved since bench/baseline.json was kept
+	$(environment) .venv-bench bench
+	.venv-bench/bin/python -m bench --quick --compare $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 clean: ## Remove environments, caches and build results
 	rm -rf .venv .venv-bench build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -64,6 +64,7 @@ QUESTIONS: Mapping[str, Asking] = {
     "import": import_time.question,
 }
 MORE: Mapping[str, Asking] = {"blocked-disk-1gb": blocked.on_disk_large}  # with --full
+NOT_QUICK = frozenset({"recovery-driver", "blocked-s3", "restore-many", "upload-mixture"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,11 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         setting = Setting(Path(scratch), QUICK if options.quick else FULL)
         _must_suit(setting)
         machine = describe(setting.folder)
-        asked = {**QUESTIONS, **MORE} if options.full else QUESTIONS
         answers = [
             _answer(name, asking, setting, options.rounds)
-            for name, asking in asked.items()
-            if options.only in name
+            for name, asking in _asked(options).items()
         ]
     rows = [row for answer in answers for row in report.rows_of(answer)]
     print(f"\n{report.as_text(rows)}\n")
@@ -90,6 +89,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.publish is not None:
         _publish(options.publish or PAGES, answers, report.as_markdown(rows, machine))
     return _conclude(options, answers, machine)
+
+
+def _asked(options: argparse.Namespace) -> dict[str, Asking]:
+    """Return the questions that are wanted; whoever names one gets it, however quick."""
+    known = {**QUESTIONS, **MORE} if options.full else QUESTIONS
+    if options.only:
+        return {name: asking for name, asking in known.items() if options.only in name}
+    left_out = NOT_QUICK if options.quick else frozenset()
+    return {name: asking for name, asking in known.items() if name not in left_out}
 
 
 def _conclude(
@@ -178,6 +186,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="put the tables into these pages (default: docs/performance.md and README.md)",
     )
     options = parser.parse_args(arguments)
+    if not _asked(options):
+        parser.error(f"no question has {options.only!r} in its name: {names}")
     if options.publish is not None and (options.quick or options.only):
         parser.error("only a whole run is published")
     if (options.compare or options.keep) and not options.quick:

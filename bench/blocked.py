@@ -21,7 +21,7 @@ from bench.question import MIB, Claim, Question, Setting, Side, at_most, ratio, 
 from holdfast.testing.servers import seaweedfs
 
 SAVES = 3
-SLOW_ROUNDS_MAX = 5
+SLOW_ROUNDS_MAX = 3
 BUCKET = "blocked"
 GIB = 1024 * MIB
 
@@ -91,15 +91,15 @@ def _on_disk(setting: Setting, size: int) -> Question:
             _side("torch.save", lambda: save("plain", way="torch.save")),
             _side("dcp-async", lambda: save("plain", way="dcp")),
             _side(
-                "ray",
-                lambda: save("ray", later=False),
+                "ray-tuned",
+                lambda: save("ray-tuned", later=False),
                 left_out=setting.why_no_slow("ray"),
                 rounds_max=SLOW_ROUNDS_MAX,
             ),
         ],
         [
             Claim("SYNC, of write+fsync", ratio("holdfast", "write+fsync"), at_most(1.2)),
-            Claim("SYNC, of Ray's, not durable", ratio("holdfast", "ray")),
+            Claim("SYNC, of Ray's, tuned and not durable", ratio("holdfast", "ray-tuned")),
             Claim("ASYNC, of DCP async", ratio("holdfast-async", "dcp-async"), at_most(1)),
             Claim(
                 "torch.save and ASYNC, of DCP async", ratio("holdfast-async in all", "dcp-async")

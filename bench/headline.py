@@ -39,7 +39,7 @@ LINES = (
         "blocked-disk",
         "holdfast",
         "write+fsync",
-        "ray",
+        "ray-tuned",
     ),
     Line(
         "the same in the background, time the loop waits",

@@ -16,7 +16,7 @@ from bench.peers import why_no_torch
 from bench.program import running
 from bench.question import Claim, Question, Setting, Side, at_least, at_most, ratio
 
-SLOW_ROUNDS_MAX = 5
+SLOW_ROUNDS_MAX = {"ray": 5, "lightning": 3}
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def question(setting: Setting) -> Iterator[Question]:
             system,
             lambda: launch(system),
             left_out=why_no_torch() or (peer and setting.why_no_slow(peer)),
-            rounds_max=SLOW_ROUNDS_MAX if peer else None,
+            rounds_max=SLOW_ROUNDS_MAX.get(system),
         )
 
     yield Question(

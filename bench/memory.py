@@ -16,7 +16,7 @@ from bench.peers import why_no_torch
 from bench.program import Program, running
 from bench.question import MIB, Claim, Question, Setting, Side, at_most, ratio, value
 
-SLOW_ROUNDS_MAX = 3
+SLOW_ROUNDS_MAX = 2
 SETTLE_S = 1.0
 
 

@@ -85,7 +85,8 @@ def publish(page: Path, tables: Mapping[str, str]) -> list[str]:
         if found and closed:
             text = f"{head}{begin}\n\n{table}\n\n{end}{tail}"
             placed.append(name)
-    page.write_text(text)
+    if placed:
+        page.write_text(text)
     return placed
 
 

@@ -35,7 +35,8 @@ CALLS = 20_000
 CALLS_OF = {"ray": 2, "ray-tuned": 100}
 SAVES = 200
 SAVED_BYTES = 1024
-SLOW_ROUNDS_MAX = 5
+TUNED_ROUNDS_MAX = 5
+TUNED_SAVING_ROUNDS_MAX = 3
 DEFAULT_ROUNDS_MAX = 2  # its time is that of its timer
 LINE = b"x" * 300
 
@@ -93,7 +94,7 @@ def of_a_checkpoint(setting: Setting) -> Iterator[Question]:
                 "ray-tuned",
                 tuned,
                 left_out=_why_not(setting, "ray-tuned"),
-                rounds_max=SLOW_ROUNDS_MAX,
+                rounds_max=TUNED_SAVING_ROUNDS_MAX,
             ),
         ],
         [
@@ -122,7 +123,7 @@ def _why_not(setting: Setting, system: str) -> str:
 
 
 def _rounds_max(system: str) -> int | None:
-    return {"ray": DEFAULT_ROUNDS_MAX, "ray-tuned": SLOW_ROUNDS_MAX}.get(system)
+    return {"ray": DEFAULT_ROUNDS_MAX, "ray-tuned": TUNED_ROUNDS_MAX}.get(system)
 
 
 def _syncs_s(folder: Path, syncs: Mapping[str, float]) -> float:

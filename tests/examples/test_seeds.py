@@ -19,7 +19,7 @@ from holdfast.train import Result
 from holdfast.train.torch import TorchTrainer
 from tests.examples.seeds.scripts import Machine, names, printed, seed, translated
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -79,12 +79,8 @@ def test_only_import_lines_are_changed(name: str) -> None:
 
 def assigned(name: str) -> list[Any]:
     """Return what an example assigns, in its order."""
-    tree = ast.parse(translated(seed(name)))
-    found = []
-    for node in tree.body:
-        if isinstance(node, ast.Assign):
-            found.append(eval(ast.unparse(node.value), {"ray": holdfast}))
-    return found
+    made = [one for one in ast.parse(translated(seed(name))).body if isinstance(one, ast.Assign)]
+    return [eval(ast.unparse(one.value), {"ray": holdfast}) for one in made]
 
 
 def fails(times: int, folder: Path) -> Callable[[], str]:
@@ -304,7 +300,7 @@ def test_the_same_command_resumes_an_interrupted_job(
     _, errors = second.run(second.write("entrypoint", FILLED_IN), *command)
 
     run = tmp_path / "storage" / NAME
-    assert code == (-9 if number is signal.SIGKILL else 130)
+    assert code == -number
     assert "carries on from checkpoint_000000" in errors
     assert attempts(run) == 2
     assert begun(run) == {1: [], 2: ["begins with a model"] * 4}

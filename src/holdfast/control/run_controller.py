@@ -96,7 +96,7 @@ class RunController:
         self._stopped: Stopped | None = None
         self._stop_by: float | None = None  # set once a worker of the group is lost
         self._card = ""
-        self._questions: list[tuple[int, Asked]] = []
+        self._questions: dict[int, Asked] = {}  # by rank
 
     # ------------------------------------------------------------------ from outside
 
@@ -229,7 +229,7 @@ class RunController:
         newest = self._open_run.newest_good()
         self._open_run.discard_unfinished()
         self._places = places
-        self._questions = []
+        self._questions = {}
         self._group = Group(
             attempt,
             places,
@@ -278,7 +278,7 @@ class RunController:
             case Warned(number):
                 self._move(self._moving.warned(said.rank, number))
             case Asked() as asked:
-                self._questions.append((said.rank, asked))
+                self._questions[said.rank] = asked  # the time of one asked before was up
             case message:
                 group.hear(said.rank, message, self._clock.monotonic())
         self._stop_if_lost(group)
@@ -286,10 +286,10 @@ class RunController:
             self._answer(group)
 
     def _answer(self, group: Group) -> None:
-        for rank, asked in list(self._questions):
+        for rank, asked in list(self._questions.items()):
             is_validated = self._validations is None or self._validations.are_done
             if group.has_reported(asked.reports) and (is_validated or not asked.validated):
-                self._questions.remove((rank, asked))
+                del self._questions[rank]
                 self._engine.send(group.attempt, rank, Listed(asked.index, self._kept_ones()))
 
     def _kept_ones(self) -> list[tuple[str, dict[str, Any], str]]:
@@ -345,10 +345,11 @@ class RunController:
         if group is None or group.is_over:
             return
         group.look_at_the_late(now)
+        self._answer(group)  # who asked may have waited for what is given up now
         self._stop_if_lost(group)
         self._move(self._moving.look())
         if self._stopped is None and not group.is_over:
-            self._stopped = self._watchdog.look(group)
+            self._stopped = self._watchdog.look(group, self._questions)
             if self._stopped is not None:
                 self._engine.stop_group(group.attempt)
 

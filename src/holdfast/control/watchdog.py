@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from holdfast.clock import Clock
@@ -66,10 +66,13 @@ class Watchdog:
         """Take in that a worker is gone."""
         self._progress.finished(rank, self._clock.monotonic())
 
-    def look(self, group: Group) -> Stopped | None:
-        """Return what is to be known of a group that has stopped, None if it goes on."""
+    def look(self, group: Group, asking: Collection[int]) -> Stopped | None:
+        """Return what is to be known of a group that has stopped, None if it goes on.
+
+        `asking` are the ranks that wait for an answer of this driver's.
+        """
         now = self._clock.monotonic()
-        storing = group.storing()
+        storing = group.storing() | (group.running & set(asking))
         for rank in storing - self._storing:
             self._progress.busy(rank, now)
         for rank in self._storing - storing:

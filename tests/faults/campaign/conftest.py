@@ -155,7 +155,7 @@ class Campaign(Lab):
             fact = json.loads(line)
             if fact["what"] == "acknowledged":
                 newest = max(newest, fact["step"])
-            elif fact["what"] == "began" and _or_none(fact["step"]) < newest:
+            elif fact["what"] == "began" and fact["step"] < newest:
                 return False
         return True
 
@@ -184,10 +184,6 @@ class Campaign(Lab):
         assert self.census.pids and self.census.sockets, "the census has seen nobody"
         left = self.census.leftovers()
         assert not left, left
-
-
-def _or_none(step: int | None) -> int:
-    return -1 if step is None else step
 
 
 def _wait_for_end(pid: int, timeout_s: float) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from holdfast.train import Checkpoint
+from holdfast.train import Checkpoint, get_context
 from tests.integration.train.loops import functions_of, is_running, note, read_notes, wait_for
 
 MIB = 1 << 20
@@ -153,14 +153,15 @@ class Doom:
             if rank in ranks:
                 self._death = Death(way, moment, tuple(ranks), lead)
 
-    def begins(self, step: int | None) -> None:
-        """Note with what this worker begins, and who of earlier attempts is alive by then."""
+    def begins(self, step: int) -> None:
+        """Note the step that this worker goes on from, and who of earlier attempts lives still."""
         others = [one for one in read_notes(self._notes, "began") if one["attempt"] < self._attempt]
         note(
             self._notes,
             what="began",
             attempt=self._attempt,
             rank=self._rank,
+            node=get_context().get_node_rank(),
             step=step,
             pid=os.getpid(),
             alive=[one["pid"] for one in others if is_running(one["pid"])],

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import holdfast
 from holdfast import train
-from holdfast.engine.nodes import LocalNodes
 from holdfast.train import CheckpointUploadMode, FailureConfig, RunConfig, ScalingConfig
 from holdfast.train.torch import TorchConfig, TorchTrainer
 from tests.faults.campaign.deaths import AFTER, BEFORE, LAUNCH, SETUP, Doom, die_at_deed
+from tests.faults.campaign.node_losses import losing_nodes
 from tests.integration.train.loops import note
 
 if TYPE_CHECKING:
@@ -163,42 +162,11 @@ def _set_up(deaths: Sequence[Any], notes: str, context: WorkerContext) -> None:
     Doom(deaths, Path(notes), context.place.rank).strikes(SETUP)
 
 
-class LosesNodes(train.UserCallback):
-    """Loses nodes when steps are saved, each time once; as many join, some of them late.
-
-    Args:
-        losses: By step, which of the nodes there are go: their places in the list of nodes.
-    """
-
-    def __init__(self, nodes: LocalNodes, losses: dict[int, list[int]], notes: Path) -> None:
-        self._nodes, self._losses, self._notes = nodes, losses, notes
-        self._missing = 0
-
-    def after_report(self, run_context: object, metrics: Any, checkpoint: object) -> None:
-        going = self._losses.pop(metrics[0]["step"], [])
-        there = [node.name for node in self._nodes.now()]
-        for place in going:
-            if metrics[0]["step"] % 2:
-                self._nodes.join()  # before the other goes; else the run has to wait for it
-            else:
-                self._missing += 1
-            note(self._notes, what="loses", node=there[place], step=metrics[0]["step"])
-            self._nodes.fail(there[place])
-
-    def after_exception(self, run_context: object, worker_exceptions: object) -> None:
-        for _ in range(self._missing):
-            self._nodes.join()
-        self._missing = 0
-
-
 def main() -> None:
     given = json.loads(sys.argv[1])
     die_at_deed(given.get("deed", 0))
     notes, deaths = Path(given["notes"]), given.get("deaths", [])
-    callbacks = []
-    if losses := given.get("node_losses"):
-        nodes = holdfast.init(nodes=WORKERS, num_cpus=1)
-        callbacks = [LosesNodes(nodes, {int(step): lost for step, lost in losses}, notes)]
+    losses = given.get("node_losses", [])
     result = TorchTrainer(
         loop,
         train_loop_config={
@@ -212,7 +180,7 @@ def main() -> None:
         run_config=RunConfig(
             storage_path=given["storage"],
             name="run",
-            callbacks=callbacks,
+            callbacks=losing_nodes(losses, notes, nodes=2, workers=1),
             failure_config=FailureConfig(max_failures=-1, backoff_max_s=0.0),
         ),
     ).fit()

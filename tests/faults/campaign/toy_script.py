@@ -21,6 +21,7 @@ from holdfast.train import (
     ScalingConfig,
 )
 from tests.faults.campaign.deaths import AFTER, BEFORE, LAUNCH, Doom, deeds_done, die_at_deed
+from tests.faults.campaign.node_losses import losing_nodes
 from tests.integration.train.loops import note
 
 WORKERS = 2
@@ -71,6 +72,7 @@ def loop(config: dict[str, Any]) -> str:
 def main() -> None:
     given = json.loads(sys.argv[1])
     die_at_deed(given.get("deed", 0))
+    losses = given.get("node_losses", [])
     result = DataParallelTrainer(
         loop,
         train_loop_config={
@@ -79,10 +81,11 @@ def main() -> None:
             "steps": given["steps"],
             "deaths": given.get("deaths", []),
         },
-        scaling_config=ScalingConfig(num_workers=WORKERS),
+        scaling_config=ScalingConfig(num_workers=given.get("workers", WORKERS)),
         run_config=RunConfig(
             storage_path=given["storage"],
             name="run",
+            callbacks=losing_nodes(losses, Path(given["notes"]), nodes=2, workers=2),
             failure_config=FailureConfig(max_failures=-1, backoff_max_s=0.0),
         ),
     ).fit()

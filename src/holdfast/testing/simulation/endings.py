@@ -32,6 +32,7 @@ def check(truth: Truth, store: Store) -> None:
         assert isinstance(history, RunHistory) and isinstance(ledger, ValidationLedger)
         the_record_is_as_it_was(truth, run, history)
         success_means_done(truth)
+        a_run_without_faults_is_not_held_up(truth)
         the_newest_checkpoint_stays(truth, run)
         only_what_is_damaged_is_set_aside(truth, run)
         every_validation_has_its_verdict(truth, ledger)
@@ -84,6 +85,20 @@ def success_means_done(truth: Truth) -> None:
         )
 
 
+def a_run_without_faults_is_not_held_up(truth: Truth) -> None:
+    """Where nothing goes wrong there is one attempt, and it takes as long as its steps."""
+    if truth.story.faults:
+        return
+    name = "a run without faults is not held up"
+    _must(len(truth.groups) == 1, name, f"it took {len(truth.groups)} attempts")
+    program, setting = truth.story.program, truth.story.setting
+    step_s = 1.5 * program.step_s + 10 * setting.message_s + 40 * setting.store_s
+    validated_s = 15.0 if program.validates else 0.0
+    most_s = 10.0 + program.steps * (step_s + validated_s)
+    took_s = truth.launches[0].ended
+    _must(took_s <= most_s, name, f"it took {took_s:.1f} s, and {most_s:.1f} s are plenty")
+
+
 def the_newest_checkpoint_stays(truth: Truth, run: OpenRun) -> None:
     """Retention keeps as many as it should, and the newest among them."""
     name = "the newest checkpoint stays"
@@ -134,7 +149,7 @@ def every_step_has_its_row(truth: Truth, run: OpenRun) -> None:
 
 def _may_be_missing(truth: Truth, step: int) -> bool:
     return bool(truth.store_troubles) or any(
-        launch.was_killed and when >= launch.ended - ROW_IS_AT_REST_AFTER_S
+        launch.was_killed and when >= min(launch.ended, launch.froze) - ROW_IS_AT_REST_AFTER_S
         for when, launch in truth.heard.get(step, ())
     )
 

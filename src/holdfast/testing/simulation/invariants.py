@@ -118,7 +118,7 @@ def a_live_driver_keeps_its_run(truth: Truth, launch: Launch) -> None:
     live = [
         one
         for one in truth.launches
-        if 0 < one.epoch < launch.epoch and not one.is_over and one.froze < now - TIME_TO_LIVE_S
+        if 0 < one.epoch < launch.epoch and not one.is_over and one.thaws < now - TIME_TO_LIVE_S
     ]
     _must(
         not live,
@@ -194,11 +194,11 @@ def nothing_acknowledged_is_lost(truth: Truth, group: Group, directory: str | No
 
 
 def a_list_holds_the_newest(truth: Truth, group: Group, directories: list[str]) -> None:
-    """Who asks which checkpoints there are is told of the newest that was acknowledged."""
+    """Who asks which checkpoints there are is told of the newest acknowledged one, or later."""
     newest = truth.newest()
     if newest is not None and not truth.damaged and not truth.is_replaced(group.launch):
         _must(
-            newest.directory in directories,
+            max(map(truth.number_of, directories), default=-1) >= newest.number,
             "a list holds the newest",
             f"{newest.directory} is not among {directories}",
         )
@@ -227,6 +227,18 @@ def all_ranks_resume_alike(_: Truth, group: Group) -> None:
         "all ranks resume alike",
         f"{group} begins with {group.resumed}",
     )
+
+
+def observers_hear_every_step_once(
+    truth: Truth, before: int, step: int, directory: str | None
+) -> None:
+    """Observers are told of one step after the other, with a checkpoint that is at rest."""
+    name = "observers hear every step once"
+    _must(step == before + 1, name, f"step {step} is told after step {before}")
+    if directory is not None:
+        manifest = truth.manifest(directory)
+        is_there = manifest is not None and manifest.step == step
+        _must(is_there, name, f"{directory} is told of with step {step}: {manifest}")
 
 
 # ---------------------------------------------------------------------- how a launch comes out

@@ -29,6 +29,7 @@ from holdfast.journal import journal
 from holdfast.storage import locate
 from holdfast.testing.simulation import endings, invariants, threads, workers
 from holdfast.testing.simulation.engine import SimEngine
+from holdfast.testing.simulation.onlooker import Onlooker
 from holdfast.testing.simulation.stage import Killed, Stuck
 from holdfast.testing.simulation.store import SimStore, patient, reopen
 from holdfast.testing.simulation.story import Story, draw
@@ -161,6 +162,7 @@ class Player:
                         history,
                         engine,
                         plan_of(world, launch),
+                        observers=[Onlooker(world.truth)],
                         clock=world.clock,
                         ledger=ledger,
                     )

@@ -62,7 +62,7 @@ class Launch:
     Attributes:
         epoch: That of its lease, 0 until it has one.
         is_leaving: Whether its own machine was said to leave.
-        froze: Until when it was frozen the last time.
+        froze: When it was frozen the last time, and when it `thaws`.
         refusals: Groups that the engine did not start.
         result: How it came out; None if it was killed, or runs.
     """
@@ -79,7 +79,8 @@ class Launch:
     result: Outcome | BaseException | None = None
     is_over: bool = False
     ended: float = 0.0
-    froze: float = float("-inf")
+    froze: float = float("inf")
+    thaws: float = float("-inf")
     troubles_before: int = 0
 
     def __post_init__(self) -> None:

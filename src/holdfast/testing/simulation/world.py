@@ -180,7 +180,7 @@ class World:
         if fault.kind == "driver killed":
             self.kill(launch.process)
         elif fault.kind in ("freeze", "replaced"):
-            launch.froze = self.stage.now + fault.length_s
+            launch.froze, launch.thaws = self.stage.now, self.stage.now + fault.length_s
             for process in self._machine_of(launch):
                 self.stage.freeze(process, fault.length_s)
             if fault.kind == "replaced":

@@ -1,0 +1,29 @@
+"""An observer of the run that knows what it must be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.control.observing import Observer
+from holdfast.testing.simulation import invariants
+from holdfast.testing.simulation.truth import Truth
+
+
+class Onlooker(Observer):
+    """Hears what a controller says of its run, and holds it against the truth."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        self._step = 0
+
+    def group_started(self, attempt: int, world_size: int, step: int | None) -> None:
+        self._step = step or 0
+
+    def reported(
+        self, step: int, metrics: Mapping[int, Mapping[str, Any]], checkpoint: Checkpoint | None
+    ) -> None:
+        directory = None if checkpoint is None else checkpoint.path.partition("/")[2]
+        self._truth.holds(invariants.observers_hear_every_step_once, self._step, step, directory)
+        self._step = step

@@ -1,0 +1,72 @@
+"""Simulated nodes that are lost in the middle of a run, and those that come in their place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast.engine.nodes import LocalNodes
+from holdfast.train import UserCallback
+from tests.integration.train.loops import note
+
+Loss = tuple[int, list[int], str]  # a step, which of the nodes there are go then, who comes when
+
+BEFORE = "new ones have joined before"
+AFTER = "new ones join when the loss is told"
+WAITED_FOR = "new ones join when the run says that it waits"
+
+
+def losing_nodes(
+    losses: Sequence[Loss], notes: Path, *, nodes: int, workers: int
+) -> list[UserCallback]:
+    """Have this process place workers on simulated nodes, if it is to lose some."""
+    if not losses:
+        return []
+    there = holdfast.init(nodes=nodes, num_cpus=workers)
+    return [_LosesNodes(there, losses, notes)]
+
+
+class _LosesNodes(UserCallback):
+    """Loses nodes when steps have been reported by all, each time once."""
+
+    def __init__(self, nodes: LocalNodes, losses: Sequence[Loss], notes: Path) -> None:
+        self._nodes, self._notes = nodes, notes
+        self._losses = {step: (places, when) for step, places, when in losses}
+        self._missing = 0
+
+    def after_report(self, run_context: object, metrics: Any, checkpoint: object) -> None:
+        step = metrics[0]["step"]
+        places, when = self._losses.pop(step, ([], AFTER))
+        there = [node.name for node in self._nodes.now()]
+        for place in places:
+            note(self._notes, what="loses", node=there[place], step=step)
+            if when == BEFORE:
+                self._nodes.join()
+            self._nodes.fail(there[place])
+        if when == WAITED_FOR:
+            logging.getLogger("holdfast").addHandler(_Joins(self._nodes, len(places), self._notes))
+        elif when == AFTER:
+            self._missing = len(places)
+
+    def after_exception(self, run_context: object, worker_exceptions: object) -> None:
+        for _ in range(self._missing):
+            self._nodes.join()
+        self._missing = 0
+
+
+class _Joins(logging.Handler):
+    """Has nodes join when the run says that it waits for room, once."""
+
+    def __init__(self, nodes: LocalNodes, count: int, notes: Path) -> None:
+        super().__init__()
+        self._nodes, self._count, self._notes = nodes, count, notes
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "waiting for room" in record.getMessage():
+            note(self._notes, what="waits", said=record.getMessage())
+            for _ in range(self._count):
+                self._nodes.join()
+            self._count = 0
