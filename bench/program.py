@@ -23,7 +23,7 @@ from bench.scripts import marks
 SCRIPTS = Path(__file__).parent / "scripts"
 SHORT = "/tmp"  # sockets need short paths, and Ray's are long already
 MARK = "HOLDFAST_BENCH_RUN"  # the variable that all processes of a program inherit
-TIMEOUT_S = 120
+TIMEOUT_S = 240
 POLL_S = 0.001
 LOG_LINES = 30
 

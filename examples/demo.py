@@ -196,7 +196,7 @@ def table(attempts: Sequence[Attempt]) -> list[str]:
         line = f"  attempt {one.number}  {one.end:<14}  {one.reached:<7}"
         if then is not None:
             lost = one.reached - then.after
-            line += f"  {lost} step{'s' * (lost != 1):<2}  {one.back_ms:>5,.0f} ms"
+            line += f"  {lost} step{'s' * (lost != 1):<2}  {one.back_ms:>6,.0f} ms"
             line += " *" if one.end.startswith("driver") else ""
         lines.append(line.rstrip())
     return [*lines, "             * with the time in which a new Python imports torch"]

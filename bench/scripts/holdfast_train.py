@@ -9,6 +9,7 @@ from typing import Any
 
 import syncs
 import tasks
+from marks import mark
 
 import holdfast.train.torch
 from holdfast import train
@@ -56,6 +57,7 @@ def main(options: dict[str, Any]) -> None:
         ),
     )
     trainer.fit()
+    mark(options["folder"], "over")
 
 
 if __name__ == "__main__":

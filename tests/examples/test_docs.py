@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from holdfast.train import FailureConfig
 from tests.examples.pages import (
     ROOT,
     Block,
@@ -68,6 +70,17 @@ def test_the_loop_for_schedulers_goes_on_after_75_and_ends_after_anything_else(
         program = f"PATH=.:$PATH\n{block.text}"
         ended = subprocess.run(["sh", "-c", program], cwd=tmp_path, check=False).returncode
         assert (ended, len((tmp_path / "codes").read_text().split())) == (left, left)
+
+
+def test_the_guide_tells_of_every_field_of_failure_config_and_its_default() -> None:
+    table = PAGES["train.md"].partition("`FailureConfig` in full:\n\n")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines()[2:]]
+    told = {name.strip(" `"): value.strip(" `") for name, value in rows}
+
+    assert told == {
+        one.name: f"{one.default:g}" if type(one.default) is float else str(one.default)
+        for one in fields(FailureConfig)
+    }
 
 
 def test_links_between_pages_lead_somewhere() -> None:

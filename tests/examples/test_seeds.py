@@ -288,7 +288,7 @@ def test_the_pair_must_be_given(machine: Machine, missing: str) -> None:
 @pytest.mark.req("T-015", "T-016", "T-041", "T-066", "T-067", "T-068", "T-074", "T-077", "T-081")
 @pytest.mark.req("T-083", "T-084", "T-087")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl+C"])
-def test_the_same_command_resumes_an_interrupted_job(
+def test_the_same_command_resumes_an_interrupted_run(
     machines: Callable[..., Machine], tmp_path: Path, number: signal.Signals
 ) -> None:
     """It is given again on another machine, which sees the same storage."""
@@ -309,7 +309,7 @@ def test_the_same_command_resumes_an_interrupted_job(
 
 
 @pytest.mark.req("T-076")
-def test_another_name_or_another_path_is_a_new_job(machine: Machine) -> None:
+def test_another_name_or_another_path_begins_a_new_run(machine: Machine) -> None:
     script = machine.write("entrypoint")
     path = machine.home / "storage"
     for storage, name in ((path, NAME), (path, "another"), (machine.home / "elsewhere", NAME)):
@@ -346,7 +346,7 @@ def test_the_command_of_the_guide_resumes_from_a_bucket(
 RESUMABLE = 75
 
 
-@pytest.mark.req("T-015", "T-040", "T-068")
+@pytest.mark.req("T-015")
 def test_a_preempted_run_saves_in_time_and_resumes_at_that_step(machine: Machine) -> None:
     """Not one failure is allowed."""
     script, storage = machine.write("preemption"), str(machine.home / "storage")

@@ -37,19 +37,24 @@ _OF_ERRORS = (
             "precision, or PYTORCH_ALLOC_CONF=expandable_segments:True"
         ),
     ),
+    (
+        re.compile(r"^MemoryError|DefaultCPUAllocator|bad_alloc|Cannot allocate memory|Errno 12\b"),
+        _OUT_OF_MEMORY,
+    ),
     (re.compile(r"dev/shm|DataLoader worker .*(Bus error|killed by signal)"), _OF_SIGNALS[7]),
     (re.compile(r"No space left on device|Errno 28"), "make room on the disk: `df -h` tells which"),
     (re.compile(r"Too many open files|Errno 24"), "raise the limit: `ulimit -n 65536`"),
     (re.compile(r"^ModuleNotFoundError|^ImportError"), "install it where this worker runs"),
 )
 
-# What ranks say when it is another one that is gone; gloo, NCCL, MPI and plain sockets.
+# What ranks say when it is another one that is gone, or could not save its part; gloo, NCCL, MPI,
+# plain sockets, and our own `report`.
 _AFTERMATH = re.compile(
     r"""Connection\ (closed|reset)\ by\ (remote\ )?peer | DistBackendError | DistNetworkError
       | ncclRemoteError | ncclSystemError | NCCL\ (error|communicator\ was\ aborted)
       | remote\ process\ (has\ )?(exited|terminated) | gloo/transport | Broken\ pipe
       | ConnectionResetError | BrokenPipeError | EOFError | Watchdog\ caught\ collective
-      | [Ss]ocket\ [Tt]imeout | BrokenBarrierError""",
+      | [Ss]ocket\ [Tt]imeout | BrokenBarrierError | ^NotSaved:\ rank\ \d+:""",
     re.VERBOSE,
 )
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint.fetch import cache_root, sweep_unused
 from holdfast.control.identity import run_store
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.plan import Outcome
@@ -126,6 +127,7 @@ class BaseTrainer:
                 return self._result(run, outcome)
         finally:
             engine.close()
+            sweep_unused(cache_root())  # workers end too abruptly to tidy up themselves
 
     def _launch(self) -> Launch:
         function, config = self._work()

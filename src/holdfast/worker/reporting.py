@@ -144,7 +144,7 @@ class Reporter:
             raise  # the driver knows
         except BaseException as error:
             # Whatever it is, the driver must not go on waiting for this part.
-            self._conversation.say(NotDelivered(index, f"rank {self._rank}: {error}"))
+            self._conversation.say(NotDelivered(index, self._said(error)))
             raise
         if save.deletes:
             with save.checkpoint.as_directory() as folder:
@@ -214,7 +214,7 @@ class Reporter:
             with save.checkpoint.as_directory() as folder:
                 taken = self._spool.take(folder, index, moves=save.deletes)
         except BaseException as error:
-            self._conversation.say(NotDelivered(index, f"rank {self._rank}: {error}"))
+            self._conversation.say(NotDelivered(index, self._said(error)))
             raise
         if self._uploader is None:
             self._uploader = threading.Thread(
@@ -232,7 +232,7 @@ class Reporter:
             except NotSaved as error:
                 self._failed.append(error)
             except Exception as error:  # noqa: BLE001  # a user's upload may raise anything
-                self._conversation.say(NotDelivered(index, f"rank {self._rank}: {error}"))
+                self._conversation.say(NotDelivered(index, self._said(error)))
                 self._failed.append(_wrapped(error))
             finally:
                 self._spool.drop(folder)
@@ -246,6 +246,10 @@ class Reporter:
         part = deliver_taken(store, slot, self._rank, folder)
         self._say_delivered(index, part)
         self._await_commit(index, slot, folder)
+
+    def _said(self, error: BaseException) -> str:
+        """Return what the other ranks are told, who raise because of it; see `is_aftermath`."""
+        return f"rank {self._rank}: {': '.join(filter(None, [type(error).__name__, str(error)]))}"
 
     def _must_be_savable(self, save: Save) -> None:
         if not isinstance(save.checkpoint, Checkpoint):

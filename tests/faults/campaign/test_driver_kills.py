@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.testing.servers import S3Server
 from holdfast.train import Result
 from tests.faults.campaign.conftest import STEPS, Campaign
-from tests.faults.campaign.deaths import SPARED, campaign_of
+from tests.faults.campaign.deaths import BEFORE, SPARED, Death, campaign_of
 from tests.faults.campaign.toy_script import WORKERS, weights_after
 
 pytestmark = pytest.mark.slow
 
 KILLS, TORCH_KILLS = 100, 10
 ENOUGH = 100_000  # more steps than the run gets to before it is told where to end
+
+
+FIRST = Death("SIGKILL", BEFORE, (0,))  # in the first step of an attempt
 
 
 class Killer:
@@ -60,7 +65,7 @@ class Killer:
         assert campaign.is_nothing_lost()
 
 
-@pytest.mark.req("T-012", "T-014", "T-016", "T-066", "T-067", "T-071", "T-073", "T-074", "T-080")
+@pytest.mark.req("T-012", "T-014", "T-016", "T-066", "T-067", "T-071", "T-073", "T-074")
 @pytest.mark.timeout(600)
 def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_happened(
     toy: Campaign,
@@ -91,6 +96,21 @@ def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_hap
     toy.must_be_whole(steps)
 
 
+@pytest.mark.req("T-041", "T-080")
+@pytest.mark.timeout(60)
+def test_a_killed_driver_takes_no_retry_from_the_workers(toy: Campaign) -> None:
+    """One failure is allowed, and there is one before the driver is killed and one after."""
+    deaths = [one.to_data() for one in (FIRST, SPARED, FIRST)]
+    launch = toy.launch(steps=ENOUGH, deaths=deaths, max_failures=1)
+    assert toy.wait(launch, lambda: any(one["attempt"] == 2 for one in toy.begun())), launch.said()
+    toy.kill(launch)
+
+    toy.finish(steps=max([0, *toy.acknowledged()]) + 4, deaths=deaths, max_failures=1)
+
+    assert [one["attempt"] for one in toy.noted("dies")] == [1, 3]
+    assert max(one["attempt"] for one in toy.begun()) == 4
+
+
 @pytest.mark.req("T-016", "T-038", "T-066", "T-070", "T-074", "T-086")
 @pytest.mark.timeout(600)
 def test_drivers_killed_at_random_do_not_change_a_bit_of_the_weights(
@@ -105,3 +125,18 @@ def test_drivers_killed_at_random_do_not_change_a_bit_of_the_weights(
     assert kill.at_deeds > 2 and kill.outside > 2
     assert printed["weights"] == undisturbed
     torch_run.must_be_whole(STEPS)
+
+
+@pytest.mark.s3
+@pytest.mark.timeout(120)
+@pytest.mark.xfail(strict=True, reason="workers end before they remove what they have fetched")
+def test_no_copy_of_a_checkpoint_from_a_bucket_is_left_when_a_run_is_over(
+    toy: Campaign, s3_server: S3Server, new_folder: Callable[[], str]
+) -> None:
+    storage = s3_server.uri("lab", new_folder())
+    toy.finish(storage=storage, steps=2)
+
+    toy.finish(storage=storage, steps=4)
+
+    assert [fact["step"] for fact in toy.begun()] == [-1, -1, 1, 1]
+    assert [path for path in toy.temporary.rglob("*") if path.is_file()] == []

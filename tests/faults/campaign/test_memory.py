@@ -47,7 +47,7 @@ def memory_cgroup(limit: int) -> Iterator[Path | None]:
         folder.rmdir()
 
 
-@pytest.mark.req("T-016", "T-039", "T-040")
+@pytest.mark.req("T-039")
 def test_workers_that_the_kernel_kills_for_their_memory_cost_no_bit_and_are_known_to_be(
     torch_run: Campaign, undisturbed: str
 ) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from holdfast.core.failure_card import headline
+from holdfast.core.outcomes import Raised
+from holdfast.errors import NotSaved
+from holdfast.train import Checkpoint, get_context, report
 from tests.faults.campaign.conftest import STEPS, Campaign
 from tests.faults.campaign.deaths import SAID, Death, campaign_of
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+from tests.integration.train.conftest import Lab
+from tests.integration.train.loops import folder_with, note
 
 
 def card_of(campaign: Campaign, attempt: int) -> str:
@@ -18,6 +26,8 @@ def card_of(campaign: Campaign, attempt: int) -> str:
     return said[said.index(begins) :].partition("\n── attempt")[0]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.req("T-001", "T-002", "T-003", "T-004", "T-005", "T-007", "T-010", "T-011", "T-012")
 @pytest.mark.req("T-035", "T-036", "T-039", "T-043", "T-045", "T-046", "T-051", "T-055")
 @pytest.mark.parametrize("who", [[(0,), (1,)], [(0, 1)]], ids=["one rank", "all ranks"])
@@ -47,3 +57,42 @@ def died_as_planned(campaign: Campaign, deaths: list[Death]) -> bool:
     for attempt, death in enumerate(deaths, 1):
         assert SAID[death.way] in card_of(campaign, attempt), death
     return len(noted) == len(planned)
+
+
+# ---------------------------------------------------------------------- whom to blame
+
+ECHO = "NotSaved: rank 1: MemoryError [HF220]"
+
+
+@pytest.mark.xfail(strict=True, reason="NotSaved of the ranks that wait passes for the cause")
+def test_the_rank_that_could_not_save_is_told_first_and_not_those_who_waited_for_it() -> None:
+    exits = [Raised(0, "node-0", ECHO, ""), Raised(1, "node-0", "MemoryError", "")]
+
+    assert headline(exits) == "rank 1 of 2 raised MemoryError; 1 other failed too"
+
+
+@pytest.mark.xfail(strict=True, reason="of an error without a text, the others are told nothing")
+def test_the_others_are_told_what_kept_a_rank_from_saving(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    notes = lab.notes
+
+    class Unsavable(Checkpoint):
+        @contextlib.contextmanager
+        def as_directory(self) -> Iterator[str]:
+            raise MemoryError
+            yield ""
+
+    def loop() -> None:
+        rank = get_context().get_world_rank()
+        with folder_with({"weights": ""}) as folder:
+            kind = Unsavable if rank == 1 else Checkpoint
+            try:
+                report({}, checkpoint=kind(folder))
+            except (MemoryError, NotSaved) as error:
+                note(notes, what="raised", rank=rank, kind=type(error).__name__, text=str(error))
+
+    lab.fit(loop, workers=2)
+
+    told = {fact["rank"]: fact for fact in lab.noted("raised")}
+    assert (told[0]["kind"], told[1]["kind"]) == ("NotSaved", "MemoryError")
+    assert "rank 1: MemoryError" in told[0]["text"]

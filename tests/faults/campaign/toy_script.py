@@ -86,7 +86,9 @@ def main() -> None:
             storage_path=given["storage"],
             name="run",
             callbacks=losing_nodes(losses, Path(given["notes"]), nodes=2, workers=2),
-            failure_config=FailureConfig(max_failures=-1, backoff_max_s=0.0),
+            failure_config=FailureConfig(
+                max_failures=given.get("max_failures", -1), backoff_max_s=0.0
+            ),
         ),
     ).fit()
     sys.stdout.write(json.dumps({"weights": result.return_value, "deeds": deeds_done()}))

@@ -10,7 +10,7 @@ from holdfast.control.plan import Outcome
 from holdfast.control.upkeep import find_litter, sweep
 from holdfast.core.outcomes import Finished
 from holdfast.core.run_history import RunHistory
-from holdfast.core.run_machine import Ending, Over
+from holdfast.core.run_machine import Ending
 from holdfast.core.validation import ValidationLedger
 from holdfast.storage.base import Store
 from holdfast.testing.simulation.clock import SimClock
@@ -25,17 +25,18 @@ ROW_IS_AT_REST_AFTER_S = BATCH_S + 1.0
 
 def check(truth: Truth, store: Store) -> None:
     """Raise `Violation` if something is not as it must be; leaves the run swept and closed."""
+    final = [one for one in _that_succeeded(truth) if not truth.is_replaced(one)]
     clock = SimClock(truth.stage)
     accounts = (RunHistory, ValidationLedger)
     with open_run(store, clock=clock, beats=False, accounts=accounts) as run:
         history, ledger = run.accounts
         assert isinstance(history, RunHistory) and isinstance(ledger, ValidationLedger)
-        the_record_is_as_it_was(truth, run, history)
+        the_record_is_as_it_was(truth, run, history, final)
         success_means_done(truth)
         a_run_without_faults_is_not_held_up(truth)
         the_newest_checkpoint_stays(truth, run)
         only_what_is_damaged_is_set_aside(truth, run)
-        every_validation_has_its_verdict(truth, ledger)
+        every_validation_has_its_verdict(ledger, final)
         every_step_has_its_row(truth, run)
         nothing_is_left_over(run)
 
@@ -45,17 +46,16 @@ def _must(holds: object, invariant: str, what: str) -> None:
         raise Violation(invariant, what)
 
 
-def the_record_is_as_it_was(truth: Truth, run: OpenRun, history: RunHistory) -> None:
+def the_record_is_as_it_was(
+    truth: Truth, run: OpenRun, history: RunHistory, final: list[Launch]
+) -> None:
     """A journal read again says what the last driver believed."""
     name = "the record is as it was"
-    done = max(_that_succeeded(truth), key=lambda one: one.epoch)
-    result = done.result
-    assert isinstance(result, Outcome)
     phase = history.run.phase
-    if isinstance(phase, Over) and phase.ending is Ending.SUCCEEDED:
+    for launch in final:
+        result = launch.result
+        assert isinstance(result, Outcome)
         _must(phase == result.over, name, f"the journal says {phase}, it was {result.over}")
-    else:
-        _must(truth.is_replaced(done), name, f"the journal says {phase} of a run that is done")
     attempts = max((group.attempt for group in truth.groups), default=0)
     _must(history.run.attempts >= attempts, name, f"{history.run.attempts} of {attempts} attempts")
     _must(not run.journal.damages, name, f"the journal is damaged: {run.journal.damages}")
@@ -125,13 +125,10 @@ def only_what_is_damaged_is_set_aside(truth: Truth, run: OpenRun) -> None:
     _must(not healthy, "only what is damaged is set aside", f"{healthy}")
 
 
-def every_validation_has_its_verdict(truth: Truth, ledger: ValidationLedger) -> None:
+def every_validation_has_its_verdict(ledger: ValidationLedger, final: list[Launch]) -> None:
     """When a run is done, no checkpoint waits to be validated."""
-    _must(
-        not ledger.pending or truth.is_replaced(_that_succeeded(truth)[-1]),
-        "every validation has its verdict",
-        f"{list(ledger.pending)} wait",
-    )
+    waiting = list(ledger.pending) if final else []
+    _must(not waiting, "every validation has its verdict", f"{waiting} wait")
 
 
 def every_step_has_its_row(truth: Truth, run: OpenRun) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from holdfast.core.outcomes import Died, Evicted, Finished
 from holdfast.core.run_machine import Ending
 from holdfast.errors import HoldfastError, LeaseLost, RunHeld, StoreError
-from holdfast.journal.lease import TIME_TO_LIVE_S
 from holdfast.testing.simulation.stage import Killed
 
 if TYPE_CHECKING:
@@ -114,11 +113,11 @@ def a_live_driver_keeps_its_run(truth: Truth, launch: Launch) -> None:
     """Nobody takes a run from a driver that could renew its lease."""
     if truth.store_troubles:
         return
-    now = truth.stage.now
+    since = truth.stage.now - truth.story.setting.lease_s
     live = [
         one
         for one in truth.launches
-        if 0 < one.epoch < launch.epoch and not one.is_over and one.thaws < now - TIME_TO_LIVE_S
+        if 0 < one.epoch < launch.epoch and not one.is_over and one.thaws < since
     ]
     _must(
         not live,

@@ -32,6 +32,10 @@ _opened: dict[str, SimStore] = {}
 _reopen = locate.reopen
 
 
+def _find(name: str) -> SimStore:
+    return _opened[name]
+
+
 class SimStore:
     """Objects in memory, with the story's faults between them and whoever asks.
 
@@ -47,6 +51,9 @@ class SimStore:
         self.world = world
         self._name = f"{_SCHEME}{id(self)}"
         _opened[self._name] = self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _find, (self._name,)  # to this very process, where it is
 
     def describe(self) -> dict[str, Any]:
         """Return what `reopen` finds this store by."""

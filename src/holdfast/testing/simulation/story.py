@@ -29,7 +29,8 @@ class Program:
         names: Whether the program names its checkpoints.
         lists: Whether rank 0 asks in the end which checkpoints there are.
         is_tolerant: Whether it goes on when a checkpoint could not be saved.
-        on_notice: What it does when machines leave: "ignore", "save", "leave".
+        on_notice: What it does when machines leave: "ignore" it, "save", save and "leave", or
+            "flee" without having saved.
         validates: Whether checkpoints are validated.
     """
 
@@ -61,8 +62,8 @@ class Setting:
         pause_s: After how long a driver that has ended is started again.
         compacts_after: How many segments of the journal are too many.
         repeats: Whether the last messages of a group come again while the next one runs.
-        tick_s: How often the driver looks at the time.
         lease_s: How long a lease lasts that is not renewed.
+        tick_s: How often the driver looks at the time.
     """
 
     workers: int
@@ -84,8 +85,8 @@ class Setting:
     pause_s: float
     compacts_after: int
     repeats: bool
+    lease_s: float
     tick_s: float = 1.0
-    lease_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +149,7 @@ _STEP_KINDS = {
 }  # fmt: skip
 _TIME_KINDS = {
     "node lost": 3, "node drains": 5, "node joins": 3, "worker killed": 3, "worker warned": 1,
-    "driver killed": 5, "notice": 5, "stop": 2, "outage": 2, "freeze": 1, "replaced": 2, "rival": 1,
+    "driver killed": 5, "notice": 5, "stop": 2, "outage": 2, "freeze": 1, "replaced": 3, "rival": 2,
     "damage": 1,
 }  # fmt: skip
 _OPERATION_KINDS = {
@@ -169,8 +170,10 @@ def draw(seed: int) -> Story:
     dice = random.Random(f"holdfast story {seed}")
     program = _program(dice)
     faults = _faults(dice, program)
-    if program.on_notice == "leave":  # which makes sense only where the notice is for all of them
-        faults = [one for one in faults if one.kind != "node drains"]
+    if dice.random() < 0.2:
+        faults.append(Fault(kind="node joins", when="time", at=dice.uniform(0, 5)))
+    if program.on_notice in ("leave", "flee"):  # which is right only where all of them must go
+        faults = [one for one in faults if one.kind not in ("node drains", "worker warned")]
     setting = _setting(dice, program, faults)
     return Story(seed=seed, program=program, setting=setting, faults=tuple(faults))
 
@@ -187,7 +190,7 @@ def _program(dice: random.Random) -> Program:
         names=dice.random() < 0.15,
         lists=dice.random() < 0.3,
         is_tolerant=dice.random() < 0.7,
-        on_notice=dice.choice(["ignore", "ignore", "save", "leave"]),
+        on_notice=dice.choice(["ignore", "ignore", "save", "leave", "flee"]),
         validates=dice.random() < 0.15,
     )
 
@@ -228,7 +231,8 @@ def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> 
         orphans_s=dice.choice([0.0, 0.5, 3.0]),
         pause_s=dice.choice([0.1, 5.0, 40.0]),
         compacts_after=dice.choice([6, 20, 64]),
-        repeats=dice.random() < 0.3,
+        repeats=dice.random() < 0.5,
+        lease_s=dice.choice([6.0, 30.0, 30.0]),
     )
 
 
@@ -285,8 +289,7 @@ def draw_wide(seed: int, workers: int) -> Story:
     for _ in range(workers // 8):
         fault = dice.choice([_step_fault(dice, program), _time_fault(dice, 30.0)])
         faults.append(replace(fault, rank=dice.randrange(workers)))
-    if program.on_notice == "leave":
-        program = replace(program, on_notice="save")
+    program = replace(program, on_notice="save")
     setting = _setting(dice, program, faults)
     room = 4
     setting = replace(

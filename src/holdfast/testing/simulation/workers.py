@@ -234,6 +234,8 @@ def train() -> int:
         if program.on_notice != "ignore":
             noticed = context.notice() is not None
             is_wanted = context.is_save_wanted()
+        if noticed and program.on_notice == "flee":
+            return step - 1
         _report(worker, context, step, is_wanted=is_wanted)
         if noticed and program.on_notice == "leave":
             return step
