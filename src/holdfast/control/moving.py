@@ -68,7 +68,7 @@ class Moving:
             return Move.EXIT if notice.nodes is None else Move.STAY
         now = self._clock.now()
         self._leaving = Leaving.of(notice, group, now, self._plan.notice_s, self._leaving)
-        log.warning("%s: %s", notice.source, self._leaving.describe(now))
+        log.warning("holdfast: %s: %s", notice.source, self._leaving.describe(now))
         group.tell_all(self._leaving.message(group))
         return Move.STAY
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.checkpoint import Checkpoint as Checkpoint
+    from holdfast.control.notices import Notice as Notice
     from holdfast.data.config import DataConfig as DataConfig
     from holdfast.train import collective as collective
     from holdfast.train.backend import BackendConfig as BackendConfig
@@ -59,6 +60,7 @@ __all__ = [
     "FailureConfig",
     "Interrupted",
     "LoggingConfig",
+    "Notice",
     "PreemptionError",
     "PreemptionInfo",
     "ReportedCheckpoint",
@@ -86,6 +88,7 @@ __all__ = [
 ]
 
 _NAMES = {
+    "holdfast.control.notices": ("Notice",),
     "holdfast.checkpoint": ("Checkpoint",),
     "holdfast.data.config": ("DataConfig",),
     "holdfast.train.backend": ("BackendConfig",),

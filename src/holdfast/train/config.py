@@ -50,8 +50,8 @@ class FailureConfig:
         fail_fast: Of Tune: whether the first failure ends the study; "raise" raises it at once.
         controller_failure_limit: How many groups may fail to come up; -1 for any number.
         max_preemption_failures: How many preemptions to absorb; -1 for any number.
-        relax_collectives_on_preemption: Whether `report` goes on without ranks that were preempted.
-        preemption_grace_s: What the surviving ranks get on top of the deadline of a preemption.
+        relax_collectives_on_preemption: Of Ray; a group is always saved and moved as one.
+        preemption_grace_s: What ranks get on top of `preemption_notice_s`.
         hang_timeout_s: After how long without progress a group counts as hung. None learns it from
             the steps that were seen; infinity never gives up.
         backoff_max_s: The longest wait before another attempt.

@@ -20,6 +20,7 @@ from holdfast.control.output import log_folder
 from holdfast.control.plan import Outcome, Plan
 from holdfast.control.run_controller import RunController
 from holdfast.control.validation import Validator
+from holdfast.core.budget import Budget
 from holdfast.core.placement import Demand, capacity, why_not
 from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Ending
@@ -120,6 +121,8 @@ def plan_of(launch: Launch, run: OpenRun, engine: Engine) -> Plan:
     failures = launch.run.failure_config
     scaling = launch.scaling
     budget = budget_of(failures)
+    if launch.is_inline:  # what the function raises goes to the caller, who can try again
+        budget = Budget(failures=0, preemptions=0, starts=0)
     return Plan(
         function=launch.function,
         config=launch.config,

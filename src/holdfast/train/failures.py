@@ -44,7 +44,7 @@ def failure_of(outcome: Outcome, *, hint: str | None = None) -> TrainingFailedEr
 def interruption_of(ending: Ending, line: str, result: Result) -> BaseException:
     """Return what a run that was asked to end is raised as."""
     if ending is Ending.STOPPED:
-        return KeyboardInterrupt(line)
+        return KeyboardInterrupt()
     interrupted = Interrupted(line)
     interrupted.result = result
     return interrupted

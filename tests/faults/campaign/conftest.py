@@ -28,7 +28,7 @@ from tests.integration.train.loops import BELL
 ROOT = Path(__file__).parents[3]
 MARK = "HOLDFAST_TEST_CAMPAIGN"
 TOY, TORCH = "tests.faults.campaign.toy_script", "tests.faults.campaign.torch_script"
-PATIENCE_S = 15.0  # for what a killed driver leaves to end; it takes milliseconds
+PATIENCE_S = 60.0  # for what a killed driver leaves to end; it takes milliseconds
 
 
 @dataclass(frozen=True)

@@ -54,3 +54,11 @@ def test_nothing_of_the_run_is_left_in_the_process(lab: Lab) -> None:
     assert {thread.name for thread in threading.enumerate()} <= before
     with pytest.raises(RuntimeError, match="only inside a training function"):
         train.get_context()
+
+
+def test_a_function_that_raises_is_not_tried_again_in_this_process(lab: Lab) -> None:
+    def loop() -> None:
+        raise ValueError("loss is nan")
+
+    with pytest.raises(ValueError, match="loss is nan"):
+        lab.fit(loop, workers=0, max_failures=3)
