@@ -9,6 +9,7 @@ segments that no longer count. A user's own files are never touched.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ from holdfast.journal.segments import find_chain
 from holdfast.storage.base import Entry, Store
 
 log = logging.getLogger(__name__)
+
+_NUMBERED = re.compile(r"checkpoint_(\d{6,})")  # names that only runs give out
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,15 @@ def _abandoned_folders(
             size = _size_below(store, directory)
             if size or is_committed or _exists(store, directory):
                 yield Litter(directory, size, why, number)
+    # A worker that was frozen, of a driver that was replaced, may write after all that was swept.
+    listed = in_use | set(record.begun.values()) | set(record.retired.values())
+    for folder in store.folders():
+        named = _NUMBERED.fullmatch(folder)
+        if named is None or folder in listed or has_manifest(store, folder):
+            continue
+        number = int(named[1])
+        if number < record.next_number and number not in in_flight:
+            yield Litter(folder, _size_below(store, folder), "never committed", number)
 
 
 def _stale_commits(store: Store, run_id: str, record: RunRecord) -> Iterator[Litter]:

@@ -14,7 +14,7 @@ from holdfast.testing.simulation.invariants import Violation
 from holdfast.testing.simulation.stage import Actor
 from holdfast.testing.simulation.truth import Group, Launch
 from holdfast.testing.simulation.workers import SimWorker
-from holdfast.wire import Committed, Message, Reported
+from holdfast.wire import Committed, Listed, Message, Reported
 
 if TYPE_CHECKING:
     from holdfast.testing.simulation.world import World
@@ -101,6 +101,8 @@ class SimEngine:
             return
         if isinstance(message, Committed) and self._group is not None:
             self._world.truth.acknowledge(self._group, message.index, message.directory)
+        elif isinstance(message, Listed) and self._group is not None:
+            self._world.truth.listed(self._group, [one for one, *_ in message.checkpoints])
         if not worker.is_over:
             worker.channel.take(message)
 

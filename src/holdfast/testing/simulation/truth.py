@@ -91,6 +91,12 @@ class Launch:
         if not self.is_over:
             self.is_over, self.result, self.ended = True, result, self.stage.now
 
+    def freeze(self, seconds: float) -> None:
+        """Note that it is frozen for a while."""
+        if self.thaws < self.stage.now:
+            self.froze = self.stage.now
+        self.thaws = max(self.thaws, self.stage.now + seconds)
+
     @property
     def was_killed(self) -> bool:
         return self.is_over and self.result is None
@@ -265,10 +271,9 @@ class Truth:
             self._numbers[directory] = -1 if manifest is None else manifest.number
         return self._numbers[directory]
 
-    def listed(self, worker: SimWorker, directories: list[str]) -> None:
+    def listed(self, group: Group, directories: list[str]) -> None:
         """Take in which checkpoints a worker is told there are."""
-        if worker.group is not None:
-            self.holds(invariants.a_list_holds_the_newest, worker.group, directories)
+        self.holds(invariants.a_list_holds_the_newest, group, directories)
 
     def newest(self) -> Saved | None:
         """Return the newest checkpoint that was acknowledged and must still be there.

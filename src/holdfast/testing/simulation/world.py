@@ -180,8 +180,9 @@ class World:
         if fault.kind == "driver killed":
             self.kill(launch.process)
         elif fault.kind in ("freeze", "replaced"):
-            launch.froze, launch.thaws = self.stage.now, self.stage.now + fault.length_s
-            for process in self._machine_of(launch):
+            launch.freeze(fault.length_s)
+            everybody = self._machine_of(launch)
+            for process in everybody if fault.rank else everybody[:1]:
                 self.stage.freeze(process, fault.length_s)
             if fault.kind == "replaced":
                 self.stage.after(fault.length_s / 2, self.start_rival)
