@@ -132,7 +132,7 @@ class Campaign(Lab):
         while left := self.census.processes():
             assert time.monotonic() < deadline, self.census.leftovers().processes
             for pid in left:
-                _wait_for_end(pid, deadline - time.monotonic())
+                wait_for_end(pid, deadline - time.monotonic())
 
     def end_all(self) -> None:
         for launch in self.launches:
@@ -186,7 +186,8 @@ class Campaign(Lab):
         assert not left, left
 
 
-def _wait_for_end(pid: int, timeout_s: float) -> None:
+def wait_for_end(pid: int, timeout_s: float) -> None:
+    """Return once a process has ended, or the time is over."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -147,6 +147,7 @@ class Doom:
         self._notes, self._rank = notes, rank
         self._attempt = attempt_here()
         self._steps = -1
+        self._is_watched = False
         self._death: Death | None = None
         if self._attempt <= len(plan):
             way, moment, ranks, lead = plan[self._attempt - 1]
@@ -193,7 +194,8 @@ class Doom:
         """Return the checkpoint in a folder, during whose report the worker may die."""
         made = _Perilous(folder)
         made.doom = self
-        if self._is_due(WAITING):
+        if self._is_due(WAITING) and not self._is_watched:
+            self._is_watched = True
             threading.Thread(target=self._strike_when_waiting, daemon=True).start()
         return made
 

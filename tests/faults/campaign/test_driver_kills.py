@@ -129,7 +129,6 @@ def test_drivers_killed_at_random_do_not_change_a_bit_of_the_weights(
 
 @pytest.mark.s3
 @pytest.mark.timeout(120)
-@pytest.mark.xfail(strict=True, reason="workers end before they remove what they have fetched")
 def test_no_copy_of_a_checkpoint_from_a_bucket_is_left_when_a_run_is_over(
     toy: Campaign, s3_server: S3Server, new_folder: Callable[[], str]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from holdfast.engine.memory_kills import counter_files
 from tests.faults.campaign.conftest import STEPS, Campaign
 from tests.faults.campaign.deaths import AFTER, BEFORE, INTO, LAUNCH, MIB, Death
-from tests.faults.campaign.test_worker_kills import card_of
+from tests.faults.campaign.test_worker_kills import card_of, is_told
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -69,7 +69,7 @@ def test_workers_that_the_kernel_kills_for_their_memory_cost_no_bit_and_are_know
     assert printed["weights"] == undisturbed
     assert len(torch_run.noted("dies")) == sum(len(death.ranks) for death in deaths)
     for attempt in range(1, len(deaths) + 1):
-        assert said in card_of(torch_run, attempt)
+        assert is_told(card_of(torch_run, attempt), said)
     torch_run.must_be_whole(STEPS)
 
 
@@ -84,4 +84,6 @@ def test_workers_that_get_no_more_memory_cost_no_bit(torch_run: Campaign, undist
 
     assert printed["weights"] == undisturbed
     assert len(torch_run.noted("dies")) == sum(len(death.ranks) for death in deaths)
+    for attempt, death in enumerate(deaths, 1):
+        assert is_told(card_of(torch_run, attempt), "raised"), death
     torch_run.must_be_whole(STEPS)

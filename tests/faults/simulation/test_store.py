@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import ObjectMissing, StoreBusy, StoreError, StoreFull
 from holdfast.storage.base import Store
-from holdfast.testing.simulation.store import SimStore
+from holdfast.testing.simulation.store import SimStore, forget
 from holdfast.testing.simulation.story import Fault, draw
 from holdfast.testing.simulation.truth import Launch
 from holdfast.testing.simulation.world import World
@@ -34,7 +34,7 @@ class TestWithoutFaults(StoreSuite):
     def store(self) -> Iterator[Store]:
         _, store = world_with()
         yield store
-        store.forget()
+        forget(store)
 
 
 @pytest.mark.parametrize(

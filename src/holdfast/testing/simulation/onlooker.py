@@ -8,14 +8,14 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.observing import Observer
 from holdfast.testing.simulation import invariants
-from holdfast.testing.simulation.truth import Truth
+from holdfast.testing.simulation.world import World
 
 
 class Onlooker(Observer):
     """Hears what a controller says of its run, and holds it against the truth."""
 
-    def __init__(self, truth: Truth) -> None:
-        self._truth = truth
+    def __init__(self, world: World) -> None:
+        self._world = world
         self._step = 0
 
     def group_started(self, attempt: int, world_size: int, step: int | None) -> None:
@@ -24,6 +24,7 @@ class Onlooker(Observer):
     def reported(
         self, step: int, metrics: Mapping[int, Mapping[str, Any]], checkpoint: Checkpoint | None
     ) -> None:
-        directory = None if checkpoint is None else checkpoint.path.partition("/")[2]
-        self._truth.holds(invariants.observers_hear_every_step_once, self._step, step, directory)
+        truth = self._world.truth
+        directory = None if checkpoint is None else self._world.directory_of(checkpoint)
+        truth.holds(invariants.observers_hear_every_step_once, self._step, step, directory)
         self._step = step

@@ -27,11 +27,12 @@ from holdfast.core.validation import ValidationLedger
 from holdfast.errors import RunHeld, StoreError
 from holdfast.journal import journal
 from holdfast.storage import locate
-from holdfast.testing.simulation import endings, invariants, threads, workers
+from holdfast.storage.arrow import filesystem_path
+from holdfast.testing.simulation import endings, invariants, standins, workers
 from holdfast.testing.simulation.engine import SimEngine
 from holdfast.testing.simulation.onlooker import Onlooker
 from holdfast.testing.simulation.stage import Killed, Stuck
-from holdfast.testing.simulation.store import SimStore, patient, reopen
+from holdfast.testing.simulation.store import forget, make_store, patient, reopen
 from holdfast.testing.simulation.story import Story, draw
 from holdfast.testing.simulation.truth import Launch
 from holdfast.testing.simulation.world import World
@@ -78,15 +79,15 @@ class Player:
     def __init__(self, story: Story, scratch: str) -> None:
         self.world = World(story, scratch)
         self.world.start_rival = self._start_rival
-        self.store = SimStore(self.world)
-        self.world.truth.store = self.store.inner
+        self.store, self.world.truth.store = make_store(self.world)
+        self.world.home = filesystem_path(self.store.url)
 
     def play(self) -> None:
         """Play it to its end; raise what is wrong."""
         try:
             self.world.stage.play("the user", self._use)
         finally:
-            self.store.forget()
+            forget(self.store)
 
     def _use(self) -> None:
         """Launch the run again and again until it is done, as a user or a scheduler does."""
@@ -162,7 +163,7 @@ class Player:
                         history,
                         engine,
                         plan_of(world, launch),
-                        observers=[Onlooker(world.truth)],
+                        observers=[Onlooker(world)],
                         clock=world.clock,
                         ledger=ledger,
                     )
@@ -217,7 +218,7 @@ def simulate(seed: int | Story, *, without: Sequence[int] = ()) -> Report:
         (run_controller, "TICK_S", story.setting.tick_s),
         (tempfile, "tempdir", scratch),  # where workers keep what they will upload later
     ]
-    with threads.installed({locate.reopen: reopen}, settings), _quiet():
+    with standins.installed(story.seed, {locate.reopen: reopen}, settings), _quiet():
         player = Player(story.without(without), scratch)
         try:
             player.play()

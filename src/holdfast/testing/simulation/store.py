@@ -21,6 +21,7 @@ from holdfast.storage.memory import MemoryStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.storage.trees import ObjectTree
 from holdfast.testing.simulation.clock import SimClock
+from holdfast.testing.simulation.disk import disk_store
 from holdfast.testing.simulation.workers import SimWorker
 from holdfast.testing.simulation.world import World
 
@@ -28,12 +29,12 @@ T = TypeVar("T")
 _SCHEME = "simulated:"
 _WRITES = ("put", "delete", "delete_tree")
 _SLOW_SHARE = 0.3
-_opened: dict[str, SimStore] = {}
+_opened: dict[str, tuple[World, Store]] = {}
 _reopen = locate.reopen
 
 
-def _find(name: str) -> SimStore:
-    return _opened[name]
+def _find(name: str) -> Store:
+    return _opened[name][1]
 
 
 class SimStore:
@@ -50,7 +51,7 @@ class SimStore:
         self.inner = MemoryStore()
         self.world = world
         self._name = f"{_SCHEME}{id(self)}"
-        _opened[self._name] = self
+        _opened[self._name] = world, self
 
     def __reduce__(self) -> tuple[object, ...]:
         return _find, (self._name,)  # to this very process, where it is
@@ -58,10 +59,6 @@ class SimStore:
     def describe(self) -> dict[str, Any]:
         """Return what `reopen` finds this store by."""
         return {"path": self._name}
-
-    def forget(self) -> None:
-        """Let go of it: nobody will reopen it any more."""
-        _opened.pop(self._name, None)
 
     # ------------------------------------------------------------------ the interface
 
@@ -123,7 +120,7 @@ class SimStore:
             stage.sleep(world.dice.random() * slow_s, f"the store to {what}")
         owner = stage.current.process.owner
         if isinstance(owner, SimWorker) and verb == "put":
-            self._hold_up(owner, what)
+            owner.hold_up(what)
         if stage.now < world.store_is_down_until:
             world.truth.store_troubles += 1
             raise StoreBusy(f"the store is down: {what}", key=key)
@@ -132,16 +129,6 @@ class SimStore:
             return do()
         world.tell(f"{stage.current}: {fault.kind}: {what}")
         return self._go_wrong(fault.kind, fault.length_s, verb, what, do)
-
-    def _hold_up(self, worker: SimWorker, what: str) -> None:
-        stage = self.world.stage
-        if worker.is_stuck:
-            self.world.tell(f"{worker} is stuck: {what}")
-            self.world.truth.is_hanging(worker)
-            stage.wait(f"ever, in {what}")
-        if worker.slow_store_s:
-            slow_s, worker.slow_store_s = worker.slow_store_s, 0.0
-            stage.sleep(slow_s, f"the slow store to {what}")
 
     def _go_wrong(self, kind: str, length_s: float, verb: str, what: str, do: Callable[[], T]) -> T:
         stage = self.world.stage
@@ -168,6 +155,21 @@ class SimStore:
         return done
 
 
+def make_store(world: World) -> tuple[Store, Store]:
+    """Return the store of a run, and the same without faults."""
+    if not world.story.setting.is_local:
+        store = SimStore(world)
+        return store, store.inner
+    tapped, plain = disk_store(world)
+    _opened[tapped.root] = world, tapped
+    return tapped, plain
+
+
+def forget(store: Store) -> None:
+    """Let go of a store: nobody will reopen it any more."""
+    _opened.pop(locate.describe(store)["path"], None)
+
+
 def patient(world: World, store: Store) -> Store:
     """Return the store as drivers and workers have it: one that waits out what passes."""
     policy = RetryPolicy(deadline_s=world.story.setting.retry_s)
@@ -179,5 +181,4 @@ def reopen(described: Mapping[str, Any]) -> Store:
     found = _opened.get(described["path"])
     if found is None:
         return _reopen(described)
-    below = described.get("below", "")
-    return locate.child(patient(found.world, found), below)
+    return locate.child(patient(*found), described.get("below", ""))

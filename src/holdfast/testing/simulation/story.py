@@ -56,6 +56,7 @@ class Setting:
         room: How many workers a node has room for.
         failures: The budgets of each launch; None for any number. So `preemptions` and `starts`.
         message_s: How long a message takes, at most.
+        is_local: Whether the run is on a disk, not on an object store.
         store_s: How long an operation of the store takes at most, if it takes any time.
         retry_s: How long a store that is busy is tried again.
         orphans_s: How long workers may live on when their driver was killed.
@@ -79,6 +80,7 @@ class Setting:
     notice_s: float
     resize_after_s: float
     message_s: float
+    is_local: bool
     store_s: float
     retry_s: float
     orphans_s: float
@@ -226,7 +228,8 @@ def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> 
         notice_s=dice.choice([5.0, 25.0]),
         resize_after_s=dice.choice([5.0, 60.0]),
         message_s=dice.choice([0.001, 0.01, 0.1, 0.5]),
-        store_s=dice.choice([0.0, 0.0, 0.01, 0.2]),
+        is_local=(is_local := dice.random() < 0.2),
+        store_s=0.0 if is_local else dice.choice([0.0, 0.0, 0.01, 0.2]),
         retry_s=retry_s,
         orphans_s=dice.choice([0.0, 0.5, 3.0]),
         pause_s=dice.choice([0.1, 5.0, 40.0]),
@@ -326,6 +329,7 @@ def draw_long(seed: int, failures: int, days: float) -> Story:
         failures=None,
         preemptions=None,
         starts=None,
+        is_local=False,
         store_s=0.0,
         hang_timeout_s=None,
         resize_after_s=600.0,

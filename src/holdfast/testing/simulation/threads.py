@@ -1,52 +1,38 @@
-"""Stand-ins for Python's `threading` and `queue`, for actors of a stage.
-
-Code under test that says `threading.Thread(...)` gets an actor where it is itself played by one,
-and a real thread anywhere else. `installed` puts the stand-ins where such code looks for the real
-modules, and takes them away again.
-"""
+"""Threads, locks and queues for actors of a stage, with the methods that Python's own have."""
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import ModuleType, TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from holdfast.testing.simulation.stage import Actor, Stage, stage_here
-
-_PACKAGES = ("worker", "control", "journal", "storage", "checkpoint")
+from holdfast.testing.simulation.stage import Actor, Stage
 
 
 class SimLock:
-    """A lock that actors wait for in the order they came."""
+    """A lock that actors wait for in the order they came; with `again` its holder may have it."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._is_held = False
+    def __init__(self, stage: Stage, *, again: bool = False) -> None:
+        self._stage, self._again = stage, again
+        self._holder: Actor | None = None
+        self._times = 0
         self._queue: deque[Actor] = deque()
 
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002
+    def acquire(self) -> bool:
         stage = self._stage
         stage.check()
-        assert blocking and timeout == -1, "nobody has needed more yet"
-        while self._is_held:
+        while self._times and not (self._again and self._holder is stage.current):
             assert stage.current is not None
             self._queue.append(stage.current)
             stage.wait("a lock")
-        self._is_held = True
+        self._holder = stage.current
+        self._times += 1
         return True
 
     def release(self) -> None:
-        self._is_held = False
-        if self._queue:
+        self._times -= 1
+        if not self._times and self._queue:
             self._stage.wake(self._queue.popleft())
-
-    def locked(self) -> bool:
-        return self._is_held
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -172,105 +158,3 @@ class SimQueue:
             item = self._items.popleft()
             self._changed.notify_all()
             return item
-
-
-class _Threading(ModuleType):
-    """`threading` as the code under test sees it."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(threading, name)
-
-    def Lock(self) -> Any:  # noqa: N802
-        stage = stage_here()
-        return threading.Lock() if stage is None else SimLock(stage)
-
-    def Condition(self) -> Any:  # noqa: N802
-        stage = stage_here()
-        return threading.Condition() if stage is None else SimCondition(stage)
-
-    def Event(self) -> Any:  # noqa: N802
-        stage = stage_here()
-        return threading.Event() if stage is None else SimEvent(stage)
-
-    def Thread(  # noqa: N802
-        self,
-        *,
-        target: Callable[..., object],
-        name: str | None = None,
-        args: Iterable[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        daemon: bool | None = None,
-    ) -> Any:
-        stage = stage_here()
-        if stage is not None:
-            return SimThread(stage, target, name, args, kwargs or {})
-        return threading.Thread(
-            target=target, name=name, args=args, kwargs=kwargs or {}, daemon=daemon
-        )
-
-
-class _Queues(ModuleType):
-    """`queue` as the code under test sees it."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(queue, name)
-
-    def Queue(self, maxsize: int = 0) -> Any:  # noqa: N802
-        stage = stage_here()
-        return queue.Queue(maxsize) if stage is None else SimQueue(stage, maxsize)
-
-
-_THREADING, _QUEUES = _Threading("threading"), _Queues("queue")
-
-
-class _Put:
-    """What was put in the place of something else, to be taken away again."""
-
-    def __init__(self) -> None:
-        self._before: list[tuple[ModuleType, str, object]] = []
-
-    def put(self, module: ModuleType, name: str, value: object) -> None:
-        self._before.append((module, name, getattr(module, name)))
-        setattr(module, name, value)
-
-    def take_away(self) -> None:
-        while self._before:
-            module, name, value = self._before.pop()
-            setattr(module, name, value)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.take_away()
-
-
-@contextlib.contextmanager
-def installed(
-    replaced: Mapping[Any, Any], settings: Iterable[tuple[ModuleType, str, object]]
-) -> Iterator[None]:
-    """Have the code under test use the stand-ins, and those for other things in `replaced`.
-
-    `replaced` goes from an object that modules hold under its own name to what they shall have;
-    `settings` are names in modules, and what they are to mean.
-    """
-    everything = {threading: _THREADING, queue: _QUEUES, **replaced}
-    with _Put() as place:
-        for module in _modules():
-            for real, stand_in in everything.items():
-                name: str = real.__name__
-                if vars(module).get(name) is real:
-                    place.put(module, name, stand_in)
-        for module, name, value in settings:
-            place.put(module, name, value)
-        yield
-
-
-def _modules() -> list[ModuleType]:
-    prefixes = tuple(f"holdfast.{package}." for package in _PACKAGES)
-    return [module for name, module in list(sys.modules.items()) if name.startswith(prefixes)]

@@ -13,7 +13,7 @@ from holdfast.core.manifest import Manifest
 from holdfast.core.outcomes import Finished, WorkerExit
 from holdfast.errors import ObjectMissing
 from holdfast.journal.lease import lease_key
-from holdfast.storage.memory import MemoryStore
+from holdfast.storage.base import Store
 from holdfast.testing.simulation import invariants
 from holdfast.testing.simulation.stage import Process, Stage
 from holdfast.testing.simulation.story import Story
@@ -124,7 +124,7 @@ class Truth:
         store_troubles: How often the store has failed somebody.
     """
 
-    store: MemoryStore
+    store: Store
 
     def __init__(self, story: Story, stage: Stage, tell: Callable[[str], None]) -> None:
         self.story, self.stage, self._tell = story, stage, tell

@@ -164,6 +164,17 @@ class SimWorker:
         self._signal = signal
         self._end()
 
+    def hold_up(self, what: str) -> None:
+        """Let it wait where it stores something, if the story says so."""
+        stage = self.world.stage
+        if self.is_stuck:
+            self.world.tell(f"{self} is stuck: {what}")
+            self.world.truth.is_hanging(self)
+            stage.wait(f"ever, in {what}")
+        if self.slow_store_s:
+            slow_s, self.slow_store_s = self.slow_store_s, 0.0
+            stage.sleep(slow_s, f"the slow store to {what}")
+
     def hear_signal(self, number: int) -> None:
         """Let it be told by a signal that it will be ended; another thread passes that on."""
         context = self.context
@@ -282,7 +293,7 @@ def _load(worker: SimWorker, context: WorkerContext) -> int:
         with open(os.path.join(folder, name), "rb") as file:
             files[name] = file.read()
     step: int = json.loads(next(iter(files.values())))["step"]
-    directory = checkpoint.path.partition("/")[2]
+    directory = worker.world.directory_of(checkpoint)
     worker.world.truth.resumed(worker, directory, step, files)
     return step
 
@@ -370,4 +381,4 @@ def validate(checkpoint: Checkpoint, **_: Any) -> dict[str, Any]:
         worker.world.stage.wait("ever, in its validation")
     if luck < 0.2:
         raise _Exited(3)
-    return {"score": luck, "of": checkpoint.path.rpartition("/")[2]}
+    return {"score": luck, "of": worker.world.directory_of(checkpoint)}

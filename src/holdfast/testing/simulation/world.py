@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast.checkpoint import Checkpoint
 from holdfast.control.notices import Notice
 from holdfast.core.placement import Node
 from holdfast.core.run_machine import Ending
@@ -68,6 +69,7 @@ class World:
         dice: For everything that is drawn while the run takes place.
         truth: What really happened, for those who check.
         lines: The story as it was played: when, and what.
+        home: The run's folder, as paths of checkpoints begin.
         is_quiet: Whether nothing goes wrong any more.
         start_rival: Starts one more driver, whatever others do.
     """
@@ -82,6 +84,7 @@ class World:
         self.cluster = Cluster(story)
         self.store_is_down_until = 0.0
         self.is_quiet = False
+        self.home = ""
         self.start_rival: Callable[[], None] = lambda: None
         self._operations = self._starts = 0
         self._left: dict[tuple[str, float], list[Fault]] = {}
@@ -94,6 +97,10 @@ class World:
         """Add a line to the story as it is played, without what is not the same every time."""
         line = line.replace(self.scratch, "(scratch)").replace(_WHO, "(who plays)")
         self.lines.append((self.stage.now, line))
+
+    def directory_of(self, checkpoint: Checkpoint) -> str:
+        """Return the folder of a checkpoint, relative to the run's."""
+        return checkpoint.path.removeprefix(f"{self.home}/")
 
     def delay_s(self) -> float:
         """Draw how long a message takes; now and then much longer than most."""
