@@ -105,7 +105,9 @@ def _conclude(
 ) -> int:
     """Say what has moved, if that was asked; return how the bench ends."""
     worse = False
-    if options.compare is not None:
+    if options.compare is not None and not options.compare.exists():
+        print(f"there is no baseline to compare with: {options.compare}; --keep makes one")
+    elif options.compare is not None:
         moves = baseline.moves(options.compare, answers)
         worse = any(move.is_worse for move in moves)
         print("\n".join(map(str, moves)) or f"nothing has moved since {options.compare.name}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import statistics
 import sys
@@ -16,6 +15,7 @@ import plain
 import torch
 from joining import free_port, join
 from marks import mark
+from memory_at_hand import settle
 
 
 def raw(state: Mapping[str, torch.Tensor], folder: str) -> Callable[[], object]:
@@ -37,7 +37,7 @@ def main(options: Mapping[str, Any]) -> None:
     blocked, durable = [], []
     for _ in range(options["saves"] + 1):
         folder = tempfile.mkdtemp(dir=options["folder"])
-        os.sync()
+        settle(options["size"])
         begun = time.perf_counter()
         wait = WAYS[options["way"]](state, folder)
         returned = time.perf_counter()

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from marks import await_mark, first_free, mark
+from memory_at_hand import settle
 
 STEP_S = 0.005
 METRICS = {"loss": 0.25, "accuracy": 0.875, "epoch": 3}
@@ -91,7 +92,7 @@ def save(place: Place, options: Mapping[str, Any]) -> None:
     found: dict[str, list[float]] = {"write_s": [], "report_s": [], "durable_s": []}
     for _ in range(options["saves"] + 1):
         folder = tempfile.mkdtemp(dir=options["folder"])
-        os.sync()  # of what came before, nothing is left to do
+        settle(options["size"])
         begun = time.perf_counter()
         torch.save(state, f"{folder}/{MODEL}")
         written = time.perf_counter()

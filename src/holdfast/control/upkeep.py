@@ -97,9 +97,10 @@ def _abandoned_folders(
         named = _NUMBERED.fullmatch(folder)
         if named is None or folder in listed or has_manifest(store, folder):
             continue
-        number = int(named[1])
-        if number < record.next_number and number not in in_flight:
-            yield Litter(folder, _size_below(store, folder), "never committed", number)
+        number, size = int(named[1]), _size_below(store, folder)
+        is_there = size or _exists(store, folder)  # some object stores list what is gone
+        if is_there and number < record.next_number and number not in in_flight:
+            yield Litter(folder, size, "never committed", number)
 
 
 def _stale_commits(store: Store, run_id: str, record: RunRecord) -> Iterator[Litter]:
