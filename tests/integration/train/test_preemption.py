@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -106,8 +107,14 @@ def test_the_notice_of_a_cloud_reaches_user_code_with_its_deadline(lab: Lab) -> 
         save(1)
 
     server = MetadataServer()
-    try:
+
+    def announce_once_they_train() -> None:
+        while not lab.noted("began"):
+            os.sched_yield()
         server.reclaim_on_aws(told)
+
+    threading.Thread(target=announce_once_they_train, daemon=True).start()
+    try:
         with pytest.raises(Interrupted) as caught:
             fit(lab, loop, workers=2, preemption_notices=AwsNotices(server.url))
     finally:

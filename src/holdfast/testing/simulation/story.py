@@ -182,7 +182,7 @@ def draw(seed: int) -> Story:
 
 def _program(dice: random.Random) -> Program:
     return Program(
-        steps=dice.randint(3, 10),
+        steps=dice.randint(3, 8),
         step_s=dice.choices([0.02, 0.2, 0.5, 1.0, 2.0, 6.0], [2, 4, 4, 4, 2, 1])[0],
         save_every=dice.choice([1, 1, 2, 2, 3, 4]),
         mode=dice.choices(["now", "later", "mixed", "already"], [8, 5, 5, 2])[0],
@@ -198,7 +198,7 @@ def _program(dice: random.Random) -> Program:
 
 
 def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> Setting:
-    workers = dice.choice([1, 1, 2, 2, 2, 3, 3, 4])
+    workers = dice.choice([1, 1, 2, 2, 2, 2, 3, 4])
     room = dice.choice([1, 1, 2, 4])
     fewest = dice.choice([workers, dice.randint(1, workers)])
     needed = -(-dice.choice([fewest, workers]) // room)
@@ -233,7 +233,7 @@ def _setting(dice: random.Random, program: Program, faults: Sequence[Fault]) -> 
         retry_s=retry_s,
         orphans_s=dice.choice([0.0, 0.5, 3.0]),
         pause_s=dice.choice([0.1, 5.0, 40.0]),
-        compacts_after=dice.choice([6, 20, 64]),
+        compacts_after=dice.choice([8, 30, 64]),
         repeats=dice.random() < 0.5,
         lease_s=dice.choice([6.0, 30.0, 30.0]),
     )
