@@ -44,7 +44,8 @@ EXIT_TERMINATED = 128 + signal.SIGTERM
 SPACE_NEEDED = 50  # times the size of a checkpoint
 
 QUESTIONS: Mapping[str, Asking] = {
-    "launch": launch.question,
+    "launch": launch.into_user_code,
+    "launch-step": launch.to_the_first_step,
     "recovery-worker": recovery.of_a_worker,
     "recovery-driver": recovery.of_the_driver,
     "report-metrics": report_rate.of_metrics,
@@ -64,7 +65,9 @@ QUESTIONS: Mapping[str, Asking] = {
     "import": import_time.question,
 }
 MORE: Mapping[str, Asking] = {"blocked-disk-1gb": blocked.on_disk_large}  # with --full
-NOT_QUICK = frozenset({"recovery-driver", "blocked-s3", "restore-many", "upload-mixture"})
+NOT_QUICK = frozenset(
+    {"launch-step", "recovery-driver", "blocked-s3", "restore-many", "upload-mixture"}
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

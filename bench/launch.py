@@ -4,12 +4,14 @@ The user's script is the same for all (it imports torch at its top) but for the 
 the system. A worker is there when an `all_reduce` has come back to it. The limit is a process
 that imports torch, forks twice, and joins: nobody who runs torch in processes of their own can be
 faster.
+`launch-step` goes on to the first step of a model with an optimizer, for which torch loads as
+much again.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bench.peers import why_no_torch
@@ -20,23 +22,8 @@ SLOW_ROUNDS_MAX = {"ray": 5, "lightning": 3}
 
 
 @contextmanager
-def question(setting: Setting) -> Iterator[Question]:
-    numbers = itertools.count()
-
-    def launch(system: str) -> float:
-        folder = setting.folder / f"{system}-{next(numbers)}"
-        with running(system, folder, {"task": "launch"}) as program:
-            marked = program.await_marks("ready-0", "ready-1")
-            return max(float(one["time"]) for one in marked) - program.begun
-
-    def side(system: str, *, peer: str = "") -> Side:
-        return Side(
-            system,
-            lambda: launch(system),
-            left_out=why_no_torch() or (peer and setting.why_no_slow(peer)),
-            rounds_max=SLOW_ROUNDS_MAX.get(system),
-        )
-
+def into_user_code(setting: Setting) -> Iterator[Question]:
+    side = _sides(setting, steps=False)
     yield Question(
         "launch, until both of 2 workers are in user code with gloo ready",
         "s",
@@ -57,3 +44,38 @@ def question(setting: Setting) -> Iterator[Question]:
         ],
         rounds_max=setting.scale.launches,
     )
+
+
+@contextmanager
+def to_the_first_step(setting: Setting) -> Iterator[Question]:
+    side = _sides(setting, steps=True)
+    yield Question(
+        "launch, until 2 workers have made their first step with an optimizer",
+        "s",
+        [side("holdfast"), side("fork"), side("torchrun")],
+        [
+            Claim("times a bare fork", ratio("holdfast", "fork")),
+            Claim("times faster than torchrun", ratio("torchrun", "holdfast")),
+        ],
+        rounds_max=setting.scale.launches,
+    )
+
+
+def _sides(setting: Setting, *, steps: bool) -> Callable[..., Side]:
+    numbers = itertools.count()
+
+    def launch(system: str) -> float:
+        folder = setting.folder / f"{system}-{next(numbers)}"
+        with running(system, folder, {"task": "launch", "steps": steps}) as program:
+            marked = program.await_marks("ready-0", "ready-1")
+            return max(float(one["time"]) for one in marked) - program.begun
+
+    def side(system: str, *, peer: str = "") -> Side:
+        return Side(
+            system,
+            lambda: launch(system),
+            left_out=why_no_torch() or (peer and setting.why_no_slow(peer)),
+            rounds_max=SLOW_ROUNDS_MAX.get(system),
+        )
+
+    return side

@@ -70,7 +70,8 @@ def sides_as_markdown(answers: Sequence[Answer]) -> str:
     for answer in answers:
         unit = answer.question.unit
         told = [f"{side.name} {figure(answer.of_side(side).median)}" for side in answer.sides()]
-        told += [f"{name} left out" for name in answer.left_out]
+        measured = {side.name for side in answer.sides()}
+        told += [f"{name} left out" for name in answer.left_out if name not in measured]
         rows.append((f"{answer.name}: {answer.question.what}, {unit}", "; ".join(told)))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 

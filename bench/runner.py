@@ -16,14 +16,14 @@ from bench.summary import Summary, Verdict
 
 
 class SideFailed(Exception):
-    """A side could not do its work; the question goes on without it, unless it is our own."""
+    """A side could not do its work; it is not tried again, and if it is our own, nothing is."""
 
 
 @dataclass(frozen=True)
 class Answer:
     """The rounds of a question that count, and the load average before and after them.
 
-    `left_out` says of each side that was not measured why that is.
+    `left_out` says of each side that was not measured, or not in all rounds, why that is.
     """
 
     name: str
@@ -33,7 +33,8 @@ class Answer:
     left_out: Mapping[str, str]
 
     def sides(self) -> list[Side]:
-        return [side for side in self.question.sides if side.name not in self.left_out]
+        """Return the sides that were measured."""
+        return [side for side in self.question.sides if self._rounds_with([side.name])]
 
     def claims(self) -> list[Claim]:
         """Return the claims about sides that were all measured."""
@@ -80,7 +81,7 @@ def _round(sides: Sequence[Side], left_out: dict[str, str], *, begin_with: int) 
         except SideFailed as failure:
             if side.is_ours:
                 raise
-            left_out[side.name] = f"failed: {failure}"
+            left_out[side.name] = f"failed in round {begin_with}: {failure}"
             continue
         figures = measured if isinstance(measured, Mapping) else {"": measured}
         found |= {f"{side.name} {name}".rstrip(): figure for name, figure in figures.items()}

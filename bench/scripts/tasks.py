@@ -45,7 +45,9 @@ def run(place: Place, options: Mapping[str, Any]) -> None:
 
 
 def launch(place: Place, options: Mapping[str, Any]) -> None:
-    """Say when all ranks have heard of each other."""
+    """Say when all ranks have heard of each other, or have made a step together."""
+    if options.get("steps"):
+        _make_a_step()
     _meet()
     mark(options["folder"], f"ready-{place.rank}")
 
@@ -119,6 +121,14 @@ def _meet() -> None:
     met = torch.ones(1)
     dist.all_reduce(met)
     assert met.item() == dist.get_world_size()
+
+
+def _make_a_step() -> None:
+    """Train a model of one weight, as a script does that has come to its loop."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
 
 
 def _agree(wanted: bool) -> bool:  # noqa: FBT001

@@ -150,7 +150,7 @@ _STEP_KINDS = {
     "unsavable": 1,
 }  # fmt: skip
 _TIME_KINDS = {
-    "node lost": 3, "node drains": 5, "node joins": 3, "worker killed": 3, "worker warned": 1,
+    "node lost": 3, "node drains": 8, "node joins": 3, "worker killed": 3, "worker warned": 1,
     "driver killed": 5, "notice": 5, "stop": 2, "outage": 2, "freeze": 1, "replaced": 3, "rival": 2,
     "damage": 1,
 }  # fmt: skip
@@ -192,7 +192,7 @@ def _program(dice: random.Random) -> Program:
         names=dice.random() < 0.15,
         lists=dice.random() < 0.3,
         is_tolerant=dice.random() < 0.7,
-        on_notice=dice.choice(["ignore", "ignore", "save", "leave", "flee"]),
+        on_notice=dice.choices(["ignore", "save", "leave", "flee"], [4, 3, 1, 1])[0],
         validates=dice.random() < 0.15,
     )
 
