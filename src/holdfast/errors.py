@@ -161,6 +161,12 @@ class TransferCancelled(HoldfastError):
     code = "HF501"
 
 
+class EngineError(HoldfastError):
+    """A group could not be started, and nothing of it runs."""
+
+    code = "HF600"
+
+
 class HoldfastBug(HoldfastError):
     """A state that cannot be reached unless Holdfast itself is wrong."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -190,6 +191,7 @@ def recover(disk: SimDisk, marks: Sequence[str], *, now: float = 2_000_000.0) ->
         kind, number = mark.split()
         promised[kind].add(int(number))
     clock, store = FakeClock(now), LocalStore(ROOT, disk)
+    check_what_is_in_sight(store)
     newest_epoch = max(promised["epoch"], default=0)
     if newest_epoch:
         lease = read_lease(store, newest_epoch)
@@ -221,6 +223,16 @@ def recover(disk: SimDisk, marks: Sequence[str], *, now: float = 2_000_000.0) ->
     run.close()
     kept = {one.number for one in look(store, clock).record.usable()}
     must(kept == usable.keys(), "closing changed what is kept")
+
+
+def check_what_is_in_sight(store: LocalStore) -> None:
+    """A folder that somebody may open by its name is whole, also one that is being removed."""
+    for folder in store.folders():
+        if numbered := re.fullmatch(r"checkpoint_(\d+)", folder):
+            number = int(numbered[1])
+            found = {entry.key.removeprefix(f"{folder}/") for entry in store.entries(folder)}
+            whole = ({*merged_contents(number)}, {*contents(number, 0)})
+            must(found in whole, f"{folder} is half there: {found}")
 
 
 def check_contents(store: LocalStore, number: int, directory: str) -> None:

@@ -15,7 +15,7 @@ from holdfast.core.manifest import Manifest
 from holdfast.core.record import Kept, RunRecord
 from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Over
-from holdfast.errors import Damaged, HoldfastBug, ObjectMissing
+from holdfast.errors import Damaged, HoldfastError, ObjectMissing
 from holdfast.journal.lease import LeaseRecord, newest_epoch, read_lease
 from holdfast.journal.replay import Replay, read_journal
 from holdfast.storage.base import Store
@@ -74,7 +74,7 @@ def look(store: Store, clock: Clock = SYSTEM_CLOCK) -> RunView:
         record.apply(event.kind, event.data)
         try:
             history.apply(event.kind, event.data)
-        except (AssertionError, LookupError, ValueError, HoldfastBug) as error:
+        except (AssertionError, LookupError, ValueError, HoldfastError) as error:
             # Records before it may be lost; what can be shown of the run is shown all the same.
             strange.append(f"record {event.seq} cannot follow those before it: {error}")
     lease = _last_lease(store)

@@ -24,7 +24,7 @@ from holdfast.core.run_machine import (
     StopRequested,
     advance,
 )
-from holdfast.errors import HoldfastBug
+from holdfast.errors import FormatTooNew, HoldfastBug
 
 KIND = "run"
 SNAPSHOT = "run_snapshot"
@@ -133,5 +133,10 @@ def event_of(data: Mapping[str, Any]) -> Event:
             return GroupNotStarted(data["attempt"], data["reason"])
         case "restart_wanted":
             return RestartWanted(data["attempt"], data["reason"])
-        case _:
+        case "stop_requested":
             return StopRequested(Ending(data["ending"]))
+        case other:
+            raise FormatTooNew(
+                f"the journal says {other!r} happened to the run, which this version does not know",
+                hint="carry the run on with the version of Holdfast that began it",
+            )

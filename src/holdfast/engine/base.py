@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 from holdfast.core.outcomes import WorkerExit
 from holdfast.core.placement import Node
-from holdfast.errors import HoldfastError
+from holdfast.errors import EngineError
 from holdfast.wire import LastWords, Message
 
 __all__ = [
@@ -25,12 +25,6 @@ __all__ = [
     "Said",
     "WorkerSpec",
 ]
-
-
-class EngineError(HoldfastError):
-    """A group could not be started, and nothing of it runs."""
-
-    code = "HF600"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,17 @@ def test_a_play_that_takes_too_long_is_stuck(stage: Stage) -> None:
         stage.play("root", lambda: stage.sleep(1001.0))
 
 
+def test_a_play_that_goes_round_in_circles_is_stuck() -> None:
+    stage = Stage(ends=1000.0, turns_max=500)
+
+    def tick() -> None:
+        while True:
+            stage.wait("its own shadow", 0.0)
+
+    with pytest.raises(Stuck, match="500 turns are taken after"):
+        stage.play("root", tick)
+
+
 def test_what_an_actor_raises_ends_the_play(stage: Stage) -> None:
     def fail() -> None:
         raise ValueError("no")

@@ -96,7 +96,10 @@ def test_the_error_names_the_rank_that_stopped_first_and_where(lab: Lab) -> None
     assert "rank 1 stopped first" in said
     assert "wait_for_a_lock_that_nobody_lets_go" in said
     assert str(lab.run / "logs" / "attempt-1" / "stacks.txt") in said
-    assert caught.value.result is not None and caught.value.result.metrics == {"step": 1}
+    result = caught.value.result
+    assert result is not None
+    assert result.metrics == {"step": 2}  # said by rank 0, which did not hang
+    assert result.best_checkpoints[-1][1] == {"step": 1}
 
 
 def test_a_slow_step_is_no_hang_while_a_checkpoint_is_on_its_way(lab: Lab) -> None:

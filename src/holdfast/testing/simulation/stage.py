@@ -106,10 +106,12 @@ class Stage:
         now: How many seconds have passed.
         current: The actor that has the baton, None while none has.
         ends: When the time is up.
+        turns: How often the baton was passed on; a play that takes too many is stuck.
     """
 
-    def __init__(self, ends: float) -> None:
+    def __init__(self, ends: float, turns_max: int = 5_000_000) -> None:
         self.now, self.ends = 0.0, ends
+        self._turns_max = turns_max
         self.current: Actor | None = None
         self._agenda: list[tuple[float, int, Work]] = []
         self._numbers = itertools.count()
@@ -195,6 +197,8 @@ class Stage:
     def _choose(self) -> Actor | None:
         """Return who is next, letting time pass until somebody is; None for who called `play`."""
         self.turns += 1
+        if self.turns > self._turns_max:
+            self._fail_stuck(f"{self._turns_max} turns are taken")
         while True:
             if not self._is_closing and (self._failure or (self._root and self._root.is_over)):
                 return None
@@ -210,14 +214,16 @@ class Stage:
 
     def _let_time_pass(self) -> None:
         if not self._agenda or self._agenda[0][0] > self.ends:
-            when = "nothing can happen any more" if not self._agenda else "the time is up"
-            self.fail(Stuck(f"{when} after {self.now:.1f} s: {'; '.join(self.who_waits())}"))
+            self._fail_stuck("the time is up" if self._agenda else "nothing can happen any more")
             return
         self.now, _, do = heapq.heappop(self._agenda)
         try:
             do()
         except BaseException as error:  # noqa: BLE001  # the play is over, and raises it
             self.fail(error)
+
+    def _fail_stuck(self, why: str) -> None:
+        self.fail(Stuck(f"{why} after {self.now:.1f} s: {'; '.join(self.who_waits())}"))
 
     def who_waits(self) -> list[str]:
         """Return who waits for what, one line each."""

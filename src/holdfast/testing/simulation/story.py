@@ -109,7 +109,8 @@ class Fault:
     length_s: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.kind} at {self.when} {self.at:g} (rank {self.rank}, {self.length_s:g} s)"
+        lasts = f" for {self.length_s:g} s" if self.length_s else ""
+        return f"{self.kind} at {self.when} {self.at:g}{lasts} ({self.rank})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
