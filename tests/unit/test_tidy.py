@@ -31,7 +31,7 @@ PICKLES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "mar
 MAY_PICKLE = frozenset(  # modules that send pickles through a pipe
     {
         "src/holdfast/train/collective.py",
-        "src/holdfast/train/picklable.py",
+        "src/holdfast/api/picklable.py",
         "src/holdfast/worker/entry.py",
         "src/holdfast/worker/job.py",
         # The one that keeps them: a function that cannot be imported, for the V1 `restore` alone.

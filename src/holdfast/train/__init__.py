@@ -7,6 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.api.config import CheckpointConfig as CheckpointConfig
+    from holdfast.api.config import FailureConfig as FailureConfig
+    from holdfast.api.config import LoggingConfig as LoggingConfig
+    from holdfast.api.config import RunConfig as RunConfig
+    from holdfast.api.config import ScalingConfig as ScalingConfig
+    from holdfast.api.config import SyncConfig as SyncConfig
     from holdfast.checkpoint import Checkpoint as Checkpoint
     from holdfast.control.notices import Notice as Notice
     from holdfast.data.config import DataConfig as DataConfig
@@ -14,12 +20,6 @@ if TYPE_CHECKING:
     from holdfast.train.backend import BackendConfig as BackendConfig
     from holdfast.train.callbacks import TrainRunContext as TrainRunContext
     from holdfast.train.callbacks import UserCallback as UserCallback
-    from holdfast.train.config import CheckpointConfig as CheckpointConfig
-    from holdfast.train.config import FailureConfig as FailureConfig
-    from holdfast.train.config import LoggingConfig as LoggingConfig
-    from holdfast.train.config import RunConfig as RunConfig
-    from holdfast.train.config import ScalingConfig as ScalingConfig
-    from holdfast.train.config import SyncConfig as SyncConfig
     from holdfast.train.context import TrainContext as TrainContext
     from holdfast.train.errors import ControllerError as ControllerError
     from holdfast.train.errors import Interrupted as Interrupted
@@ -96,7 +96,7 @@ _NAMES = {
         "TrainRunContext",
         "UserCallback",
     ),
-    "holdfast.train.config": (
+    "holdfast.api.config": (
         "CheckpointConfig",
         "FailureConfig",
         "LoggingConfig",

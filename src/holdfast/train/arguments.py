@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from holdfast.api.checks import this_is
+from holdfast.api.deprecated import warn_deprecated
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.train.checks import this_is
-from holdfast.train.deprecated import warn_deprecated
 
 T = TypeVar("T")
 

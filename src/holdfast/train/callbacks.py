@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.api.config import RunConfig
+from holdfast.api.scaling import ScalingConfig
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.observing import Observer
 from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit, describe
-from holdfast.train.config import RunConfig
 from holdfast.train.errors import WorkerDiedError
-from holdfast.train.scaling import ScalingConfig
 from holdfast.worker.job import unpack_value
 
 

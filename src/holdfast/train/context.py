@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.api.deprecated import warn_deprecated
 from holdfast.storage.base import Store
-from holdfast.train.deprecated import warn_deprecated
 from holdfast.worker.context import WorkerContext
 
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.api.config import RunConfig, budget_of, retention_of
+from holdfast.api.scaling import ScalingConfig
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.interrupts import Interrupt, Interrupts
 from holdfast.control.notices import Notice, source_named, watch
@@ -31,10 +33,8 @@ from holdfast.engine.inline import InlineEngine
 from holdfast.engine.selection import local_engine
 from holdfast.errors import ConfigError
 from holdfast.train.callbacks import CallbackObserver, TrainRunContext
-from holdfast.train.config import RunConfig, budget_of, retention_of
 from holdfast.train.display import Display
 from holdfast.train.reported import ValidationConfig, ValidationTaskConfig
-from holdfast.train.scaling import ScalingConfig
 from holdfast.worker.context import WorkerContext
 from holdfast.worker.entry import doing_here
 from holdfast.worker.job import Task

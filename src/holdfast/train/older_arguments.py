@@ -6,9 +6,9 @@ trainer knows that it does not.
 
 from __future__ import annotations
 
-from holdfast.train.config import CheckpointConfig, FailureConfig, RunConfig
-from holdfast.train.deprecated import warn_deprecated
-from holdfast.train.scaling import ScalingConfig
+from holdfast.api.config import CheckpointConfig, FailureConfig, RunConfig
+from holdfast.api.deprecated import warn_deprecated
+from holdfast.api.scaling import ScalingConfig
 
 _ADVICE: dict[type, dict[str, str]] = {
     ScalingConfig: {

@@ -18,11 +18,11 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
+from holdfast.api.bindings import defines
+from holdfast.api.deprecated import warn_user
 from holdfast.errors import CannotResume
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
-from holdfast.train.bindings import defines
-from holdfast.train.deprecated import warn_user
 from holdfast.train.imports import find_module, import_path, imported
 from holdfast.train.pickled import by_value, problem_with, unpickled
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from holdfast.api.checks import checking, this_is
 from holdfast.checkpoint import Checkpoint
 from holdfast.errors import ConfigError
-from holdfast.train.checks import checking, this_is
 from holdfast.worker.reporting import Mode
 
 

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.api.config import RunConfig, ScalingConfig
+from holdfast.api.deprecated import warn_user
 from holdfast.control.identity import run_store
 from holdfast.control.run_view import look
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError, HoldfastError, RunMissing
 from holdfast.storage import uris
 from holdfast.storage.base import Store
-from holdfast.train.config import RunConfig, ScalingConfig
-from holdfast.train.deprecated import warn_user
 from holdfast.train.imports import imported
 from holdfast.train.pickled import problem_with, unpickled
 from holdfast.train.plain import from_plain

@@ -10,6 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+from holdfast.api.config import RunConfig, ScalingConfig, retention_of
+from holdfast.api.deprecated import warn_deprecated
+from holdfast.api.picklable import must_travel
+from holdfast.api.signature import takes_config
 from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.fetch import cache_root, sweep_unused
 from holdfast.control.identity import run_store
@@ -30,17 +34,13 @@ from holdfast.train.arguments import (
     warn_of_deprecated,
 )
 from holdfast.train.backend import BackendConfig
-from holdfast.train.config import RunConfig, ScalingConfig, retention_of
-from holdfast.train.deprecated import warn_deprecated
 from holdfast.train.driving import Launch, drive, engine_for
 from holdfast.train.failures import failure_of, how_to_carry_on, interruption_of
 from holdfast.train.older_arguments import warn_of_older_arguments
-from holdfast.train.picklable import must_travel
 from holdfast.train.references import ScriptTrains, is_loading_script
 from holdfast.train.reported import ValidationConfig
 from holdfast.train.result import Result, result_of
 from holdfast.train.resuming import exists_already, must_be_allowed
-from holdfast.train.signature import takes_config
 from holdfast.train.stored import Keeper, StoredTrainer, keep_trainer
 from holdfast.worker.context import WorkerContext
 from holdfast.worker.job import unpack_value

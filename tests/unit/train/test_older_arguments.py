@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.train.config import (
+from holdfast.api.config import (
     CheckpointConfig,
     FailureConfig,
     RunConfig,

@@ -14,6 +14,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from holdfast.api.signature import takes_config
 from holdfast.storage.memory import MemoryStore
 from holdfast.train.pickled import key_of, pickled, reference_to_pickle
 from holdfast.train.references import (
@@ -22,7 +23,6 @@ from holdfast.train.references import (
     problem_with_function,
     reference_to_function,
 )
-from holdfast.train.signature import takes_config
 from tests.unit.train.plain_things import Model, train
 
 STORE = MemoryStore()

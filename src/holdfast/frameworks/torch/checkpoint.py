@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from holdfast.api.checks import this_is
+from holdfast.api.deprecated import warn_deprecated
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.train.checks import this_is
-from holdfast.train.deprecated import warn_deprecated
 
 
 class TorchCheckpoint(Checkpoint):

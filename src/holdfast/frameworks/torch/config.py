@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.api.checks import checking
+from holdfast.api.representation import readable
 from holdfast.train.backend import BackendConfig
-from holdfast.train.checks import checking
-from holdfast.train.representation import readable
 
 if TYPE_CHECKING:
     from holdfast.worker.context import WorkerContext

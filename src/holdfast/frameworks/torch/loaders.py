@@ -18,11 +18,11 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
+from holdfast.api.checks import this_is
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.frameworks.torch import devices
 from holdfast.frameworks.torch.sampler import ResumableSampler
-from holdfast.train.checks import this_is
 
 SPLIT_ALREADY = (DistributedSampler, ResumableSampler)
 

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from holdfast.api.checks import this_is
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.frameworks.torch.devices import get_device, world_size
 from holdfast.frameworks.torch.older import with_mixed_precision
-from holdfast.train.checks import this_is
 
 
 def prepare_model(

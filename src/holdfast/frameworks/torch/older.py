@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from holdfast.train.deprecated import warn_deprecated
+from holdfast.api.deprecated import warn_deprecated
 
 
 @dataclass

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Sampler
 
+from holdfast.api.checks import is_whole, this_is
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.frameworks.torch import devices
-from holdfast.train.checks import is_whole, this_is
 
 _FIELDS = ("epoch", "consumed", "size", "seed", "shuffle")
 

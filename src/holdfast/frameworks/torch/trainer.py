@@ -12,9 +12,9 @@ from holdfast.train.arguments import given_or
 from holdfast.train.trainer import DataParallelTrainer
 
 if TYPE_CHECKING:
+    from holdfast.api.config import RunConfig, ScalingConfig
     from holdfast.checkpoint import Checkpoint
     from holdfast.data.config import DataConfig
-    from holdfast.train.config import RunConfig, ScalingConfig
     from holdfast.train.reported import ValidationConfig
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import cloudpickle
 
+from holdfast.api.bindings import captured_at, set_at
+from holdfast.api.deprecated import warn_user
+from holdfast.api.signature import name_of
 from holdfast.errors import ConfigError
-from holdfast.train.bindings import captured_at, set_at
-from holdfast.train.deprecated import warn_user
-from holdfast.train.signature import name_of
 
 LARGE_BYTES = 100 << 20
 _DEPTH_MAX = 100

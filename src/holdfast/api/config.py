@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
+from holdfast.api.checks import Problems, checking, is_flag, this_is
+from holdfast.api.representation import readable
+from holdfast.api.scaling import ScalingConfig
 from holdfast.core.budget import Budget
 from holdfast.core.names import broken_name_rule, shown
 from holdfast.core.retention import Retention
 from holdfast.errors import ConfigError
 from holdfast.storage import uris
-from holdfast.train.checks import Problems, checking, is_flag, this_is
-from holdfast.train.representation import readable
-from holdfast.train.scaling import ScalingConfig
 
 __all__ = [
     "CheckpointConfig",

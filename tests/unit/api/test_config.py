@@ -17,10 +17,7 @@ from typing import Any
 import pyarrow.fs
 import pytest
 
-from holdfast.core.budget import Budget
-from holdfast.core.retention import Retention
-from holdfast.errors import ConfigError
-from holdfast.train.config import (
+from holdfast.api.config import (
     CheckpointConfig,
     FailureConfig,
     LoggingConfig,
@@ -30,6 +27,9 @@ from holdfast.train.config import (
     budget_of,
     retention_of,
 )
+from holdfast.core.budget import Budget
+from holdfast.core.retention import Retention
+from holdfast.errors import ConfigError
 
 
 def _build(kind: type, *given: Any, **named: Any) -> Any:

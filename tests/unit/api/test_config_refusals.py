@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import ConfigError
-from holdfast.train.config import (
+from holdfast.api.config import (
     CheckpointConfig,
     FailureConfig,
     LoggingConfig,
@@ -14,6 +13,7 @@ from holdfast.train.config import (
     ScalingConfig,
     SyncConfig,
 )
+from holdfast.errors import ConfigError
 
 
 def _problems(kind: type, *given: Any, **named: Any) -> list[str]:
@@ -102,7 +102,7 @@ def test_a_value_that_cannot_work_is_named_with_its_rule(
     [
         ({}, "dict"),
         ("auto", "str"),
-        (ScalingConfig(), "holdfast.train.scaling.ScalingConfig"),
+        (ScalingConfig(), "holdfast.api.scaling.ScalingConfig"),
         (FailureConfig, "the class FailureConfig itself"),
     ],
 )

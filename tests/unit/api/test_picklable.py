@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.api import picklable
+from holdfast.api.picklable import must_travel
 from holdfast.errors import ConfigError
-from holdfast.train import picklable
-from holdfast.train.picklable import must_travel
 
 SCRIPT = """\
 import functools, threading

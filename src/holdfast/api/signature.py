@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.api.checks import this_is
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.train.checks import this_is
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.config import ScalingConfig
 from holdfast.errors import ConfigError
-from holdfast.train.config import ScalingConfig
 
 
 def _problems(**named: Any) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.signature import name_of, takes_config
 from holdfast.errors import ConfigError
-from holdfast.train.signature import name_of, takes_config
 
 
 def with_config(config: dict[str, Any]) -> None: ...

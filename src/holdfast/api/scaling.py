@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.api.checks import Problems, checking, is_number, is_whole
+from holdfast.api.representation import readable
 from holdfast.core.names import shown
-from holdfast.train.checks import Problems, checking, is_number, is_whole
-from holdfast.train.representation import readable
 
 _ACCELERATORS = {"GPU": "use_gpu", "TPU": "use_tpu"}
 _KNOWN_RESOURCES = ("CPU", *_ACCELERATORS)
