@@ -13,11 +13,12 @@ from holdfast.engine.inline import InlineEngine
 from holdfast.engine.local import LocalEngine
 from holdfast.engine.nodes import LocalNodes
 from holdfast.testing.suites.engine import ENTRY, EngineSuite, ProcessEngineSuite
+from holdfast.testing.suites.engine_groups import GroupsSuite
 from holdfast.testing.suites.engine_stacks import StacksSuite
 from tests.conformance.engine_host import EngineHost
 
 
-class TestLocalWithNewInterpreter(ProcessEngineSuite, StacksSuite):
+class TestLocalWithNewInterpreter(ProcessEngineSuite, StacksSuite, GroupsSuite):
     @pytest.fixture
     def engine(self) -> Iterator[Engine]:
         engine = LocalEngine(ENTRY, nodes=LocalNodes(2), start="spawn")
@@ -32,7 +33,7 @@ def host() -> Iterator[EngineHost]:
     host.end()
 
 
-class TestLocalWithForkedDriver(ProcessEngineSuite, StacksSuite):
+class TestLocalWithForkedDriver(ProcessEngineSuite, StacksSuite, GroupsSuite):
     @pytest.fixture
     def engine(self, host: EngineHost) -> Engine:
         host.new("fork")

@@ -74,7 +74,7 @@ EngineEvent: TypeAlias = Said | Ended | NodesChanged
 
 
 class Engine(Protocol):
-    """A place where groups of workers run, one group at a time.
+    """A place where groups of workers run, several at once; a group is known by its attempt.
 
     Every worker of a group that was started ends in exactly one `Ended`, after all it said.
     Nothing outlives the driver that made the engine, however the driver ends.

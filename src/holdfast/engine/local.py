@@ -11,6 +11,7 @@ clean up after a crash, and no other user of the machine who could be first.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import secrets
@@ -69,10 +70,11 @@ class LocalEngine:
         self._entry, self._modules, self._start = entry, list(modules), start
         self._nodes = LocalNodes() if nodes is None else nodes
         self._node_changes: deque[str | None] = deque()  # filled by any thread
-        self._starting: dict[int, LocalWorker] = {}  # by rank
+        self._starting: dict[int, LocalWorker] = {}  # by the number of the request
+        self._requests = itertools.count()
         self._refusals: list[str] = []
         self._workers: dict[int, LocalWorker] = {}  # by process
-        self._by_rank: dict[int, LocalWorker] = {}
+        self._by_place: dict[tuple[int, int], LocalWorker] = {}  # by attempt and rank
         self._events: deque[EngineEvent] = deque()
         self._zygote: ZygoteLine | None = None
         self._kills = MemoryKills()
@@ -106,7 +108,7 @@ class LocalEngine:
     # ------------------------------------------------------------------ groups
 
     def start_group(self, attempt: int, workers: Sequence[WorkerSpec]) -> None:
-        assert not self._workers, "one group at a time"
+        assert not self._are_running(attempt), "an attempt is started once"
         self._take_node_changes()
         there = {node.name for node in self._nodes.now()}
         if missing := sorted({spec.node for spec in workers} - there):
@@ -116,7 +118,8 @@ class LocalEngine:
         for spec in workers:
             os.close(open_log(spec))  # before anything runs, for it may not be possible
         line = self._line()
-        self._kills.begin()
+        if not self._workers:
+            self._kills.begin()
         try:
             for spec in workers:
                 self._ask_for(line, attempt, spec)
@@ -133,11 +136,12 @@ class LocalEngine:
 
     def _ask_for(self, line: ZygoteLine, attempt: int, spec: WorkerSpec) -> None:
         worker, handles = new_worker(attempt, spec)
-        self._starting[spec.rank] = worker
+        request = next(self._requests)
+        self._starting[request] = worker
         if spec.first is not None:
             worker.channel.send(spec.first)
         environment = {**spec.environment, MARK: self._mark}
-        line.fork(spec.rank, spec.node, self._entry, environment, handles)
+        line.fork(request, spec.node, self._entry, environment, handles)
         os.close(handles.channel)
         os.close(handles.log)
 
@@ -158,8 +162,11 @@ class LocalEngine:
 
     def _abandon(self, attempt: int) -> None:
         """Undo a start: nothing runs and nothing is heard of it."""
+        deadline = time.monotonic() + KILL_PATIENCE_S
+        while self._starting and (left_s := deadline - time.monotonic()) > 0:
+            self._listen(left_s)  # those that were asked for may be forked yet
         if self._starting and self._zygote is not None:
-            self._zygote.kill()  # or it might fork one of them yet
+            self._zygote.kill()
             self._zygote_died()
         self._refusals.clear()
         self.stop_group(attempt)
@@ -168,8 +175,8 @@ class LocalEngine:
         )
 
     def send(self, attempt: int, rank: int, message: Message) -> None:
-        worker = self._by_rank.get(rank)
-        if worker is not None and worker.attempt == attempt and not worker.channel.is_closed:
+        worker = self._by_place.get((attempt, rank))
+        if worker is not None and not worker.channel.is_closed:
             worker.channel.send(message)
             self._watch(worker)
 
@@ -326,7 +333,7 @@ class LocalEngine:
     def _note_start(self, worker: LocalWorker, told: Mapping[str, Any]) -> None:
         worker.pid = told["pid"]
         self._workers[worker.pid] = worker
-        self._by_rank[worker.spec.rank] = worker
+        self._by_place[worker.attempt, worker.spec.rank] = worker
         self._watch(worker)
         if told["threads"]:
             log.warning(
@@ -339,7 +346,7 @@ class LocalEngine:
     def _note_end(self, pid: int, code: int, cgroup: str = "") -> None:
         self._take_node_changes()  # its node may be among them
         worker = self._workers.pop(pid)
-        self._by_rank.pop(worker.spec.rank)
+        self._by_place.pop((worker.attempt, worker.spec.rank))
         self._take_messages(worker)  # what it said before it died is still in the socket
         self._let_go(worker)
         ended = outcome(worker, code)

@@ -54,10 +54,10 @@ class ZygoteLine:
         return self._socket.fileno()
 
     def fork(
-        self, rank: int, node: str, entry: str, environment: Mapping[str, str], handles: Handles
+        self, number: int, node: str, entry: str, environment: Mapping[str, str], handles: Handles
     ) -> None:
-        """Ask for a worker; `hear` will tell what became of it."""
-        request = {"do": "fork", "id": rank, "node": node, "entry": entry}
+        """Ask for a worker; `hear` will tell what became of request `number`."""
+        request = {"do": "fork", "id": number, "node": node, "entry": entry}
         self._ask(request | {"environment": dict(environment)}, handles)
 
     def signal(self, pid: int, number: int) -> None:

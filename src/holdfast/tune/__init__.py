@@ -1,0 +1,1 @@
+"""Hyperparameter studies that survive whatever dies, and decide as if nothing had."""
