@@ -146,6 +146,14 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
     error: str
 
 
+class Judged(msgspec.Struct, tag=True, frozen=True):
+    """What a trial is to do after report `index`: CONTINUE, PAUSE or STOP, after a save if so."""
+
+    index: int
+    action: str
+    save: bool = False
+
+
 class Met(msgspec.Struct, tag=True, frozen=True):
     """All ranks have come to meeting `index`; or they have not, for the reason in `error`.
 
@@ -193,6 +201,7 @@ Message: TypeAlias = (
     | Resend
     | Committed
     | Refused
+    | Judged
     | Met
     | Listed
     | Noticed

@@ -34,7 +34,7 @@ def loss_card(
             attempt=group.attempt,
             exits=exits,
             ranks=len(group.places),
-            then=_next(after, plan.budget, exits, waits_s),
+            then=next_of(after, plan.budget, exits, waits_s),
             log_of=lambda rank: log_path(plan, group.attempt, rank),
             saved_step=None if newest is None else newest.step,
             reached_step=group.step_reached or None,
@@ -54,7 +54,7 @@ def start_card(name: str, plan: Plan, attempt: int, reason: str, after: Run, wai
             attempt=attempt,
             exits=(),
             ranks=plan.workers,
-            then=_next(after, plan.budget, (), waits_s),
+            then=next_of(after, plan.budget, (), waits_s),
             log_of=lambda rank: log_path(plan, attempt, rank),
             repeats=after.repeats,
             not_started=reason,
@@ -62,7 +62,8 @@ def start_card(name: str, plan: Plan, attempt: int, reason: str, after: Run, wai
     )
 
 
-def _next(after: Run, budget: Budget, exits: tuple[WorkerExit, ...], waits_s: float) -> Next:
+def next_of(after: Run, budget: Budget, exits: tuple[WorkerExit, ...], waits_s: float) -> Next:
+    """Return what happens after a loss; `after` is what the run has become by it."""
     if isinstance(after.phase, Over):
         if after.phase.ending is Ending.FAILED:
             return GaveUp(_used_up(budget, exits), AGAIN)

@@ -46,7 +46,7 @@ class Observer:
 class Observers:
     """Passes everything on to all, and survives what they raise."""
 
-    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+    def __init__(self, observers: Sequence[object] = ()) -> None:
         self._observers = observers
 
     def __bool__(self) -> bool:

@@ -15,11 +15,13 @@ from holdfast.core.run_machine import (
     Event,
     GroupEnded,
     GroupNotStarted,
+    GroupPaused,
     Idle,
     Over,
     Phase,
     RestartWanted,
     Run,
+    StartWanted,
     Stopping,
     StopRequested,
     advance,
@@ -44,37 +46,38 @@ class RunHistory:
             committed = CheckpointCommitted(data["attempt"], data["number"])
             self.run = advance(self.run, committed).run
         elif kind == SNAPSHOT:
-            self.run = _run_of(data)
+            self.run = run_of(data)
 
     def to_events(self) -> list[tuple[str, dict[str, Any]]]:
         """Return the records that lead to where the run is."""
-        run = self.run
-        over = run.phase if isinstance(run.phase, Over) else None
-        stopping = run.phase if isinstance(run.phase, Stopping) else None
-        budget = run.budget
-        return [
-            (
-                SNAPSHOT,
-                {
-                    "attempts": run.attempts,
-                    "losses": {str(kind): count for kind, count in run.losses.items()},
-                    "lost_before": {str(kind): n for kind, n in run.lost_before.items()},
-                    "checkpoint": run.checkpoint,
-                    "fruitless": run.fruitless,
-                    "signature": run.signature,
-                    "repeats": run.repeats,
-                    "limits": [budget.failures, budget.preemptions, budget.starts],
-                    "backoff_max_s": run.backoff_max_s,
-                    "stopping": stopping is not None,
-                    "then": str(stopping.then) if stopping and stopping.then else None,
-                    "ending": str(over.ending) if over else None,
-                    "exits": [to_data(one) for one in over.exits] if over else [],
-                },
-            )
-        ]
+        return [(SNAPSHOT, run_to_data(self.run))]
 
 
-def _run_of(data: Mapping[str, Any]) -> Run:
+def run_to_data(run: Run) -> dict[str, Any]:
+    """Return a run as plain data."""
+    over = run.phase if isinstance(run.phase, Over) else None
+    stopping = run.phase if isinstance(run.phase, Stopping) else None
+    budget = run.budget
+    return {
+        "attempts": run.attempts,
+        "losses": {str(kind): count for kind, count in run.losses.items()},
+        "lost_before": {str(kind): n for kind, n in run.lost_before.items()},
+        "checkpoint": run.checkpoint,
+        "fruitless": run.fruitless,
+        "signature": run.signature,
+        "repeats": run.repeats,
+        "limits": [budget.failures, budget.preemptions, budget.starts],
+        "backoff_max_s": run.backoff_max_s,
+        "waiting": isinstance(run.phase, Idle),
+        "stopping": stopping is not None,
+        "then": str(stopping.then) if stopping and stopping.then else None,
+        "ending": str(over.ending) if over else None,
+        "exits": [to_data(one) for one in over.exits] if over else [],
+    }
+
+
+def run_of(data: Mapping[str, Any]) -> Run:
+    """Return the run that `run_to_data` was given."""
     phase: Phase = Idle()
     if data["ending"]:
         exits = tuple(from_data(one) for one in data["exits"])
@@ -82,7 +85,7 @@ def _run_of(data: Mapping[str, Any]) -> Run:
     elif data.get("stopping"):
         then = Ending(data["then"]) if data["then"] else None
         phase = Stopping(data["attempts"], then)
-    elif data["attempts"]:
+    elif data["attempts"] and not data.get("waiting"):
         phase = Active(data["attempts"])
     failures, preemptions, starts = data.get("limits", (None, None, None))
     return Run(
@@ -116,6 +119,8 @@ def data_of(event: Event) -> dict[str, Any]:
             return {"event": "restart_wanted", "attempt": attempt, "reason": reason}
         case StopRequested(ending):
             return {"event": "stop_requested", "ending": str(ending)}
+        case GroupPaused() | StartWanted():
+            raise HoldfastBug("a run of its own does not pause; a trial's record is the study's")
         case _:
             assert_never(event)
 

@@ -106,6 +106,18 @@ class RestartWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPaused:
+    """The attempt's group has ended because it was told to wait; another attempt will follow."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartWanted:
+    """A run that waits is to go on."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """Somebody wants the run to end."""
 
@@ -118,6 +130,8 @@ Event: TypeAlias = (
     | GroupEnded
     | GroupNotStarted
     | RestartWanted
+    | GroupPaused
+    | StartWanted
     | StopRequested
 )
 
@@ -194,6 +208,10 @@ def advance(run: Run, event: Event) -> Step:
             return _stopped(run, then, exits)
         case Stopping(now, then), GroupNotStarted(attempt) if attempt == now:
             return _stopped(run, then, ())
+        case ((Active(now) | Stopping(now)), GroupPaused(attempt)) if attempt == now:
+            return Step(replace(run, phase=Idle(), fruitless=0))
+        case Idle(), StartWanted():
+            return _start(run)
         case Active(now), RestartWanted(attempt) if attempt == now:
             return Step(replace(run, phase=Stopping(now, None)), (StopGroup(now),))
         case Active(attempt), StopRequested(ending):
@@ -202,7 +220,14 @@ def advance(run: Run, event: Event) -> Step:
             return Step(replace(run, phase=Stopping(attempt, ending)))
         case Idle(), StopRequested(ending):
             return Step(replace(run, phase=Over(ending)))
-        case _, (CheckpointCommitted() | GroupEnded() | GroupNotStarted() | RestartWanted()):
+        case _, (
+            CheckpointCommitted()
+            | GroupEnded()
+            | GroupNotStarted()
+            | RestartWanted()
+            | GroupPaused()
+            | StartWanted()
+        ):
             return Step(run)  # stale: news of an attempt that is not the current one
         case _:
             raise HoldfastBug(f"no rule for {event} while {run.phase}")
@@ -214,10 +239,16 @@ def _driver_started(run: Run, budget: Budget, backoff_max_s: float) -> Step:
     Each launch has a full budget: it is the user's word that the run should be tried again, and
     the death of a driver must not make the next failure of a worker the last one.
     """
+    return _start(renewed(run, budget, backoff_max_s))
+
+
+def renewed(run: Run, budget: Budget, backoff_max_s: float) -> Run:
+    """Return a run that waits with a full budget; what it lost before is for the record."""
     kinds = {*run.losses, *run.lost_before}
     total = {kind: run.lost_before.get(kind, 0) + run.losses.get(kind, 0) for kind in kinds}
-    fresh = replace(
+    return replace(
         run,
+        phase=Idle(),
         budget=budget,
         backoff_max_s=backoff_max_s,
         losses={},
@@ -225,7 +256,6 @@ def _driver_started(run: Run, budget: Budget, backoff_max_s: float) -> Step:
         fruitless=0,
         repeats=0,
     )
-    return _start(fresh)
 
 
 def _start(run: Run) -> Step:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from holdfast.core.metric_history import flattened
 from holdfast.core.record import RunRecord
+from holdfast.core.run_history import run_of, run_to_data
 from holdfast.core.run_machine import Run
 
 RECENT = (5, 10)  # over how many results the averages go that are kept beside the last
@@ -51,9 +52,9 @@ class Statistics:
     def add(self, value: float) -> None:
         """Take in one more value; what is not a number counts as the last one only."""
         self.last = value
-        if value == value:  # noqa: PLR0124  # not NaN
-            self.max = value if self.max != self.max else max(self.max, value)  # noqa: PLR0124
-            self.min = value if self.min != self.min else min(self.min, value)  # noqa: PLR0124
+        if value == value:  # not NaN
+            self.max = value if self.max != self.max else max(self.max, value)
+            self.min = value if self.min != self.min else min(self.min, value)
             self.sum += value
             self.count += 1
             self.recent = [*self.recent[1 - max(RECENT) :], value]
@@ -73,6 +74,14 @@ class Statistics:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a trial is told after a result: CONTINUE, PAUSE or STOP, and whether to save first."""
+
+    action: str
+    save: bool = False
+
+
 @dataclass(eq=False)
 class Trial:
     """One configuration in a study.
@@ -85,12 +94,20 @@ class Trial:
         folder: Where its files are, below the study's folder.
         resources: What it reserves: one mapping per process, the trainable's own first.
         last_result: The newest result, {} before the first.
-        iteration: `training_iteration` of that result.
+        step: How many results it has come to, counted on from the checkpoint it carried on from.
+        judged: The highest step that was judged. A step is judged once: when it is done again after
+            a loss, what was decided then still holds.
+        verdict: What was decided at that step.
+        doomed: Whether it is to end without being asked.
+        halted: Whether its process is to be taken away, and it is to wait.
+        save_wanted: Whether it is to save itself before it goes on.
+        concluded: Whether scheduler and searcher know that no more results come.
+        places: The nodes of what it has reserved while it runs.
         statistics: What is remembered of every metric, by its path.
         run: Its attempts and losses; a trial is a run of one worker.
         checkpoints: Those it has saved.
-        donor: From where it starts if it has no checkpoint of its own since: the id and the folder
-            of another trial's.
+        donor: What it starts from while it has no checkpoint of its own since: the folder of
+            another trial, and that of its checkpoint therein.
         started_at: When it first ran, seconds since 1970, None before.
     """
 
@@ -110,7 +127,14 @@ class Trial:
     resources: tuple[Mapping[str, float], ...] = ({"CPU": 1.0},)
     status: Status = Status.PENDING
     last_result: dict[str, Any] = field(default_factory=dict)
-    iteration: int = 0
+    step: int = 0
+    judged: int = 0
+    verdict: str = "CONTINUE"
+    doomed: bool = False
+    halted: bool = False
+    save_wanted: bool = False
+    concluded: bool = False
+    places: tuple[str, ...] = ()
     statistics: dict[str, Statistics] = field(default_factory=dict)
     run: Run = field(default_factory=Run)
     checkpoints: RunRecord = field(default_factory=RunRecord)
@@ -133,10 +157,9 @@ class Trial:
         """The statistics of every metric, by its path."""
         return {name: found.summary() for name, found in self.statistics.items()}
 
-    def observe(self, result: dict[str, Any]) -> None:
+    def observe(self, step: int, result: dict[str, Any]) -> None:
         """Take in a new result."""
-        self.last_result = result
-        self.iteration = int(result.get("training_iteration", self.iteration))
+        self.last_result, self.step = result, step
         for name, value in flattened({k: v for k, v in result.items() if k != "config"}).items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
@@ -145,8 +168,81 @@ class Trial:
             else:
                 self.statistics[name] = Statistics.of(float(value))
 
+    def reply(self) -> Reply:
+        """Return what it is to do after the step it has come to."""
+        is_judged = self.step >= self.judged
+        if self.doomed or (is_judged and self.verdict == "STOP"):
+            return Reply("STOP")
+        if self.halted:
+            return Reply("PAUSE", save=self.save_wanted)
+        if is_judged and self.verdict == "PAUSE":
+            return Reply("PAUSE", save=True)
+        return Reply("CONTINUE", save=is_judged and self.save_wanted)
+
+    def can_wait(self) -> bool:
+        """Whether what it is paused for can go on later without its process."""
+        return not self.reply().save or self.donor is not None or self.saved_step() >= self.judged
+
+    def saved_step(self) -> int:
+        """Return the step of the newest checkpoint that can be used, 0 if there is none."""
+        return next((kept.step or 0 for kept in self.checkpoints.usable()), 0)
+
+    def to_data(self) -> dict[str, Any]:
+        """Return all that is to be known of it, as plain data."""
+        [(_, record)] = self.checkpoints.to_events()
+        data = {name: getattr(self, name) for name in _PLAIN}
+        return data | {
+            "resources": [dict(one) for one in self.resources],
+            "status": str(self.status),
+            "statistics": {
+                name: [one.max, one.min, one.last, one.sum, one.count, one.recent]
+                for name, one in self.statistics.items()
+            },
+            "run": run_to_data(self.run),
+            "checkpoints": record,
+            "donor": None if self.donor is None else list(self.donor),
+            "places": list(self.places),
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Trial:
+        """Return the trial that `to_data` was given."""
+        trial = cls(**{name: data[name] for name in _PLAIN})
+        trial.resources = tuple(data["resources"])
+        trial.status = Status(data["status"])
+        trial.statistics = {name: Statistics(*one) for name, one in data["statistics"].items()}
+        trial.run = run_of(data["run"])
+        trial.checkpoints.apply("record_snapshot", data["checkpoints"])
+        if data["donor"] is not None:
+            folder, directory = data["donor"]
+            trial.donor = folder, directory
+        trial.places = tuple(data["places"])
+        return trial
+
     def __str__(self) -> str:
         return self.custom_name or f"{self.trainable_name}_{self.trial_id}"
 
     def __repr__(self) -> str:
         return f"Trial({self}, {self.status})"
+
+
+_PLAIN = (
+    "trial_id",
+    "number",
+    "config",
+    "trainable_name",
+    "evaluated_params",
+    "experiment_tag",
+    "folder",
+    "last_result",
+    "step",
+    "judged",
+    "verdict",
+    "doomed",
+    "halted",
+    "save_wanted",
+    "concluded",
+    "error",
+    "started_at",
+    "custom_name",
+)

@@ -91,7 +91,8 @@ class WorkerContext:
 
     def must_reach_storage(self) -> None:
         """Raise a clear error if this machine does not see the run's storage."""
-        if self.store.stat(".holdfast/run.json") is None:
+        landmark = self.job.landmark
+        if landmark is not None and self.store.stat(landmark) is None:
             raise StoreError(
                 f"rank {self.place.rank} on {self.place.node} does not see the run at"
                 f" {self.store.url}, which its driver has made",

@@ -11,6 +11,7 @@ from holdfast.errors import HoldfastError
 from holdfast.wire import (
     Channel,
     Committed,
+    Judged,
     Listed,
     Message,
     Met,
@@ -26,6 +27,7 @@ _TOPICS: dict[type, str] = {
     Resend: "report",
     Committed: "report",
     Refused: "report",
+    Judged: "verdict",
     Met: "meeting",
     Listed: "list",
 }
@@ -109,7 +111,7 @@ class Conversation:
         if topic is None:
             self._on_news(message)
             return
-        assert isinstance(message, Slotted | Resend | Committed | Refused | Met | Listed)
+        assert isinstance(message, Slotted | Resend | Committed | Refused | Judged | Met | Listed)
         with self._changed:
             self._answers.setdefault((topic, message.index), deque()).append(message)
             self._changed.notify_all()

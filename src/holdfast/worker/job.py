@@ -40,6 +40,7 @@ class Job:
         checkpoint: Where to carry on from, None to begin.
         reports_before: How many reports the run had made by then; counting goes on from there.
         shards: This worker's parts of the datasets.
+        landmark: A key by which a worker sees that its store is the driver's, None not to look.
     """
 
     task: bytes
@@ -53,6 +54,7 @@ class Job:
     shards: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     validates: bool = False
+    landmark: str | None = ".holdfast/run.json"
 
 
 def pack(thing: Task | Job) -> bytes:

@@ -69,7 +69,12 @@ class Save:
 
 
 class Reporter:
-    """What a worker has reported."""
+    """What a worker has reported.
+
+    Attributes:
+        fill: Called with the metrics of every report; returns those to pass on.
+        then: Called with the number of every report, once its checkpoint is durable.
+    """
 
     def __init__(
         self,
@@ -91,6 +96,8 @@ class Reporter:
         self._waiting: queue.Queue[tuple[int, Save, str] | None] = queue.Queue(WAITING_MAX)
         self._uploader: threading.Thread | None = None
         self._failed: list[HoldfastError] = []
+        self.fill: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+        self.then: Callable[[int], None] | None = None
 
     def report(self, metrics: Mapping[str, Any], save: Save | None = None) -> None:
         """Pass on metrics; with a checkpoint, do with it what `save` says.
@@ -99,6 +106,8 @@ class Reporter:
         this report was made, and the next one will be as usual.
         """
         plain = plain_metrics(metrics)
+        if self.fill is not None:
+            plain = self.fill(plain)
         if save is not None:
             self._must_be_savable(save)
         with self._counting:
@@ -112,6 +121,14 @@ class Reporter:
         else:
             self._save(index, save)
         self._raise_failure()
+        if self.then is not None:
+            self.then(index)
+
+    def save_again(self, save: Save) -> None:
+        """Save a checkpoint for the last report, which had none, or had another."""
+        self._must_be_savable(save)
+        self._conversation.say(Reported(self.count, {}, saves=True, directory=save.directory))
+        self._save(self.count, save)
 
     def drain(self) -> None:
         """Return once everything that was handed over is durable; raise if something is not."""

@@ -1,0 +1,93 @@
+"""A study goes on: what was decided before is taken in, and what was left is taken up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.control.adoption import unrecorded_commits
+from holdfast.control.open_run import OpenRun
+from holdfast.control.study_journal import StudyJournal
+from holdfast.control.study_log import StudyTail, read_archive
+from holdfast.control.study_plan import Rows, StudyPlan
+from holdfast.core.record import Kept
+from holdfast.core.study import Study
+from holdfast.core.trial import Status, Trial
+from holdfast.engine.base import Engine
+from holdfast.storage import locate
+
+log = logging.getLogger(__name__)
+
+
+def recall(study: Study, tail: StudyTail) -> dict[str, list[tuple[int, dict[str, Any]]]]:
+    """Make a study what its journal says; return the results that were told since its last state.
+
+    Rows that were superseded since are not among them.
+    """
+    rows: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+    if tail.state is not None:
+        study.set_state(tail.state)
+    for kind, data in tail.events:
+        study.take(kind, data, again=True)
+        if kind == "trial_result":
+            rows.setdefault(data["id"], []).append((data["step"], dict(data["result"])))
+        elif kind == "trial_started" and data["id"] in rows:
+            after = data["after_step"]
+            rows[data["id"]] = [row for row in rows[data["id"]] if row[0] <= after]
+    tail.forget()
+    study.delays.clear()
+    return rows
+
+
+def continue_study(
+    run: OpenRun, study: Study, journal: StudyJournal, engine: Engine, plan: StudyPlan
+) -> None:
+    """Have a driver's study go on with what an earlier driver left."""
+    for trial in list(study.trials.values()):
+        if trial.status is Status.RUNNING:
+            _take_in_what_was_cut_off(run, trial, journal)
+    again = []
+    how = plan.resumption
+    if how.errored or how.errored_from_scratch:
+        from_scratch = how.errored_from_scratch and not how.errored
+        again = [
+            {"trial": trial.to_data(), "from_scratch": from_scratch}
+            for trial in finished_trials(run, study)
+            if trial.status is Status.ERROR
+        ]
+    rooms = {node.name: dict(node.room) for node in engine.nodes() if node.leaves is None}
+    opened = {"rooms": rooms, "resume_unfinished": how.unfinished, "again": again}
+    journal.happen("study_opened", opened)
+    journal.settle()
+
+
+def _take_in_what_was_cut_off(run: OpenRun, trial: Trial, journal: StudyJournal) -> None:
+    """Take in checkpoints that are at rest without the journal knowing, and their results."""
+    store = locate.child(run.store, trial.folder)
+    for manifest in unrecorded_commits(store, run.identity, trial.checkpoints, forgetful=False):
+        facts = Kept.of(manifest).to_data()
+        committed = {"id": trial.trial_id, "what": "checkpoint_committed", "facts": facts}
+        journal.happen("trial_checkpoint", committed)
+    for kept in trial.checkpoints.usable()[:1]:
+        if (kept.step or 0) > trial.step:
+            result = {**kept.metrics, "checkpoint_dir_name": kept.directory}
+            happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "step": kept.step}
+            journal.happen("trial_result", {**happened, "result": result})
+
+
+def finished_trials(run: OpenRun, study: Study) -> Iterator[Trial]:
+    """Yield all trials that are over, as they were last: a later record of one counts."""
+    seen = set(study.finished) | set(study.trials)
+    yield from study.finished.values()
+    for key, _ in reversed(study.archives):
+        for trial in reversed(list(read_archive(run.store, key))):
+            if trial.trial_id not in seen:
+                seen.add(trial.trial_id)
+                yield trial
+
+
+def told_rows(rows: Mapping[str, Rows], study: Study) -> dict[str, Trial]:
+    """Return the trials that rows were told of, by id, as far as they are still known."""
+    known = study.finished | study.trials
+    return {trial_id: known[trial_id] for trial_id in rows if trial_id in known}

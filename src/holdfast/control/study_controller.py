@@ -1,0 +1,333 @@
+"""The loop that drives a study: remember, believe, act, tell.
+
+It decides nothing about trials: `core.study` does. What is to be done follows from what the study
+has become, so after a crash the same things are done.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.control.observing import Observers
+from holdfast.control.open_run import OpenRun
+from holdfast.control.resuming_study import continue_study
+from holdfast.control.study_journal import StudyJournal
+from holdfast.control.study_plan import StudyObserver, StudyPlan
+from holdfast.control.trial_losses import trial_card
+from holdfast.control.trial_process import TrialCheckpoints, TrialProcess
+from holdfast.core.manifest import Manifest
+from holdfast.core.outcomes import Finished, to_data
+from holdfast.core.placement import Place
+from holdfast.core.run_machine import Active
+from holdfast.core.study import Study
+from holdfast.core.trial import Status, Trial
+from holdfast.engine.base import Ended, Engine, EngineError, NodesChanged, Said, WorkerSpec
+from holdfast.errors import LeaseLost, StoreError
+from holdfast.storage import locate
+from holdfast.wire import Assigned, Warned
+from holdfast.worker.job import Job, pack, unpack_value
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+
+
+class StudyController:
+    """Drives one study to its end on one engine.
+
+    Attributes:
+        errors: What trials raised last, pickled where it could be, by id.
+        is_stopped: Whether the loop ended because somebody asked for it, before the study was over.
+    """
+
+    def __init__(
+        self,
+        run: OpenRun,
+        study: Study,
+        engine: Engine,
+        plan: StudyPlan,
+        *,
+        observers: Sequence[StudyObserver] = (),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._run, self.study, self._engine, self._plan = run, study, engine, plan
+        self._clock = clock
+        self._observers = Observers(observers)
+        self._journal = StudyJournal(run, study, self._observers)
+        self._processes: dict[int, TrialProcess] = {}  # by the number of the launch
+        self._launches = itertools.count(1)
+        self._checkpoints: dict[str, TrialCheckpoints] = {}  # of trials that are not over
+        self._due: dict[str, float] = {}  # when trials that wait after a loss may start
+        self._sources: list[Callable[[], Iterable[str]]] = []
+        self._news: deque[str] = deque()
+        self.errors: dict[str, bytes | None] = {}
+        self.is_stopped = False
+
+    def listen_to(self, source: Callable[[], Iterable[str]]) -> None:
+        """Ask `source` for reasons to stop whenever the engine was woken, or something happened."""
+        self._sources.append(source)
+
+    # ------------------------------------------------------------------ the loop
+
+    def drive(self) -> None:
+        """Run until the study is over or somebody wants this driver to stop."""
+        try:
+            continue_study(self._run, self.study, self._journal, self._engine, self._plan)
+            while not (self.study.is_over or self.is_stopped):
+                self._turn()
+            self._observers.tell("turned", is_over=self.study.is_over)
+        finally:
+            for launch in list(self._processes):
+                self._engine.stop_group(launch)
+            self._journal.close()
+
+    def _turn(self) -> None:
+        if self._run.lost is not None:
+            raise self._run.lost
+        for source in self._sources:
+            self._news.extend(source())
+        if self._news:
+            log.warning("the study stops: %s", self._news[0])
+            self.is_stopped = True
+            return
+        if self.study.judges.stop_all() and self.study.stopping is None:
+            self._journal.happen("study_stopped", {"reason": "the stopper says so"})
+        self._carry_out()
+        self._make_and_start()
+        self._journal.push()
+        self._hear_all()
+        self._tell_of_ends()
+        self._journal.tidy()
+        self._observers.tell("turned", is_over=False)
+
+    def _hear_all(self) -> None:
+        """Take in what has happened, waiting for the first of it."""
+        event = self._engine.next_event(self._patience_s())
+        while event is not None:
+            match event:
+                case Said(launch, _, message) if launch in self._processes:
+                    if isinstance(message, Warned):
+                        self._processes[launch].trial.save_wanted = True
+                    else:
+                        self._processes[launch].hear(message)
+                case Ended() if event.attempt in self._processes:
+                    self._note_end(event)
+                case NodesChanged():
+                    self._journal.happen("rooms_changed", {"rooms": rooms_of(self._engine)})
+                case _:
+                    pass  # of a launch that is over
+            event = self._engine.next_event(0.0)
+
+    def _patience_s(self) -> float:
+        if self.study.is_over or (not self._processes and not self._due):
+            return 0.0 if self.study.is_over else TICK_S
+        now = self._clock.monotonic()
+        return max(0.0, min([TICK_S, *(due - now for due in self._due.values())]))
+
+    # ------------------------------------------------------------------ starting
+
+    def _make_and_start(self) -> None:
+        now = self._clock.monotonic()
+        for trial_id, delay_s in self.study.delays.items():
+            self._due.setdefault(trial_id, now + delay_s)
+        self.study.delays.clear()
+        for trial_id in [one for one, due in self._due.items() if due <= now]:
+            del self._due[trial_id]
+        self.study.waiting = set(self._due)
+        while self._may_start():
+            trial = self.study.next_to_start()
+            if trial is None:
+                if not self._make_one():
+                    return
+            else:
+                self._start(trial)
+
+    def _may_start(self) -> bool:
+        most = self._plan.max_concurrent
+        return most is None or len(self._processes) < most
+
+    def _make_one(self) -> bool:
+        """Make another trial if one should be; return whether there is one more."""
+        if not self.study.wants_more():
+            return False
+        made = self._plan.propose()
+        if made is None:
+            return False
+        if isinstance(made, str):
+            self._journal.happen("search_ended", {})
+            return False
+        self._journal.happen("trial_added", dict(made))
+        trial = self.study.get_trial(made["trial_id"])
+        assert trial is not None
+        self._observers.tell("trial_added", trial)
+        return True
+
+    def checkpoints_of(self, trial: Trial) -> TrialCheckpoints:
+        """Return the checkpoints of a trial that is not over."""
+        found = self._checkpoints.get(trial.trial_id)
+        if found is None or found.record is not trial.checkpoints:
+            store = locate.child(self._run.store, trial.folder)
+            found = TrialCheckpoints(
+                trial, store, self._run.run_id, self._run.epoch, self._journal, self._clock
+            )
+            self._checkpoints[trial.trial_id] = found
+        return found
+
+    def _start(self, trial: Trial) -> None:
+        places = self.study.place(trial)
+        assert places is not None, "it was chosen because there is room"
+        is_counted = isinstance(trial.run.phase, Active)  # since it was lost
+        attempt = trial.run.attempts + (0 if is_counted else 1)
+        checkpoints = self.checkpoints_of(trial)
+        checkpoints.discard_unfinished()
+        checkpoint, after_step, before = self._beginning(trial, checkpoints)
+        launch = next(self._launches)
+        started = {"id": trial.trial_id, "attempt": attempt, "places": list(places)}
+        started |= {"after_step": after_step, "time": self._clock.now()}
+        self._journal.happen("trial_started", started)
+        spec = WorkerSpec(
+            rank=0,
+            node=places[0],
+            log=self.log_of(trial, attempt),
+            first=Assigned(pack(self._job(trial, places[0], checkpoint, after_step, before))),
+            environment=self._plan.environment,
+        )
+        try:
+            self._engine.start_group(launch, [spec])
+        except EngineError as error:
+            failed = {"id": trial.trial_id, "attempt": attempt, "reason": str(error)}
+            self._journal.happen("trial_not_started", failed)
+            return
+        self._processes[launch] = TrialProcess(
+            trial,
+            attempt,
+            checkpoints,
+            tell=lambda message: self._engine.send(launch, 0, message),
+            scribe=self._journal,
+            on_result=lambda trial, result: self._observers.tell("trial_result", trial, result),
+            on_saved=self._on_saved,
+        )
+        self._observers.tell("trial_started", trial, after_step)
+
+    def _beginning(
+        self, trial: Trial, checkpoints: TrialCheckpoints
+    ) -> tuple[Checkpoint | None, int, Mapping[str, Any]]:
+        """Return what a trial is to carry on from, how many steps count by then, and the last."""
+        if trial.donor is not None:
+            folder, directory = trial.donor
+            store = locate.child(self._run.store, folder)
+            checkpoint = Checkpoint.in_run(store, directory)
+            return checkpoint, max(trial.step, trial.judged), trial.last_result
+        newest = checkpoints.newest_good()
+        if newest is None:
+            return self._plan.first_checkpoint, 0, {}
+        checkpoint = Checkpoint.in_run(checkpoints.store, newest.directory)
+        return checkpoint, newest.step or 0, newest.metrics
+
+    def _job(
+        self,
+        trial: Trial,
+        node: str,
+        checkpoint: Checkpoint | None,
+        after_step: int,
+        before: Mapping[str, Any],
+    ) -> Job:
+        told = {
+            "trial_id": trial.trial_id,
+            "trial_name": str(trial),
+            "config": self._plan.config_of(trial),
+            "resources": [dict(one) for one in trial.resources],
+            "before": dict(before),
+            "experiment": self._run.identity.name,
+            **self._plan.settings,
+        }
+        return Job(
+            task=self._plan.program,
+            place=Place(0, 1, 0, 1, 0, node),
+            run_name=self._run.identity.name,
+            run_id=self._run.run_id,
+            attempt=trial.run.attempts,
+            store=locate.describe(locate.child(self._run.store, trial.folder)),
+            checkpoint=checkpoint,
+            reports_before=after_step,
+            landmark=None,
+            metadata=told,
+        )
+
+    def log_of(self, trial: Trial, attempt: int) -> str:
+        """Return the file that gets what a trial's process prints."""
+        local = self._run.store.local
+        folder = self._plan.log_folder if local is None else local.root
+        return os.path.join(folder, trial.folder, "logs", f"attempt-{attempt}.log")
+
+    # ------------------------------------------------------------------ what follows
+
+    def _carry_out(self) -> None:
+        """End the processes of trials that were ended, or halted, without having been asked."""
+        for launch, process in list(self._processes.items()):
+            trial = process.trial
+            is_wanted = trial.status is Status.RUNNING and not trial.doomed
+            if process.is_stopped or (is_wanted and not (trial.halted and not trial.save_wanted)):
+                continue
+            process.is_stopped = True
+            self._engine.stop_group(launch)
+
+    def _on_saved(self, trial: Trial, manifest: Manifest) -> None:
+        checkpoints = self.checkpoints_of(trial)
+        self._observers.tell(
+            "trial_saved", trial, Checkpoint.in_run(checkpoints.store, manifest.directory)
+        )
+        needed = {
+            one.donor[1]
+            for one in self.study.trials.values()
+            if one.donor is not None and one.donor[0] == trial.folder
+        }
+        try:
+            checkpoints.retain(self._plan.retention, needed)
+        except LeaseLost:
+            raise
+        except StoreError as error:
+            log.warning("an old checkpoint could not be removed, a sweep will: %s", error)
+
+    def _note_end(self, ended: Ended) -> None:
+        process = self._processes.pop(ended.attempt)
+        trial = process.trial
+        how = ""
+        if isinstance(ended.exit, Finished) and ended.words and ended.words.value:
+            how = str(unpack_value(ended.words.value))
+        before = trial.step
+        happened = {"id": trial.trial_id, "attempt": process.attempt, "how": how}
+        self._journal.happen("trial_exited", {**happened, "exit": to_data(ended.exit)})
+        is_lost = trial.status is Status.ERROR or isinstance(trial.run.phase, Active)
+        if is_lost:
+            self.errors[trial.trial_id] = None if ended.words is None else ended.words.value
+            card = trial_card(
+                trial,
+                process.attempt,
+                ended.exit,
+                log=self.log_of(trial, process.attempt),
+                reached=before,
+                waits_s=self.study.delays.get(trial.trial_id, 0.0),
+            )
+            is_last = trial.status is Status.ERROR
+            self._observers.tell("trial_lost", trial, card, is_last=is_last)
+        elif trial.status is Status.PAUSED:
+            self._observers.tell("trial_paused", trial)
+
+    def _tell_of_ends(self) -> None:
+        for trial in self._journal.take_ended():
+            self._checkpoints.pop(trial.trial_id, None)
+            self._due.pop(trial.trial_id, None)
+            self._observers.tell("trial_ended", trial)
+
+
+def rooms_of(engine: Engine) -> dict[str, dict[str, float]]:
+    """Return what there is to be reserved, by node."""
+    return {node.name: dict(node.room) for node in engine.nodes() if node.leaves is None}

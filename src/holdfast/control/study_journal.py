@@ -1,0 +1,114 @@
+"""What happens in a study on its way to the journal: believed at once, durable soon."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from holdfast.control.observing import Observers
+from holdfast.control.open_run import OpenRun
+from holdfast.control.study_log import write_archive
+from holdfast.core.study import Study
+from holdfast.core.trial import Trial
+from holdfast.errors import HoldfastError
+from holdfast.journal.journal import Ticket
+
+log = logging.getLogger(__name__)
+
+STATE_AFTER = 2000  # events, at least; more if the state is long
+ARCHIVE_AFTER = 500  # trials that are over
+
+
+class StudyJournal:
+    """Writes down what happens, lets the study take it in, and keeps the journal short.
+
+    Nothing in a study waits for the disk but the acknowledgement of a checkpoint: whatever else a
+    crash costs is done again in the same way. A thread of its own writes what is waiting.
+    """
+
+    def __init__(self, run: OpenRun, study: Study, observers: Observers) -> None:
+        self._run, self._study, self._observers = run, study, observers
+        self._last: Ticket | None = None
+        self._since_state = 0
+        self._state_after = STATE_AFTER
+        self._ended: list[Trial] = []
+        self._known: set[str] = set(study.finished)
+        self._wanted = threading.Event()
+        self._is_closing = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._write, name="holdfast-study", daemon=True)
+        self._thread.start()
+
+    def happen(self, kind: str, data: dict[str, Any]) -> None:
+        """Have the study take in an event that will be durable soon."""
+        self._raise_failure()
+        self._last = self._run.append(kind, data)
+        self._since_state += 1
+        self._study.take(kind, data)
+        if len(self._study.finished) != len(self._known):
+            self._note_ends()
+
+    def _note_ends(self) -> None:
+        for trial_id in [one for one in self._study.finished if one not in self._known]:
+            self._known.add(trial_id)
+            self._ended.append(self._study.finished[trial_id])
+        self._known &= self._study.finished.keys()
+
+    def take_ended(self) -> list[Trial]:
+        """Return the trials that are over since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def push(self) -> None:
+        """Have what happened written now."""
+        self._wanted.set()
+
+    def settle(self) -> None:
+        """Return once everything so far is durable."""
+        if self._last is not None:
+            self._last.wait()
+        self._raise_failure()
+
+    def _write(self) -> None:
+        while not self._is_closing:
+            self._wanted.wait()
+            self._wanted.clear()
+            try:
+                self._run.journal.flush()
+            except HoldfastError as error:  # whoever goes on with the study hears of it
+                self._failure = error
+                return
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def tidy(self) -> None:
+        """Write down all that the study has become, if much has happened since the last time."""
+        if self._since_state >= self._state_after:
+            self.write_state()
+
+    def write_state(self) -> None:
+        """Write down all that the study has become; what happened before is not needed then."""
+        self._observers.tell("flush")
+        if len(self._study.finished) >= ARCHIVE_AFTER:
+            self._archive()
+        state = self._study.get_state()
+        self._last = self._run.append("study_state", state)
+        self._state_after = STATE_AFTER + 4 * (len(state["trials"]) + len(state["finished"]))
+        self._since_state = 0
+
+    def _archive(self) -> None:
+        over = list(self._study.finished.values())
+        key = write_archive(self._run.store, len(self._study.archives), over)
+        ids = [trial.trial_id for trial in over]
+        self.happen("trials_archived", {"key": key, "ids": ids})
+
+    def close(self) -> None:
+        """Return once everything is durable, as far as the disk does its part."""
+        self._is_closing = True
+        self._wanted.set()
+        self._thread.join()
+        if self._failure is None and self._run.lost is None:
+            self.settle()

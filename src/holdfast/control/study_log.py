@@ -1,0 +1,87 @@
+"""A study in its journal: the last state it wrote down, and what happened since.
+
+    .holdfast/trials/{n}.jsonl      trials that are over, a sealed line each
+
+A state is one record that holds everything. It is written whenever what happened since the last one
+has grown much longer than that, so reading a study costs as much as what it has become, not as
+much as its past. Trials that are over go to an archive before, so a state stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from holdfast.core.record import Event
+from holdfast.core.trial import Trial
+from holdfast.storage.base import Store
+from holdfast.storage.sealed import seal, unseal
+
+KINDS = frozenset(
+    {
+        "study_opened",
+        "study_extended",
+        "study_stopped",
+        "study_state",
+        "search_ended",
+        "rooms_changed",
+        "trials_archived",
+        "trial_added",
+        "trial_started",
+        "trial_not_started",
+        "trial_result",
+        "trial_checkpoint",
+        "trial_exited",
+    }
+)
+ARCHIVE = ".holdfast/trials"
+
+
+class StudyTail:
+    """The last state of a study and what happened since; an account of its journal.
+
+    Attributes:
+        state: The last state, None if there is none yet.
+        events: What happened since.
+    """
+
+    def __init__(self) -> None:
+        self.state: Mapping[str, Any] | None = None
+        self.events: list[tuple[str, Mapping[str, Any]]] = []
+        self._is_read = False
+
+    def apply(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Take in one record of the journal."""
+        if kind not in KINDS or self._is_read:
+            return
+        if kind == "study_state":
+            self.state, self.events = data, []
+        else:
+            self.events.append((kind, data))
+
+    def to_events(self) -> list[Event]:
+        """Return the records that lead to where the study is."""
+        state = [] if self.state is None else [("study_state", dict(self.state))]
+        return [*state, *((kind, dict(data)) for kind, data in self.events)]
+
+    def forget(self) -> None:
+        """Let go of everything, and of what comes: somebody else follows the study now."""
+        self.state, self.events, self._is_read = None, [], True
+
+
+def archive_key(number: int) -> str:
+    """Return where a part of the archive rests."""
+    return f"{ARCHIVE}/{number:06d}.jsonl"
+
+
+def write_archive(store: Store, number: int, trials: Iterable[Trial]) -> str:
+    """Put trials that are over to rest; return the key."""
+    key = archive_key(number)
+    store.put(key, b"".join(seal(trial.to_data()) + b"\n" for trial in trials))
+    return key
+
+
+def read_archive(store: Store, key: str) -> Iterator[Trial]:
+    """Yield the trials of one part of the archive; raise `Damaged` at one that is not whole."""
+    for line in store.get(key).data.splitlines():
+        yield Trial.from_data(unseal(line))

@@ -1,0 +1,32 @@
+"""A lost trial, told to people: gathers what the failure card needs to know."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.control.losses import next_of
+from holdfast.core.failure_card import Loss, card
+from holdfast.core.outcomes import WorkerExit
+from holdfast.core.trial import Trial
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def trial_card(
+    trial: Trial, attempt: int, ended: WorkerExit, *, log: str, reached: int, waits_s: float
+) -> str:
+    """Return the screen that tells of a lost trial, which has become what it is by that."""
+    return card(
+        Loss(
+            run=str(trial),
+            attempt=attempt,
+            exits=(ended,),
+            ranks=1,
+            then=next_of(trial.run, trial.run.budget, (ended,), waits_s),
+            log_of=lambda _: log,
+            saved_step=trial.saved_step() or None,
+            reached_step=reached or None,
+            repeats=trial.run.repeats,
+            ours=_OURS,
+        )
+    )

@@ -1,0 +1,186 @@
+"""A trial while its process runs, as the study talks with it: results, saves, verdicts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from holdfast.checkpoint.commit import Slot
+from holdfast.clock import Clock
+from holdfast.control.checkpoints import Checkpoints
+from holdfast.core.manifest import FileEntry, Manifest, Part
+from holdfast.core.record import Event
+from holdfast.core.trial import Trial
+from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.storage.base import Store
+from holdfast.wire import (
+    Began,
+    Committed,
+    Delivered,
+    Judged,
+    Meeting,
+    Message,
+    Met,
+    NotDelivered,
+    Placed,
+    Refused,
+    Reported,
+    SawNotice,
+    Slotted,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Scribe(Protocol):
+    """Writes down what happens in a study."""
+
+    def happen(self, kind: str, data: dict[str, Any]) -> None:
+        """Have the study take in an event that will be durable soon."""
+        ...
+
+    def settle(self) -> None:
+        """Return once everything so far is durable."""
+        ...
+
+
+class TrialCheckpoints(Checkpoints):
+    """The checkpoints of one trial; what becomes of them is in the study's journal."""
+
+    def __init__(
+        self, trial: Trial, store: Store, run_id: str, epoch: int, scribe: Scribe, clock: Clock
+    ) -> None:
+        super().__init__(store, run_id, epoch, trial.checkpoints, clock)
+        self._trial, self._scribe = trial, scribe
+
+    def _record(self, events: Iterable[Event]) -> None:
+        self._record_soon(events)
+        self._scribe.settle()
+
+    def _record_soon(self, events: Iterable[Event]) -> None:
+        for what, facts in events:
+            self._scribe.happen(
+                "trial_checkpoint", {"id": self._trial.trial_id, "what": what, "facts": facts}
+            )
+
+    def _settle(self) -> None:
+        self._scribe.settle()
+
+
+@dataclass(slots=True)
+class _Saving:
+    """A checkpoint on its way; `result` is what was reported with it, None if nothing was."""
+
+    index: int
+    slot: Slot
+    result: dict[str, Any] | None
+
+
+class TrialProcess:
+    """One attempt of a trial.
+
+    Attributes:
+        began: Whether the user's code has been called.
+        is_stopped: Whether we have ended it.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        attempt: int,
+        checkpoints: TrialCheckpoints,
+        *,
+        tell: Callable[[Message], None],
+        scribe: Scribe,
+        on_result: Callable[[Trial, dict[str, Any]], None],
+        on_saved: Callable[[Trial, Manifest], None],
+    ) -> None:
+        self.trial, self.attempt, self.checkpoints = trial, attempt, checkpoints
+        self._tell, self._scribe = tell, scribe
+        self._on_result, self._on_saved = on_result, on_saved
+        self._saving: _Saving | None = None
+        self.began = self.is_stopped = False
+
+    def hear(self, message: Message) -> None:
+        """Take in what the process says, and answer it."""
+        match message:
+            case Began():
+                self.began = True
+            case Reported(index, metrics, saves, directory):
+                self._report(index, metrics, directory, saves=saves)
+            case Delivered(index, files, folders) if self._is_saving(index):
+                part = Part(0, tuple(FileEntry(*one) for one in files), tuple(folders))
+                self._commit([part], None)
+            case Placed(index, directory) if self._is_saving(index):
+                self._commit([], directory)
+            case NotDelivered(index, error) if self._is_saving(index):
+                self._not_saved(error, tell=False)
+            case Meeting(index, data):  # it is alone
+                self._tell(Met(index, 0, data))
+            case SawNotice():
+                pass
+            case other:
+                log.warning("%s said something unexpected: %r", self.trial, other)
+
+    def _is_saving(self, index: int) -> bool:
+        return self._saving is not None and self._saving.index == index
+
+    def _report(
+        self, index: int, metrics: dict[str, Any], directory: str | None, *, saves: bool
+    ) -> None:
+        is_new = index > self.trial.step
+        result = metrics if is_new else None
+        if not saves:
+            if result is not None:
+                self._take(index, result)
+            return
+        try:
+            slot = self.checkpoints.begin_checkpoint(attempt=self.attempt, directory=directory)
+        except LeaseLost:
+            raise
+        except HoldfastError as error:
+            self._tell(Refused(index, str(error)))
+            if result is not None:
+                self._take(index, result)
+            return
+        self._saving = _Saving(index, slot, result)
+        self._tell(Slotted(index, slot.number, slot.directory, slot.epoch, slot.attempt))
+
+    def _commit(self, parts: list[Part], placed: str | None) -> None:
+        saving = self._saving
+        assert saving is not None
+        metrics = self.trial.last_result if saving.result is None else saving.result
+        try:
+            manifest = self.checkpoints.commit_checkpoint(
+                saving.slot, parts, step=saving.index, metrics=metrics, placed=placed
+            )
+        except LeaseLost:
+            raise
+        except HoldfastError as error:
+            self._not_saved(str(error), tell=True)
+            return
+        self._saving = None
+        self._tell(Committed(saving.index, manifest.directory))
+        if saving.result is not None:
+            self._take(saving.index, saving.result | {"checkpoint_dir_name": manifest.directory})
+        self._on_saved(self.trial, manifest)
+
+    def _not_saved(self, error: str, *, tell: bool) -> None:
+        """The report was made all the same; its process raises, and may go on."""
+        saving, self._saving = self._saving, None
+        assert saving is not None
+        if tell:
+            self._tell(Refused(saving.index, error))
+        self.checkpoints.abandon_checkpoint(saving.slot)
+        if saving.result is not None:
+            self._take(saving.index, saving.result)
+
+    def _take(self, step: int, result: dict[str, Any]) -> None:
+        trial = self.trial
+        happened = {"id": trial.trial_id, "attempt": self.attempt, "step": step, "result": result}
+        self._scribe.happen("trial_result", happened)
+        reply = trial.reply()
+        self._tell(Judged(step, reply.action, reply.save))
+        self._on_result(trial, result)

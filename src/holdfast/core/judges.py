@@ -1,0 +1,169 @@
+"""Those who judge trials: scheduler, searcher and stopper, asked so that none can end a study."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from holdfast.core.study_view import StudyView
+from holdfast.core.trial import Trial
+
+log = logging.getLogger(__name__)
+
+CONTINUE, PAUSE, STOP = "CONTINUE", "PAUSE", "STOP"
+
+T = TypeVar("T")
+
+
+class Scheduler(Protocol):
+    """Judges trials by their results; see `holdfast.tune.schedulers.TrialScheduler`."""
+
+    def on_trial_add(self, view: StudyView, trial: Trial) -> None: ...
+    def on_trial_error(self, view: StudyView, trial: Trial) -> None: ...
+    def on_trial_result(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str: ...
+    def on_trial_complete(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> None: ...
+    def on_trial_remove(self, view: StudyView, trial: Trial) -> None: ...
+    def choose_trial_to_run(self, view: StudyView) -> Trial | None: ...
+    def get_state(self) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+class Search(Protocol):
+    """Where trials come from; see `holdfast.tune.search`."""
+
+    def recall(self, proposal: Mapping[str, Any]) -> None:
+        """Take in that this was proposed before a crash."""
+        ...
+
+    def on_result(self, trial_id: str, result: dict[str, Any]) -> None: ...
+    def on_complete(
+        self, trial_id: str, result: dict[str, Any] | None, *, error: bool = False
+    ) -> None: ...
+    def on_pause(self, trial_id: str) -> None: ...
+    def on_unpause(self, trial_id: str) -> None: ...
+    def extend(self, num_samples: int) -> None: ...
+    def get_state(self) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+class Stopper(Protocol):
+    """Says when a trial, or the study, has run for long enough."""
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool: ...
+    def stop_all(self) -> bool: ...
+    def get_state(self) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+class Judges:
+    """Scheduler, searcher and stopper of a study.
+
+    What one of them raises is told, once, and the study goes on as if it had not been asked.
+    """
+
+    def __init__(self, search: Search, scheduler: Scheduler, stopper: Stopper) -> None:
+        self.search, self.scheduler, self.stopper = search, scheduler, stopper
+        self._told: set[str] = set()
+
+    def recall(self, proposal: Mapping[str, Any]) -> None:
+        """Let the searcher know what it had proposed before a crash."""
+        self._ask("the searcher", lambda: self.search.recall(proposal), None)
+
+    def added(self, view: StudyView, trial: Trial) -> None:
+        """Let the scheduler know of a new trial."""
+        self._ask("the scheduler", lambda: self.scheduler.on_trial_add(view, trial), None)
+
+    def judge(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:
+        """Return what is to become of a trial that has reported."""
+        is_enough = result.get("done") or self._ask(
+            "the stopper", lambda: self.stopper(trial.trial_id, result), default=False
+        )
+        if is_enough:
+            self._complete(view, trial, result)
+            self._told_result(trial, result, is_last=True)
+            return STOP
+        verdict = self._ask(
+            "the scheduler",
+            lambda: self.scheduler.on_trial_result(view, trial, result),
+            default=CONTINUE,
+        )
+        self._told_result(trial, result, is_last=verdict == STOP)
+        return verdict if verdict in (PAUSE, STOP) else CONTINUE
+
+    def _told_result(self, trial: Trial, result: dict[str, Any], *, is_last: bool) -> None:
+        if not is_last:
+            self._ask("the searcher", lambda: self.search.on_result(trial.trial_id, result), None)
+        elif not trial.concluded:
+            trial.concluded = True
+            self._search_completes(trial, result, error=False)
+
+    def _complete(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> None:
+        self._ask(
+            "the scheduler", lambda: self.scheduler.on_trial_complete(view, trial, result), None
+        )
+
+    def _search_completes(
+        self, trial: Trial, result: dict[str, Any] | None, *, error: bool
+    ) -> None:
+        self._ask(
+            "the searcher",
+            lambda: self.search.on_complete(trial.trial_id, result, error=error),
+            None,
+        )
+
+    def ended(self, view: StudyView, trial: Trial, *, had_process: bool, failed: bool) -> None:
+        """Let them know that a trial is over, unless they know."""
+        if trial.concluded:
+            return
+        trial.concluded = True
+        if failed:
+            self._ask("the scheduler", lambda: self.scheduler.on_trial_error(view, trial), None)
+        elif had_process:
+            self._complete(view, trial, trial.last_result)
+        else:
+            self._ask("the scheduler", lambda: self.scheduler.on_trial_remove(view, trial), None)
+        self._search_completes(trial, trial.last_result or None, error=failed)
+
+    def dismissed(self, trial: Trial) -> None:
+        """Let the searcher know that the scheduler has ended a trial that did not run."""
+        if not trial.concluded:
+            trial.concluded = True
+            self._search_completes(trial, trial.last_result or None, error=False)
+
+    def paused(self, trial: Trial) -> None:
+        self._ask("the searcher", lambda: self.search.on_pause(trial.trial_id), None)
+
+    def unpaused(self, trial: Trial) -> None:
+        self._ask("the searcher", lambda: self.search.on_unpause(trial.trial_id), None)
+
+    def choose(self, view: StudyView) -> Trial | None:
+        """Return the trial that the scheduler wants to run next."""
+        return self._ask("the scheduler", lambda: self.scheduler.choose_trial_to_run(view), None)
+
+    def stop_all(self) -> bool:
+        """Whether the study has run for long enough."""
+        return self._ask("the stopper", self.stopper.stop_all, default=False)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what they know, as plain data."""
+        return {
+            "search": self.search.get_state(),
+            "scheduler": self.scheduler.get_state(),
+            "stopper": self.stopper.get_state(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Make them know what `get_state` told."""
+        self.search.set_state(dict(state["search"]))
+        self.scheduler.set_state(dict(state["scheduler"]))
+        self.stopper.set_state(dict(state["stopper"]))
+
+    def _ask(self, whom: str, question: Callable[[], T], default: T) -> T:
+        try:
+            return question()
+        except Exception as error:  # it may be the user's own code
+            if f"{whom}: {error}" not in self._told:
+                self._told.add(f"{whom}: {error}")
+                log.exception("%s failed, and the study goes on without its answer", whom)
+            return default

@@ -1,0 +1,53 @@
+"""What trials reserve of the nodes there are: all that a trial needs as one unit, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+Bundles = Sequence[Mapping[str, float]]
+Rooms = Mapping[str, Mapping[str, float]]  # by node, then by resource
+
+_SLACK = 1e-9  # amounts are sums of fractions such as 0.1
+
+
+def free_room(
+    rooms: Rooms, reserved: Iterable[tuple[Bundles, Sequence[str]]]
+) -> dict[str, dict[str, float]]:
+    """Return what is left of each node when every trial has what it reserved, and where."""
+    free = {node: dict(room) for node, room in rooms.items()}
+    for bundles, places in reserved:
+        for need, node in zip(bundles, places, strict=True):
+            if node in free:
+                _take(free[node], need)
+    return free
+
+
+def reserve(free: Mapping[str, Mapping[str, float]], bundles: Bundles) -> tuple[str, ...] | None:
+    """Return the node for each bundle, None if they do not all fit; nodes fill up in order."""
+    left = {node: dict(room) for node, room in free.items()}
+    places = []
+    for need in bundles:
+        node = next((name for name, room in left.items() if _fits(room, need)), None)
+        if node is None:
+            return None
+        _take(left[node], need)
+        places.append(node)
+    return tuple(places)
+
+
+def total(rooms: Rooms) -> dict[str, float]:
+    """Return what all nodes have together."""
+    found: dict[str, float] = {}
+    for room in rooms.values():
+        for name, amount in room.items():
+            found[name] = found.get(name, 0.0) + amount
+    return found
+
+
+def _fits(room: Mapping[str, float], need: Mapping[str, float]) -> bool:
+    return all(room.get(name, 0.0) + _SLACK >= amount for name, amount in need.items() if amount)
+
+
+def _take(room: dict[str, float], need: Mapping[str, float]) -> None:
+    for name, amount in need.items():
+        room[name] = room.get(name, 0.0) - amount

@@ -1,0 +1,403 @@
+"""A study as its journal tells it: fed with what happened, in order, it decides the same again.
+
+The trials, the scheduler, the searcher and the stopper are one machine. Whatever happens is first
+written down, then taken in here; what is to be done follows from what the study has become, never
+from a passing message, so nothing that was decided is lost with a driver. After a crash the last
+state is taken from the journal and what happened since is taken in again.
+
+A step of a trial is judged once. When it is done again after a loss, it is not judged anew: what
+was decided about it holds, and is carried out if that had not been done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.core.budget import Budget
+from holdfast.core.judges import CONTINUE, Judges
+from holdfast.core.metric_history import flattened
+from holdfast.core.outcomes import Evicted, Finished, describe, from_data
+from holdfast.core.reserving import Bundles, free_room, reserve, total
+from holdfast.core.run_machine import (
+    Active,
+    CheckpointCommitted,
+    Ending,
+    Event,
+    GroupEnded,
+    GroupNotStarted,
+    GroupPaused,
+    Over,
+    StartGroup,
+    StartWanted,
+    advance,
+    renewed,
+)
+from holdfast.core.trial import Status, Trial
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a study was told about losses and ends.
+
+    Attributes:
+        fail_fast: Whether the first trial that fails for good ends the study.
+        saves_at_end: Whether a trial saves itself when it is stopped.
+        metric: What the best trial is known by, None if nobody said.
+    """
+
+    budget: Budget = field(default_factory=Budget)
+    backoff_max_s: float = 30.0
+    fail_fast: bool = False
+    saves_at_end: bool = False
+    metric: str | None = None
+
+
+class Study:
+    """All trials of a study that are not over, and those who judge them; also a `StudyView`.
+
+    Attributes:
+        trials: Those that are not over, by id, in the order in which they were made.
+        finished: Those that are over and not archived yet, by id.
+        counts: How many are over, by status, archived ones included.
+        made: How many were made.
+        delays: How long trials that were lost are to wait, by id; for whoever starts them.
+        is_search_over: Whether no more trials will be made.
+        stopping: Why all trials are to end, None if they are not.
+        archives: Where trials that are over are kept: a key and a count each.
+    """
+
+    def __init__(self, judges: Judges, rules: Rules) -> None:
+        self.judges, self.rules = judges, rules
+        self.trials: dict[str, Trial] = {}
+        self.finished: dict[str, Trial] = {}
+        self.counts: dict[str, int] = {}
+        self.made = 0
+        self.delays: dict[str, float] = {}
+        self.waiting: set[str] = set()  # trials that may not start yet; not part of the state
+        self.is_search_over = False
+        self.stopping: str | None = None
+        self.archives: list[tuple[str, int]] = []
+        self.rooms: dict[str, dict[str, float]] = {}
+        self._has_warned = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every trial that will ever be is over."""
+        return not self.trials and (self.is_search_over or self.stopping is not None)
+
+    # ------------------------------------------------------------------ what happens
+
+    def take(self, kind: str, data: Mapping[str, Any], *, again: bool = False) -> None:
+        """Take in what has happened; `again` if this is told from the journal."""
+        match kind:
+            case "study_opened":
+                self._opened(data)
+            case "trial_added":
+                self._added(data, again=again)
+            case "search_ended":
+                self.is_search_over = True
+            case "study_extended":
+                self._extended(data)
+            case "study_stopped":
+                self._stopped(data["reason"])
+            case "rooms_changed":
+                self.rooms = {node: dict(room) for node, room in data["rooms"].items()}
+            case "trials_archived":
+                self._archived(data["key"], data["ids"])
+            case "study_state":
+                self.set_state(data)
+            case _ if (trial := self.trials.get(data.get("id", ""))) is not None:
+                self._happened_to(trial, kind, data)
+            case _:
+                pass  # of a trial that is over, or of no concern here
+
+    def _happened_to(self, trial: Trial, kind: str, data: Mapping[str, Any]) -> None:
+        match kind:
+            case "trial_started":
+                self._started(trial, data)
+            case "trial_result" if data["attempt"] == trial.run.attempts:
+                self._reported(trial, data["step"], dict(data["result"]))
+            case "trial_checkpoint":
+                self._saved(trial, data["what"], data["facts"])
+            case "trial_exited" if data["attempt"] == trial.run.attempts:
+                self._exited(trial, data)
+            case "trial_not_started":
+                self._lost(trial, GroupNotStarted(data["attempt"], data["reason"]), data["reason"])
+            case _:
+                pass  # of an attempt that is over
+
+    def _opened(self, data: Mapping[str, Any]) -> None:
+        """A driver has come; whatever ran under another is gone with it."""
+        self.rooms = {node: dict(room) for node, room in data["rooms"].items()}
+        self.stopping = None
+        for trial in list(self.trials.values()):
+            if not data["resume_unfinished"]:
+                self._end(trial, Status.TERMINATED)
+                continue
+            was_running = trial.status is Status.RUNNING
+            trial.places = ()
+            self._renew(trial)
+            if was_running and not self._settle(trial):
+                trial.status = Status.PENDING
+        for again in data["again"]:
+            self._try_again(Trial.from_data(again["trial"]), from_scratch=again["from_scratch"])
+
+    def _renew(self, trial: Trial) -> None:
+        """Give a trial a full budget: a launch is the user's word to try again."""
+        trial.run = renewed(trial.run, self.rules.budget, self.rules.backoff_max_s)
+
+    def _try_again(self, trial: Trial, *, from_scratch: bool) -> None:
+        """Bring back a trial that had failed for good."""
+        self.finished.pop(trial.trial_id, None)
+        self.counts[Status.ERROR] -= 1
+        trial.status, trial.error, trial.concluded = Status.PENDING, None, False
+        trial.doomed = trial.halted = False
+        if from_scratch:
+            trial.step = trial.judged = 0
+            trial.verdict, trial.donor, trial.last_result = CONTINUE, None, {}
+            for kept in trial.checkpoints.usable():
+                trial.checkpoints.apply("checkpoint_retired", {"number": kept.number})
+        self._renew(trial)
+        self.trials[trial.trial_id] = trial
+        self.judges.added(self, trial)
+
+    def _added(self, data: Mapping[str, Any], *, again: bool) -> None:
+        if again:
+            self.judges.recall(data["proposal"])
+        trial = Trial(**{name: data[name] for name in ("trial_id", "number", "config", "folder")})
+        trial.trainable_name, trial.custom_name = data["trainable"], data.get("name")
+        trial.evaluated_params = dict(data["params"])
+        trial.experiment_tag = data["tag"]
+        trial.resources = tuple(data["resources"])
+        self._renew(trial)
+        self.made += 1
+        self.trials[trial.trial_id] = trial
+        self.judges.added(self, trial)
+
+    def _extended(self, data: Mapping[str, Any]) -> None:
+        if data.get("num_samples"):
+            self.judges.search.extend(data["num_samples"])
+            self.is_search_over = False
+        self.stopping = None
+
+    def _stopped(self, reason: str) -> None:
+        self.stopping = reason
+        for trial in list(self.trials.values()):
+            if trial.status is Status.RUNNING:
+                trial.doomed = True
+            else:
+                self._end(trial, Status.TERMINATED)
+
+    def _archived(self, key: str, ids: Sequence[str]) -> None:
+        for trial_id in ids:
+            self.finished.pop(trial_id, None)
+        self.archives.append((key, len(ids)))
+
+    # ------------------------------------------------------------------ one trial
+
+    def _started(self, trial: Trial, data: Mapping[str, Any]) -> None:
+        was_paused = trial.status is Status.PAUSED
+        if not isinstance(trial.run.phase, Active):
+            trial.run = advance(trial.run, StartWanted()).run
+        assert trial.run.attempts == data["attempt"], "attempts are numbered in order"
+        trial.status, trial.places = Status.RUNNING, tuple(data["places"])
+        trial.step = data["after_step"]
+        trial.started_at = data["time"] if trial.started_at is None else trial.started_at
+        trial.halted = trial.save_wanted = False
+        if was_paused:
+            self.judges.unpaused(trial)
+
+    def _reported(self, trial: Trial, step: int, result: dict[str, Any]) -> None:
+        trial.observe(step, result)
+        if step <= trial.judged:
+            return  # it is done again after a loss
+        trial.judged, trial.verdict = step, CONTINUE
+        self._warn_of_missing_metric(trial, result)
+        trial.verdict = self.judges.judge(self, trial, result)
+
+    def _saved(self, trial: Trial, what: str, facts: Mapping[str, Any]) -> None:
+        trial.checkpoints.apply(what, facts)
+        if what == "checkpoint_committed":
+            committed = CheckpointCommitted(facts["attempt"], facts["number"])
+            trial.run = advance(trial.run, committed).run
+            trial.donor, trial.save_wanted = None, False
+
+    def _exited(self, trial: Trial, data: Mapping[str, Any]) -> None:
+        ended = from_data(data["exit"])
+        trial.places = ()
+        if isinstance(ended, Finished) and data["how"] != "paused":
+            self._end(trial, Status.TERMINATED)
+        elif isinstance(ended, Finished) or self._settle(trial):
+            if not trial.is_finished():
+                self._paused(trial)
+        elif isinstance(ended, Evicted):
+            trial.run = advance(trial.run, GroupPaused(data["attempt"])).run
+            trial.status = Status.PENDING
+        else:
+            self._lost(trial, GroupEnded(data["attempt"], (ended,)), describe(ended))
+
+    def _settle(self, trial: Trial) -> bool:
+        """Carry out what was decided about a trial whose process is gone, if nothing is missing."""
+        match trial.reply().action:
+            case "STOP" if trial.doomed or not self._misses_a_save(trial):
+                self._end(trial, Status.TERMINATED)
+            case "PAUSE" if trial.can_wait():
+                self._paused(trial)
+            case _:
+                return False
+        return True
+
+    def _misses_a_save(self, trial: Trial) -> bool:
+        return self.rules.saves_at_end and trial.saved_step() < trial.judged
+
+    def _paused(self, trial: Trial) -> None:
+        trial.run = advance(trial.run, GroupPaused(trial.run.attempts)).run
+        trial.status, trial.verdict, trial.halted = Status.PAUSED, CONTINUE, False
+        self.judges.paused(trial)
+
+    def _lost(self, trial: Trial, event: Event, error: str) -> None:
+        step = advance(trial.run, event)
+        trial.run, trial.places = step.run, ()
+        if isinstance(trial.run.phase, Over):
+            trial.error = error
+            self._end(trial, Status.ERROR)
+            if self.rules.fail_fast:
+                self._stopped(f"trial {trial} failed, and fail_fast is set")
+            return
+        trial.status = Status.PENDING
+        for action in step.actions:
+            if isinstance(action, StartGroup) and action.after_s:
+                self.delays[trial.trial_id] = action.after_s
+
+    def _end(self, trial: Trial, status: Status) -> None:
+        had_process = trial.status is Status.RUNNING
+        trial.status, trial.places = status, ()
+        failed = status is Status.ERROR
+        if not isinstance(trial.run.phase, Over):
+            trial.run = replace(trial.run, phase=Over(Ending.SUCCEEDED))
+        self.judges.ended(self, trial, had_process=had_process, failed=failed)
+        self.counts[status] = self.counts.get(status, 0) + 1
+        self.trials.pop(trial.trial_id, None)
+        self.delays.pop(trial.trial_id, None)
+        self.finished[trial.trial_id] = trial
+
+    def _warn_of_missing_metric(self, trial: Trial, result: Mapping[str, Any]) -> None:
+        metric = self.rules.metric
+        if metric is None or self._has_warned:
+            return
+        reported = flattened({name: value for name, value in result.items() if name != "config"})
+        if metric not in reported:
+            self._has_warned = True
+            log.warning(
+                "%s reported no %r, by which it is to be judged; it reported: %s",
+                trial, metric, ", ".join(sorted(reported)),
+            )  # fmt: skip
+
+    # ------------------------------------------------------------------ what comes next
+
+    def next_to_start(self) -> Trial | None:
+        """Return a trial that should run now and has room, None if there is none."""
+        if self.stopping is not None:
+            return None
+        chosen = self.judges.choose(self)
+        if chosen is None or chosen.status not in (Status.PENDING, Status.PAUSED):
+            return None
+        return chosen if self.has_resources_for_trial(chosen) else None
+
+    def place(self, trial: Trial) -> tuple[str, ...] | None:
+        """Return the nodes for what a trial reserves, None if it does not fit now."""
+        return reserve(self._free(), trial.resources)
+
+    def wants_more(self) -> bool:
+        """Whether another trial should be made: none waits to start, and there may be more."""
+        return (
+            not self.is_search_over
+            and self.stopping is None
+            and not any(
+                trial.status is Status.PENDING and trial.trial_id not in self.waiting
+                for trial in self.trials.values()
+            )
+        )
+
+    # ------------------------------------------------------------------ as a view
+
+    def get_trials(self) -> list[Trial]:
+        return list(self.trials.values())
+
+    def get_live_trials(self) -> list[Trial]:
+        """Return the same, by the name that Ray has for it."""
+        return self.get_trials()
+
+    def get_trial(self, trial_id: str) -> Trial | None:
+        return self.trials.get(trial_id)
+
+    def has_resources_for_trial(self, trial: Trial) -> bool:
+        return trial.trial_id not in self.waiting and self.place(trial) is not None
+
+    def free_resources(self) -> dict[str, float]:
+        return total(self._free())
+
+    def _free(self) -> dict[str, dict[str, float]]:
+        running = (one for one in self.trials.values() if one.places)
+        return free_room(self.rooms, ((one.resources, one.places) for one in running))
+
+    def stop_trial(self, trial: Trial) -> None:
+        if trial.status is Status.RUNNING:
+            trial.doomed = True
+            return
+        self.judges.dismissed(trial)  # who asked for it knows
+        self._end(trial, Status.TERMINATED)
+
+    def pause_trial(self, trial: Trial, *, should_checkpoint: bool = True) -> None:
+        if trial.status is Status.RUNNING:
+            trial.halted, trial.save_wanted = True, should_checkpoint
+
+    def save_trial(self, trial: Trial) -> None:
+        trial.save_wanted = True
+
+    def exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> bool:
+        usable = donor.checkpoints.usable()
+        if not usable:
+            return False
+        trial.config, trial.experiment_tag = config, tag
+        trial.donor = donor.folder, usable[0].directory
+        if trial.status is Status.RUNNING:
+            trial.halted, trial.save_wanted = True, False
+        return True
+
+    def resize(self, trial: Trial, resources: Bundles) -> None:
+        trial.resources = tuple(dict(one) for one in resources)
+        if trial.status is Status.RUNNING:
+            trial.halted = trial.save_wanted = True
+
+    # ------------------------------------------------------------------ at rest
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything that the study has become, as plain data."""
+        return {
+            "trials": [trial.to_data() for trial in self.trials.values()],
+            "finished": [trial.to_data() for trial in self.finished.values()],
+            "counts": {str(status): count for status, count in self.counts.items()},
+            "made": self.made,
+            "is_search_over": self.is_search_over,
+            "stopping": self.stopping,
+            "archives": [list(one) for one in self.archives],
+            "rooms": self.rooms,
+            "judges": self.judges.get_state(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Become what `get_state` told."""
+        self.trials = {one["trial_id"]: Trial.from_data(one) for one in state["trials"]}
+        self.finished = {one["trial_id"]: Trial.from_data(one) for one in state["finished"]}
+        self.counts = {Status(status): count for status, count in state["counts"].items()}
+        self.made, self.is_search_over = state["made"], state["is_search_over"]
+        self.stopping = state["stopping"]
+        self.archives = [(key, count) for key, count in state["archives"]]
+        self.rooms = {node: dict(room) for node, room in state["rooms"].items()}
+        self.judges.set_state(state["judges"])

@@ -1,0 +1,58 @@
+"""What a class trainable returns when it is saved, in a folder, and back for when it is loaded.
+
+A class writes files, or returns a dictionary, or, of older eras, a path or the prefix of paths
+inside the folder. The first needs nothing; what else there is to know is a file beside the user's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from typing import Any
+
+import cloudpickle
+
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
+
+DICTIONARY = "_dict_checkpoint.pkl"
+PREFIX = ".tune_path.json"
+
+
+def store(folder: str, returned: object, name: str) -> None:
+    """Keep what a save has returned."""
+    if returned is None:
+        return
+    if isinstance(returned, dict):
+        with open(os.path.join(folder, DICTIONARY), "wb") as file:
+            cloudpickle.dump(returned, file)
+        return
+    if not isinstance(returned, str | os.PathLike):
+        raise ConfigError(
+            f"{name} returned {shown(returned)} when it was saved: that is neither a dictionary nor"
+            " a path",
+            hint="write files to the folder and return nothing, or return the state as a dict",
+        )
+    inside = os.path.relpath(os.fspath(returned), folder)
+    if inside == os.pardir or inside.startswith(os.pardir + os.sep):
+        raise ConfigError(
+            f"{name} was to be saved to {folder} and says it is at {os.fspath(returned)}",
+            hint="save inside the folder that is given to the method",
+        )
+    if inside != os.curdir:
+        with open(os.path.join(folder, PREFIX), "w", encoding="utf-8") as file:
+            json.dump({"path": inside}, file)
+
+
+def load(folder: str) -> Any:
+    """Return what a load is to be given: a dictionary, a path inside the folder, or the folder."""
+    dictionary = os.path.join(folder, DICTIONARY)
+    if os.path.exists(dictionary):
+        with open(dictionary, "rb") as file:
+            return pickle.load(file)  # noqa: S301  # the user's own state, verified
+    prefix = os.path.join(folder, PREFIX)
+    if os.path.exists(prefix):
+        with open(prefix, encoding="utf-8") as file:
+            return os.path.join(folder, json.load(file)["path"])
+    return folder

@@ -1,0 +1,159 @@
+"""What the process of a trial does: runs the user's function, or advances the user's class.
+
+After every result the process waits to hear what becomes of its trial, so a trial never gets
+further than what was decided about it.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError, HoldfastBug
+from holdfast.tune.class_checkpoints import store
+from holdfast.tune.filling import Filling
+from holdfast.tune.trainable import Trainable
+from holdfast.wire import Judged
+from holdfast.worker.context import WorkerContext, current
+from holdfast.worker.reporting import Save
+
+SHOULD_CHECKPOINT = "should_checkpoint"
+
+
+class TrialLeaves(SystemExit):
+    """Raised where a trial reports, if it is to go no further; let it pass."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(0)
+        self.how = how
+
+
+def _here() -> WorkerContext:
+    context = current()
+    assert context is not None, "a trial's program runs in a worker"
+    return context
+
+
+def _verdict(context: WorkerContext, index: int) -> Judged:
+    judged = context.conversation.answer("verdict", index)
+    if not isinstance(judged, Judged):
+        raise HoldfastBug(f"{judged!r} is no verdict")
+    return judged
+
+
+@dataclass(frozen=True)
+class FunctionProgram:
+    """Runs a function with the config of the trial.
+
+    Attributes:
+        parameters: What `with_parameters` adds to its arguments.
+    """
+
+    function: Callable[..., Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> str:
+        context = _here()
+        told = context.job.metadata
+        config = copy.deepcopy(dict(told["config"]))
+        filling = Filling(config, told, context.job.reports_before)
+        context.reporter.fill = filling.fill
+        context.reporter.then = lambda index: self._go_on_or_leave(context, index)
+        try:
+            self._run(context, config)
+        except TrialLeaves as leaving:
+            return leaving.how
+        return "done"
+
+    def _run(self, context: WorkerContext, config: dict[str, Any]) -> None:
+        returned = self.function(config, **self.parameters)
+        if inspect.isgenerator(returned):
+            for one in returned:
+                self._report(context, one)
+        elif returned is not None:
+            self._report(context, returned)
+
+    def _report(self, context: WorkerContext, returned: object) -> None:
+        if isinstance(returned, Mapping):
+            context.reporter.report(returned)
+        elif isinstance(returned, int | float) and not isinstance(returned, bool):
+            context.reporter.report({"_metric": returned})
+        elif returned:
+            raise ConfigError(
+                f"the trainable returned {shown(returned)}, which is neither metrics nor a number",
+                hint="return a dictionary, a number, or nothing",
+            )
+
+    def _go_on_or_leave(self, context: WorkerContext, index: int) -> None:
+        judged = _verdict(context, index)
+        if judged.action != "CONTINUE":
+            raise TrialLeaves("paused" if judged.action == "PAUSE" else "stopped")
+
+
+@dataclass(frozen=True)
+class ClassProgram:
+    """Advances an object of a `Trainable` class step by step.
+
+    Attributes:
+        frequency: After how many steps it is saved, 0 for never.
+        at_end: Whether it is saved when it ends.
+    """
+
+    trainable: type[Trainable]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    frequency: int = 0
+    at_end: bool = True
+
+    def __call__(self) -> str:
+        context = _here()
+        told = context.job.metadata
+        trial = self.trainable.__new__(self.trainable)
+        Trainable.__init__(trial)
+        config = copy.deepcopy(dict(told["config"]))
+        done = context.job.reports_before
+        trial._begin(config, told, done, self.parameters)  # noqa: SLF001  # ours, not the user's
+        if context.checkpoint is not None:
+            trial.restore(context.checkpoint)
+        try:
+            return self._advance(context, trial)
+        finally:
+            trial.stop()
+
+    def _advance(self, context: WorkerContext, trial: Trainable) -> str:
+        heard: list[Judged] = []
+        context.reporter.then = lambda index: heard.append(_verdict(context, index))
+        while True:
+            result = trial.train()
+            wants_save = bool(result.pop(SHOULD_CHECKPOINT, False))
+            context.reporter.report(result)
+            judged = heard.pop()
+            is_end = judged.action == "STOP" or result["done"]
+            if (
+                judged.save
+                or wants_save
+                or self._is_due(context.reporter.count)
+                or (is_end and self.at_end)
+            ):
+                self._save(context, trial)
+            if is_end:
+                return "done" if result["done"] else "stopped"
+            if judged.action == "PAUSE":
+                return "paused"
+
+    def _is_due(self, step: int) -> bool:
+        return self.frequency > 0 and step % self.frequency == 0
+
+    def _save(self, context: WorkerContext, trial: Trainable) -> None:
+        folder = tempfile.mkdtemp(prefix="holdfast-trial-")
+        try:
+            store(folder, trial.save_checkpoint(folder), type(trial).__name__)
+            context.reporter.save_again(Save(checkpoint=Checkpoint.from_directory(folder)))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

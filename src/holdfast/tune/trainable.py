@@ -1,0 +1,224 @@
+"""Trainables as classes: a trial that is advanced step by step, saved and restored by its methods.
+
+The names that Ray had before 0.8.7 (`_setup`, `_train`, `_save`, `_restore`, `_stop`,
+`_log_result`, `_export_model`) are understood where a class has those and not the present ones.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
+from holdfast.tune.class_checkpoints import load, store
+from holdfast.tune.filling import Filling
+
+EXPORT_FORMATS = ("checkpoint", "model", "onnx", "h5")
+
+
+class Trainable:
+    """What a study trains: subclass it, with `setup`, `step`, `save_checkpoint`, `load_checkpoint`.
+
+    A method is called in the main thread of the trial's own process. `setup` is called once for
+    each process, with a config that is its own.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, **older: Any) -> None:
+        self.config: dict[str, Any] = copy.deepcopy(dict(config or {}))
+        self._filling = Filling(self.config)
+        self._told: Mapping[str, Any] = {}
+        self._local_folder: str | None = None
+        self._older = older
+        if config is not None:
+            self.setup(self.config)
+
+    # ------------------------------------------------------------------ to be written by users
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Prepare for the first step."""
+        if (older := self._older_method("_setup")) is not None:
+            older(config)
+
+    def step(self) -> dict[str, Any]:
+        """Do one step and return its result."""
+        older = self._older_method("_train")
+        if older is None:
+            raise NotImplementedError(f"{type(self).__name__} has no method step()")
+        result: dict[str, Any] = older()
+        return result
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
+        """Write the state to a folder, or return it as a dictionary."""
+        older = self._older_method("_save")
+        if older is None:
+            raise NotImplementedError(f"{type(self).__name__} has no method save_checkpoint()")
+        saved: dict[str, Any] | str | None = older(checkpoint_dir)
+        return saved
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Become what was saved: gets the folder, or the dictionary that was returned."""
+        older = self._older_method("_restore")
+        if older is None:
+            raise NotImplementedError(f"{type(self).__name__} has no method load_checkpoint()")
+        older(checkpoint)
+
+    def cleanup(self) -> None:
+        """Let go of everything; the process is about to end, or to do something else."""
+        if (older := self._older_method("_stop")) is not None:
+            older()
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Become another trial in the same process; return whether that was done."""
+        del new_config
+        return False
+
+    def log_result(self, result: dict[str, Any]) -> None:
+        """Look at a result before it is passed on."""
+        if (older := self._older_method("_log_result")) is not None:
+            older(result)
+
+    def _export_model(self, formats: Sequence[str], directory: str) -> dict[str, str]:
+        del formats, directory
+        raise NotImplementedError(f"{type(self).__name__} has no method _export_model()")
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> Any:
+        """Return what a trial with this config needs, None for one CPU."""
+        del config
+
+    @classmethod
+    def resource_help(cls, config: dict[str, Any]) -> str:
+        """Return a text for the user whose request cannot be met."""
+        del config
+        return ""
+
+    # ------------------------------------------------------------------ for whoever drives it
+
+    def train(self) -> dict[str, Any]:
+        """Do one step and return its result with all that is known of it besides."""
+        result = self.step()
+        if not isinstance(result, Mapping):
+            method = "step" if self._older_method("_train") is None else "_train"
+            raise ConfigError(
+                f"{type(self).__name__}.{method}() returned {shown(result)}, not a dictionary",
+                hint="return the metrics of the step: {'loss': loss}",
+            )
+        filled = self._filling.fill(dict(result))
+        self.log_result(filled)
+        return filled
+
+    def save(self, checkpoint_dir: str | None = None) -> Checkpoint:
+        """Save to a folder, a new one if none is given, and return it as a checkpoint."""
+        folder = checkpoint_dir or tempfile.mkdtemp(prefix="holdfast-trainable-")
+        os.makedirs(folder, exist_ok=True)
+        try:
+            store(folder, self.save_checkpoint(folder), type(self).__name__)
+        except BaseException:
+            if checkpoint_dir is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return Checkpoint.from_directory(folder)
+
+    def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
+        """Become what was saved in a checkpoint, or in a folder."""
+        if not isinstance(checkpoint, Checkpoint):
+            if not os.path.isdir(checkpoint):
+                raise ConfigError(f"there is no checkpoint at {os.fspath(checkpoint)}")
+            checkpoint = Checkpoint.from_directory(os.fspath(checkpoint))
+        with checkpoint.as_directory() as folder:
+            self.load_checkpoint(load(folder))
+
+    def reset(self, new_config: dict[str, Any]) -> bool:
+        """Become another trial in the same process; return whether that was done."""
+        if not self.reset_config(new_config):
+            return False
+        self.config = new_config
+        self._filling = Filling(new_config)
+        return True
+
+    def stop(self) -> None:
+        """Let go of everything."""
+        self.cleanup()
+        if self._local_folder is not None:
+            shutil.rmtree(self._local_folder, ignore_errors=True)
+            self._local_folder = None
+
+    def export_model(
+        self, export_formats: str | Sequence[str], export_dir: str | None = None
+    ) -> dict[str, str]:
+        """Write the model in some formats; return where each was put."""
+        formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
+        if unknown := [one for one in formats if one not in EXPORT_FORMATS]:
+            raise ConfigError(
+                f"export_formats={shown(unknown[0])} is not a format,"
+                f" which are {', '.join(EXPORT_FORMATS)}"
+            )
+        return self._export_model(formats, export_dir or self.logdir)
+
+    # ------------------------------------------------------------------ what it knows of itself
+
+    @property
+    def logdir(self) -> str:
+        """A folder of this machine for files of this process; it goes when the process ends."""
+        if self._local_folder is None:
+            self._local_folder = tempfile.mkdtemp(prefix="holdfast-trial-")
+        return self._local_folder
+
+    @property
+    def iteration(self) -> int:
+        """How many steps were done."""
+        return self._filling.iteration
+
+    @property
+    def training_iteration(self) -> int:
+        """How many steps were done."""
+        return self._filling.iteration
+
+    @property
+    def trial_id(self) -> str:
+        return str(self._told.get("trial_id", "default"))
+
+    @property
+    def trial_name(self) -> str:
+        return str(self._told.get("trial_name", "default"))
+
+    @property
+    def trial_resources(self) -> Any:
+        """What the trial has reserved: a mapping for each process."""
+        return self._told.get("resources")
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the config of the trial."""
+        return self.config
+
+    def _begin(
+        self,
+        config: dict[str, Any],
+        told: Mapping[str, Any],
+        iteration: int,
+        parameters: Mapping[str, Any],
+    ) -> None:
+        """Take up a trial in its process."""
+        self.config, self._told = config, told
+        self._filling = Filling(config, told, iteration, time.monotonic)
+        self.setup(config, **parameters)
+
+    def _older_method(self, name: str) -> Callable[..., Any] | None:
+        """Return a method by its older name, if the class has it."""
+        method: Callable[..., Any] | None = getattr(self, name, None)
+        return method
+
+
+def can_save(trainable: type[Trainable]) -> bool:
+    """Whether a class has what it takes to save itself and be restored."""
+    has_new = trainable.save_checkpoint is not Trainable.save_checkpoint
+    has_load = trainable.load_checkpoint is not Trainable.load_checkpoint
+    has_older = hasattr(trainable, "_save") and hasattr(trainable, "_restore")
+    return (has_new and has_load) or has_older
