@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
-import threading
+import subprocess
+import sys
 import traceback
-from faulthandler import dump_traceback
 from pathlib import Path
 
 import pytest
@@ -147,18 +146,26 @@ def test_of_a_chain_of_errors_each_keeps_its_words_and_a_frame_of_the_users() ->
 
 def test_where_a_real_process_stands_is_the_users_innermost_frame() -> None:
     """With another thread beside it, as faulthandler writes it."""
+    script = """
+import sys, threading
+from faulthandler import dump_traceback
+def inner():
     stop = threading.Event()
     other = threading.Thread(target=stop.wait)
     other.start()
-    with tempfile.TemporaryFile("w+") as file:
-        dump_traceback(file=file, all_threads=True)
-        file.seek(0)
-        stacks = [line for line in file.read().split("\n") if line]
+    dump_traceback(file=sys.stdout, all_threads=True)
     stop.set()
     other.join()
+def outer():
+    inner()
+outer()
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=50
+    )
 
-    shown = where_it_stands(stacks, 3)
-    assert "test_where_a_real_process_stands" in shown[0]
+    shown = where_it_stands([line for line in ran.stdout.split("\n") if line], 3)
+    assert "in inner" in shown[0]
     assert len(shown) == 3
 
 

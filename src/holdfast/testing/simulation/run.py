@@ -36,6 +36,7 @@ from holdfast.testing.simulation.store import forget, make_store, patient, reope
 from holdfast.testing.simulation.story import Story, draw
 from holdfast.testing.simulation.truth import Launch
 from holdfast.testing.simulation.world import World
+from holdfast.worker.context import enter
 
 LAUNCHES_MAX = 60
 HELD_PAUSE_S = 7.0
@@ -228,6 +229,7 @@ def simulate(seed: int | Story, *, without: Sequence[int] = ()) -> Report:
             problem = _located(error)
             player.world.tell(traceback.format_exc())
         finally:
+            enter(None)  # a worker that was played here must not be taken for this process
             shutil.rmtree(scratch, ignore_errors=True)
     world = player.world
     return Report(
