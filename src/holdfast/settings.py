@@ -77,3 +77,13 @@ def visible_gpus() -> str | None:
 def start_method() -> str | None:
     """Return how to make the process that workers are forked from; None to leave it to us."""
     return os.environ.get("HOLDFAST_START") or None
+
+
+def longest_trial_name() -> int:
+    """Return how long the name of a trial may be in the name of its folder."""
+    return int(os.environ.get("TUNE_MAX_LEN_IDENTIFIER") or 130)
+
+
+def writes_trial_files() -> bool:
+    """Return whether results of trials are written to files if nobody says which."""
+    return os.environ.get("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "0") in ("", "0")

@@ -15,7 +15,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from holdfast.api.checks import Problems, checking, is_flag, this_is
 from holdfast.api.representation import readable
@@ -217,7 +217,9 @@ class RunConfig:
         preemption_notices: Where to ask whether this machine will be taken away: "aws", "gcp",
             "azure", or an object of your own with a method `poll`; None asks nobody.
         resume: "auto" carries on with a run of that name if there is one, "must" refuses to begin
-            a new one, "never" to carry on.
+            a new one, "never" to carry on. Not given, it is "auto" for a training run; a study is
+            begun, and not mixed with one that is there.
+        given: Which of `name` and `resume` were given.
     """
 
     name: str
@@ -236,6 +238,7 @@ class RunConfig:
     local_dir: str | None
     resume: Literal["auto", "must", "never"]
     preemption_notices: object
+    given: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self,
@@ -254,7 +257,7 @@ class RunConfig:
         log_to_file: bool | str | Sequence[str] = False,  # noqa: FBT001, FBT002  as in Ray
         local_dir: str | os.PathLike[str] | None = None,
         *,
-        resume: Literal["auto", "must", "never"] = "auto",
+        resume: Literal["auto", "must", "never"] | None = None,
         preemption_notices: object = None,
     ) -> None:
         if storage_path is None:
@@ -262,6 +265,9 @@ class RunConfig:
         if storage_path is None:
             storage_path = os.path.expanduser(DEFAULT_STORAGE_PATH)
         vars(self).update(
+            given=frozenset(
+                what for what, value in (("name", name), ("resume", resume)) if value is not None
+            ),
             name=_new_name() if name is None else name,
             storage_path=_as_text(storage_path),
             storage_filesystem=storage_filesystem,
@@ -278,7 +284,7 @@ class RunConfig:
             progress_reporter=progress_reporter,
             log_to_file=log_to_file,
             local_dir=_as_text(local_dir),
-            resume=resume,
+            resume="auto" if resume is None else resume,
             preemption_notices=preemption_notices,
         )
         _check_run(self)

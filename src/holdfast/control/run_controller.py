@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.group import Group
+from holdfast.control.last_moments import LastMoments
 from holdfast.control.launching import jobs, specs
 from holdfast.control.losses import loss_card, start_card
 from holdfast.control.metric_rows import MetricRows
@@ -22,13 +23,13 @@ from holdfast.control.notices import Notice
 from holdfast.control.observing import Observer, Observers
 from holdfast.control.open_run import OpenRun
 from holdfast.control.plan import Outcome, Plan
+from holdfast.control.questions import Questions
 from holdfast.control.upkeep import sweep
 from holdfast.control.validation import Validations
 from holdfast.control.watchdog import Stopped, Watchdog
 from holdfast.core.manifest import Manifest
 from holdfast.core.outcomes import Finished, WorkerExit
 from holdfast.core.placement import Place, why_not
-from holdfast.core.retention import ranked
 from holdfast.core.run_history import KIND, RunHistory, data_of
 from holdfast.core.run_machine import (
     Action,
@@ -48,14 +49,13 @@ from holdfast.core.run_machine import (
 from holdfast.core.validation import ValidationLedger
 from holdfast.engine.base import Ended, Engine, EngineError, NodesChanged, Said
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.wire import Asked, Assigned, Listed, Warned
+from holdfast.wire import Asked, Assigned, Warned
 from holdfast.worker.job import pack
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 WAITING_IS_SAID_EVERY_S = 30.0
-FINISH_SAVE_S = 30.0  # for parts of a checkpoint that are on their way when another rank is lost
 
 
 class RunController:
@@ -94,9 +94,9 @@ class RunController:
         self._moving = Moving(plan, engine, clock)
         self._watchdog = Watchdog(plan, engine, clock)
         self._stopped: Stopped | None = None
-        self._stop_by: float | None = None  # set once a worker of the group is lost
+        self._last_moments = LastMoments(clock)
         self._card = ""
-        self._questions: dict[int, Asked] = {}  # by rank
+        self._questions = Questions(run, engine, plan, self._ledger)
 
     # ------------------------------------------------------------------ from outside
 
@@ -162,11 +162,11 @@ class RunController:
         if self._validations is not None and self._validations.go_on():
             self._retain()
             if self._group is not None:
-                self._answer(self._group)
+                self._questions.answer(self._group)
 
     def _patience_s(self) -> float:
         if self._due is None:
-            return TICK_S
+            return min(TICK_S, self._last_moments.left_s() or TICK_S)
         left_s = self._due_at - self._clock.monotonic()
         return min(TICK_S, left_s) if left_s > 0 else TICK_S  # it waits for room
 
@@ -229,7 +229,7 @@ class RunController:
         newest = self._open_run.newest_good()
         self._open_run.discard_unfinished()
         self._places = places
-        self._questions = {}
+        self._questions.begin()
         self._group = Group(
             attempt,
             places,
@@ -245,7 +245,8 @@ class RunController:
         )
         self._moving.begin(self._group)
         self._watchdog.begin(self._group)
-        self._stopped = self._stop_by = None
+        self._last_moments.begin()
+        self._stopped = None
         for rank, job in enumerate(jobs(self._plan, self._open_run, attempt, places, newest)):
             self._engine.send(attempt, rank, Assigned(pack(job)))
         step = None if newest is None else newest.step
@@ -278,27 +279,10 @@ class RunController:
             case Warned(number):
                 self._move(self._moving.warned(said.rank, number))
             case Asked() as asked:
-                self._questions[said.rank] = asked  # the time of one asked before was up
+                self._questions.add(said.rank, asked)
             case message:
                 group.hear(said.rank, message, self._clock.monotonic())
-        self._stop_if_lost(group)
-        if self._questions:
-            self._answer(group)
-
-    def _answer(self, group: Group) -> None:
-        for rank, asked in list(self._questions.items()):
-            is_validated = self._validations is None or self._validations.are_done
-            if group.has_reported(asked.reports) and (is_validated or not asked.validated):
-                del self._questions[rank]
-                self._engine.send(group.attempt, rank, Listed(asked.index, self._kept_ones()))
-
-    def _kept_ones(self) -> list[tuple[str, dict[str, Any], str]]:
-        """Return the checkpoints there are, from worst to best, and how far validation is."""
-        record = self._open_run.record
-        order = ranked(self._plan.retention, record.candidates())
-        kept = [record.kept[one.number] for one in order]
-        verdict = self._ledger.verdict
-        return [(one.directory, dict(one.metrics), str(verdict(one.number))) for one in kept]
+        self._questions.answer(group)
 
     def _retain(self) -> None:
         try:
@@ -337,19 +321,19 @@ class RunController:
     # ------------------------------------------------------------------ time
 
     def _look_at_the_time(self) -> None:
-        now = self._clock.monotonic()
+        now, group = self._clock.monotonic(), self._group
+        if group is not None:
+            self._stop_if_lost(group)
         if now - self._looked_at < TICK_S:
             return
         self._looked_at = now
-        group = self._group
         if group is None or group.is_over:
             return
         group.look_at_the_late(now)
-        self._answer(group)  # who asked may have waited for what is given up now
-        self._stop_if_lost(group)
+        self._questions.answer(group)  # who asked may have waited for what is given up now
         self._move(self._moving.look())
         if self._stopped is None and not group.is_over:
-            self._stopped = self._watchdog.look(group, self._questions)
+            self._stopped = self._watchdog.look(group, self._questions.asking)
             if self._stopped is not None:
                 self._engine.stop_group(group.attempt)
 
@@ -364,8 +348,8 @@ class RunController:
             known = self._stopped.as_known(known)
         group.note_end(replace(ended, exit=known))
         self._watchdog.ended(known.rank)
-        if not isinstance(ended.exit, Finished) and self._stop_by is None:
-            self._stop_by = self._clock.monotonic() + FINISH_SAVE_S
+        if not isinstance(ended.exit, Finished):
+            self._last_moments.lost()
         self._stop_if_lost(group)
         if group.is_over:
             exits = tuple(group.exits[rank] for rank in sorted(group.exits))
@@ -374,11 +358,8 @@ class RunController:
             self._group_ended(group, exits)
 
     def _stop_if_lost(self, group: Group) -> None:
-        """Stop the rest of a group that has lost a worker, once no save is about to be done."""
-        if self._stop_by is None or group.is_over:
-            return
-        is_time = self._clock.monotonic() >= self._stop_by or not group.is_finishing_a_save()
-        if is_time and isinstance(self._history.run.phase, Active):
+        """Stop the rest of a group that has lost a worker, once nothing is to be waited for."""
+        if self._last_moments.are_over(group) and isinstance(self._history.run.phase, Active):
             self._engine.stop_group(group.attempt)
 
     def _group_ended(self, group: Group, exits: tuple[WorkerExit, ...]) -> None:

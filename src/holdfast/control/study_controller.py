@@ -45,6 +45,7 @@ class StudyController:
     Attributes:
         errors: What trials raised last, pickled where it could be, by id.
         is_stopped: Whether the loop ended because somebody asked for it, before the study was over.
+        was_preempted: Whether that was because this machine, or this process, must go.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class StudyController:
         self._sources: list[Callable[[], Iterable[str]]] = []
         self._news: deque[str] = deque()
         self.errors: dict[str, bytes | None] = {}
-        self.is_stopped = False
+        self.is_stopped = self.was_preempted = False
 
     def listen_to(self, source: Callable[[], Iterable[str]]) -> None:
         """Ask `source` for reasons to stop whenever the engine was woken, or something happened."""
@@ -83,10 +84,15 @@ class StudyController:
             while not (self.study.is_over or self.is_stopped):
                 self._turn()
             self._observers.tell("turned", is_over=self.study.is_over)
+            self._stop_all()
+            self._journal.write_state()
         finally:
-            for launch in list(self._processes):
-                self._engine.stop_group(launch)
+            self._stop_all()
             self._journal.close()
+
+    def _stop_all(self) -> None:
+        for launch in list(self._processes):
+            self._engine.stop_group(launch)
 
     def _turn(self) -> None:
         if self._run.lost is not None:

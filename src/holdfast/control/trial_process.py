@@ -33,6 +33,8 @@ from holdfast.wire import (
 
 log = logging.getLogger(__name__)
 
+SHOULD_CHECKPOINT = "should_checkpoint"  # in a result: whoever looks at it may ask for a save
+
 
 class Scribe(Protocol):
     """Writes down what happens in a study."""
@@ -181,6 +183,6 @@ class TrialProcess:
         trial = self.trial
         happened = {"id": trial.trial_id, "attempt": self.attempt, "step": step, "result": result}
         self._scribe.happen("trial_result", happened)
-        reply = trial.reply()
-        self._tell(Judged(step, reply.action, reply.save))
         self._on_result(trial, result)
+        reply = trial.reply()
+        self._tell(Judged(step, reply.action, reply.save or bool(result.get(SHOULD_CHECKPOINT))))

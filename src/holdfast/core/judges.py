@@ -36,6 +36,14 @@ class Search(Protocol):
         """Take in that this was proposed before a crash."""
         ...
 
+    def recall_end(self) -> None:
+        """Take in that there was nothing more to propose, before a crash."""
+        ...
+
+    def on_revive(self, trial_id: str) -> None:
+        """Take in that a trial that had failed is tried again."""
+        ...
+
     def on_result(self, trial_id: str, result: dict[str, Any]) -> None: ...
     def on_complete(
         self, trial_id: str, result: dict[str, Any] | None, *, error: bool = False
@@ -69,6 +77,15 @@ class Judges:
     def recall(self, proposal: Mapping[str, Any]) -> None:
         """Let the searcher know what it had proposed before a crash."""
         self._ask("the searcher", lambda: self.search.recall(proposal), None)
+
+    def recall_end(self) -> None:
+        """Let the searcher know that it had nothing more to propose before a crash."""
+        self._ask("the searcher", self.search.recall_end, None)
+
+    def revived(self, view: StudyView, trial: Trial) -> None:
+        """Let them know that a trial that had failed for good is tried again."""
+        self._ask("the searcher", lambda: self.search.on_revive(trial.trial_id), None)
+        self.added(view, trial)
 
     def added(self, view: StudyView, trial: Trial) -> None:
         """Let the scheduler know of a new trial."""

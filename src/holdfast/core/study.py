@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from holdfast.core.budget import Budget
 from holdfast.core.judges import CONTINUE, Judges
 from holdfast.core.metric_history import flattened
 from holdfast.core.outcomes import Evicted, Finished, describe, from_data
@@ -35,26 +34,10 @@ from holdfast.core.run_machine import (
     advance,
     renewed,
 )
+from holdfast.core.study_rules import Rules
 from holdfast.core.trial import Status, Trial
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What a study was told about losses and ends.
-
-    Attributes:
-        fail_fast: Whether the first trial that fails for good ends the study.
-        saves_at_end: Whether a trial saves itself when it is stopped.
-        metric: What the best trial is known by, None if nobody said.
-    """
-
-    budget: Budget = field(default_factory=Budget)
-    backoff_max_s: float = 30.0
-    fail_fast: bool = False
-    saves_at_end: bool = False
-    metric: str | None = None
 
 
 class Study:
@@ -101,6 +84,8 @@ class Study:
                 self._added(data, again=again)
             case "search_ended":
                 self.is_search_over = True
+                if again:
+                    self.judges.recall_end()
             case "study_extended":
                 self._extended(data)
             case "study_stopped":
@@ -164,7 +149,7 @@ class Study:
                 trial.checkpoints.apply("checkpoint_retired", {"number": kept.number})
         self._renew(trial)
         self.trials[trial.trial_id] = trial
-        self.judges.added(self, trial)
+        self.judges.revived(self, trial)
 
     def _added(self, data: Mapping[str, Any], *, again: bool) -> None:
         if again:

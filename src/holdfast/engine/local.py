@@ -57,6 +57,7 @@ class LocalEngine:
         modules: What workers will want imported.
         nodes: What to place workers on; by default this machine, as one node.
         start: How the zygote is made; None for the quickest way that is safe here.
+        later: What workers will want imported, but the first ones not at once.
     """
 
     def __init__(
@@ -66,8 +67,9 @@ class LocalEngine:
         nodes: LocalNodes | None = None,
         *,
         start: Start | None = None,
+        later: Sequence[str] = (),
     ) -> None:
-        self._entry, self._modules, self._start = entry, list(modules), start
+        self._entry, self._modules, self._later, self._start = entry, [*modules], [*later], start
         self._nodes = LocalNodes() if nodes is None else nodes
         self._node_changes: deque[str | None] = deque()  # filled by any thread
         self._starting: dict[int, LocalWorker] = {}  # by the number of the request
@@ -79,11 +81,10 @@ class LocalEngine:
         self._zygote: ZygoteLine | None = None
         self._kills = MemoryKills()
         self._mark = secrets.token_hex(8)
-        self._is_woken = False
-        self._is_closed = False
+        self._is_woken = self._is_closed = False
         self._wake_read, self._wake_write = socket.socketpair()
-        self._wake_read.settimeout(0)
-        self._wake_write.settimeout(0)
+        for end in (self._wake_read, self._wake_write):
+            end.settimeout(0)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._nodes.subscribe(self._nodes_changed)
@@ -101,7 +102,8 @@ class LocalEngine:
     def _line(self) -> ZygoteLine:
         assert not self._is_closed, "the engine is closed"
         if self._zygote is None:
-            self._zygote = ZygoteLine(self._modules, self._start)
+            self._zygote = ZygoteLine(self._modules, self._start, later=self._later)
+            self._later = []  # if it dies, that may have been the cause: the next one does without
             self._selector.register(self._zygote, selectors.EVENT_READ)
         return self._zygote
 
@@ -308,9 +310,7 @@ class LocalEngine:
             if known is not None:
                 self._selector.unregister(worker.handle)
             return
-        wanted = selectors.EVENT_READ
-        if worker.channel.has_unsent:
-            wanted |= selectors.EVENT_WRITE
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.channel.has_unsent else 0)
         if known is None:
             self._selector.register(worker.handle, wanted, worker)
         elif known.events != wanted:

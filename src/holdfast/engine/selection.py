@@ -75,9 +75,11 @@ def is_initialized() -> bool:
     return _current() is not None
 
 
-def local_engine(entry: str, modules: Sequence[str] = ()) -> LocalEngine:
+def local_engine(
+    entry: str, modules: Sequence[str] = (), *, later: Sequence[str] = ()
+) -> LocalEngine:
     """Return an engine on the nodes that `init` chose, or on this machine."""
-    return LocalEngine(entry, modules, _current())
+    return LocalEngine(entry, modules, _current(), later=later)
 
 
 def _current() -> LocalNodes | None:

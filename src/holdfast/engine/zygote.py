@@ -2,6 +2,8 @@
 
 It is told what to do over a socket, one line of JSON a request, what a new worker begins with
 riding along. It has one thread and runs no user code, so a fork of it is clean.
+What only later workers gain from, it imports a while after the first, in quiet moments, a module at
+a time: whoever wants something meanwhile waits for one module and not for all.
 It reaps what it forked and says how each ended; it adopts whatever its workers leave behind and
 kills it. When its driver is gone, which the kernel tells it, it kills everything and ends.
 """
@@ -29,6 +31,7 @@ from holdfast.engine.worker_process import Handles, become_worker, hold_back_sig
 
 REQUEST_BYTES_MAX = 1 << 16
 ORPHAN_PATIENCE_S = 2.0
+QUIET_S = 0.5  # who has just said something may say more; a group that was lost is started again
 _HANDLES_PER_WORKER = 3
 
 
@@ -41,6 +44,10 @@ class Zygote:
         self._received = b""
         self._unsent = b""
         self._handed: list[int] = []  # what came with requests not served yet
+        self._later: list[str] = []  # modules that wait for a quiet moment
+        self._later_after_s = 0.0
+        self._later_from = float("inf")  # until the first worker is there
+        self._quiet_from = 0.0
         self._driver_end = processes.end_of(driver)
         self._is_driver_gone = os.getppid() != driver
         self._wake_read, self._wake_write = socket.socketpair()
@@ -63,7 +70,11 @@ class Zygote:
             self._end_everything()
 
     def _serve_once(self) -> None:
-        ready = {key.fileobj: events for key, events in self._selector.select()}
+        ready = {key.fileobj: events for key, events in self._selector.select(self._patience_s())}
+        if ready:
+            self._quiet_from = time.monotonic() + min(QUIET_S, self._later_after_s)
+        else:
+            self._import_one()
         if self._wake_read in ready:
             with contextlib.suppress(BlockingIOError):
                 self._wake_read.recv(4096)
@@ -112,6 +123,8 @@ class Zygote:
         match request["do"]:
             case "import":
                 self._import(request["modules"])
+            case "import later":
+                self._later, self._later_after_s = request["modules"], request["after_s"]
             case "fork":
                 handles = Handles(*self._handed[:_HANDLES_PER_WORKER])
                 del self._handed[:_HANDLES_PER_WORKER]
@@ -135,6 +148,22 @@ class Zygote:
                 sys.stderr.write(f"holdfast: {module} cannot be imported: {error!r}\n")
         gc.freeze()  # what is not looked at is not copied, so workers go on sharing it
 
+    def _patience_s(self) -> float | None:
+        """Return how long it must be quiet until something is imported, None if nothing is."""
+        if not self._later or self._later_from == float("inf"):
+            return None
+        return max(0.0, max(self._later_from, self._quiet_from) - time.monotonic())
+
+    def _import_one(self) -> None:
+        """Import the next module of those that can wait; that one cannot be, nobody has to know.
+
+        Whatever it raises must not end this process, and with it all workers.
+        """
+        if self._later:
+            with contextlib.suppress(BaseException):
+                importlib.import_module(self._later.pop(0))
+            gc.freeze()
+
     def _fork(self, request: dict[str, Any], handles: Handles) -> None:
         parent = os.getpid()
         try:
@@ -150,6 +179,7 @@ class Zygote:
             become_worker(request, handles, parent)
         handles.close()
         self._workers[pid] = request["node"]
+        self._later_from = min(self._later_from, time.monotonic() + self._later_after_s)
         told = {"event": "forked", "id": request["id"], "pid": pid}
         self._tell(told | {"threads": stray_threads()})
 

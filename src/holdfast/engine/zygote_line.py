@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 Start = Literal["fork", "spawn"]
 SEND_TIMEOUT_S = 60.0
 END_PATIENCE_S = 10.0
+LATER_AFTER_S = 5.0  # by then the first workers have loaded what they need, and are at work
 
 
 class ZygoteLine:
@@ -40,15 +41,19 @@ class ZygoteLine:
     Args:
         modules: What it is to import, if it cannot be there already.
         start: How to make it; None for what HOLDFAST_START says, or the quickest safe way.
+        later: What it is to import after the first workers, when there is nothing else to do.
     """
 
-    def __init__(self, modules: Sequence[str], start: Start | None = None) -> None:
+    def __init__(
+        self, modules: Sequence[str], start: Start | None = None, *, later: Sequence[str] = ()
+    ) -> None:
         self._lock = threading.Lock()
         self._received = b""
         self.is_gone = False
         self._socket, self.pid, self.start = _new_zygote(start or _chosen_start())
         self._socket.settimeout(SEND_TIMEOUT_S)
         self._ask({"do": "import", "modules": to_preload(modules)})
+        self._ask({"do": "import later", "modules": list(later), "after_s": LATER_AFTER_S})
 
     def fileno(self) -> int:
         return self._socket.fileno()

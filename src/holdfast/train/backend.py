@@ -19,3 +19,11 @@ class BackendConfig:
     def modules(self) -> Sequence[str]:
         """Return what is imported once, before workers are made, because each will want it."""
         return ()
+
+    def later_modules(self) -> Sequence[str]:
+        """Return what is imported once the first workers run, so that later ones have it at once.
+
+        Each should load quickly once those before it are loaded: a worker that is wanted just then
+        waits for one of them.
+        """
+        return ()

@@ -52,6 +52,7 @@ class Launch:
         function: What workers call, with `config`, or with nothing if that is None.
         setups: What prepares a framework in each worker.
         modules: What every worker will want imported.
+        later_modules: What they will want, but the first ones not at once.
         first_checkpoint: What a run without a checkpoint of its own begins with.
     """
 
@@ -61,6 +62,7 @@ class Launch:
     run: RunConfig
     setups: Sequence[Callable[[WorkerContext], None]] = ()
     modules: Sequence[str] = ()
+    later_modules: Sequence[str] = ()
     datasets: Mapping[str, Any] = field(default_factory=dict)
     dataset_config: DataConfig | None = None
     validation: ValidationConfig | None = None
@@ -77,7 +79,7 @@ def engine_for(launch: Launch) -> Engine:
     """Return where the workers will run; raise if they can never fit there."""
     if launch.is_inline:
         return InlineEngine(ENTRY_INLINE)
-    engine = local_engine(ENTRY, _modules(launch))
+    engine = local_engine(ENTRY, _modules(launch), later=launch.later_modules)
     try:
         _must_fit(launch.scaling, engine)
         engine.warm_up()
@@ -209,7 +211,7 @@ def _validator(launch: Launch) -> Validator | None:
         function=launch.validation.fn,
         arguments=usual.fn_kwargs or {},
         timeout_s=usual.timeout_s,
-        engine=lambda: local_engine(ENTRY, _modules(launch)),
+        engine=lambda: local_engine(ENTRY, _modules(launch), later=launch.later_modules),
     )
 
 

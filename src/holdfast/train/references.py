@@ -23,7 +23,7 @@ from holdfast.api.deprecated import warn_user
 from holdfast.errors import CannotResume
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
-from holdfast.train.imports import find_module, import_path, imported
+from holdfast.api.imports import find_module, import_path, imported
 from holdfast.train.pickled import by_value, problem_with, unpickled
 
 _loading: ContextVar[bool] = ContextVar("a script is being loaded for its function", default=False)

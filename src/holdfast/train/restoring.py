@@ -18,9 +18,9 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError, HoldfastError, RunMissing
 from holdfast.storage import uris
 from holdfast.storage.base import Store
-from holdfast.train.imports import imported
+from holdfast.api.imports import imported
 from holdfast.train.pickled import problem_with, unpickled
-from holdfast.train.plain import from_plain
+from holdfast.api.plain import from_plain
 from holdfast.train.references import CannotRestore, find_function, problem_with_function
 from holdfast.train.stored import StoredTrainer, read_trainer
 

@@ -19,7 +19,7 @@ from holdfast.errors import Damaged, FormatTooNew, LeaseLost, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.sealed import seal, unseal
 from holdfast.train.pickled import FOLDER, KEPT_BYTES_MAX, key_of, pickled, reference_to_pickle
-from holdfast.train.plain import NotPlain, to_plain
+from holdfast.api.plain import NotPlain, to_plain
 from holdfast.train.references import CannotRestore, reference_to_function
 
 log = logging.getLogger(__name__)

@@ -138,6 +138,7 @@ class BaseTrainer:
             run=self.run_config,
             setups=self._setups(),
             modules=self._modules(),
+            later_modules=self._later_modules(),
             datasets=self.datasets,
             first_checkpoint=self.resume_from_checkpoint,
             metadata=self.metadata,
@@ -182,6 +183,10 @@ class BaseTrainer:
 
     def _modules(self) -> Sequence[str]:
         """Return what every worker will want imported."""
+        return ()
+
+    def _later_modules(self) -> Sequence[str]:
+        """Return what later workers will want imported at once, and the first ones soon."""
         return ()
 
     def _result(self, run: OpenRun, outcome: Outcome) -> Result:
@@ -320,6 +325,9 @@ class DataParallelTrainer(BaseTrainer):
 
     def _modules(self) -> Sequence[str]:
         return self.backend_config.modules() if self.backend_config is not None else ()
+
+    def _later_modules(self) -> Sequence[str]:
+        return self.backend_config.later_modules() if self.backend_config is not None else ()
 
     @classmethod
     def restore(  # type: ignore[override]  # as in Ray, whose classes do not agree either

@@ -66,7 +66,7 @@ SIGNATURES = {
         "name=None, storage_path=None, storage_filesystem=None, failure_config=None, "
         "checkpoint_config=None, callbacks=None, worker_runtime_env=None, logging_config=None, "
         "sync_config=None, verbose=None, stop=None, progress_reporter=None, log_to_file=False, "
-        "local_dir=None, *, resume='auto', preemption_notices=None"
+        "local_dir=None, *, resume=None, preemption_notices=None"
     ),
 }
 

@@ -16,14 +16,24 @@ if TYPE_CHECKING:
 
 _TIMEOUT_MAX_S = 1e9  # some thirty years; torch counts nanoseconds in 64 bits
 
-# Building an optimizer or DistributedDataParallel loads torch._dynamo, which takes as long as torch
-# itself. Done once, before workers are forked, no attempt has to wait for it again.
 PRELOADED = (
     "torch",
-    "torch._dynamo",
     "holdfast.frameworks.torch.process_group",
     "holdfast.frameworks.torch.loaders",
     "holdfast.frameworks.torch.models",
+)
+
+# Building an optimizer or DistributedDataParallel loads torch._dynamo, which takes as long as torch
+# itself. The first workers load it side by side, so it would be no gain to have them wait for it;
+# later ones have it at once. It comes in parts: what it loads, and takes long, is named before it.
+PRELOADED_LATER = (
+    "mpmath",
+    "sympy",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch._numpy",
+    "torch.distributed.tensor",
+    "torch.distributed.fsdp",
+    "torch._dynamo",
 )
 
 
@@ -63,6 +73,9 @@ class TorchConfig(BackendConfig):
 
     def modules(self) -> Sequence[str]:
         return PRELOADED
+
+    def later_modules(self) -> Sequence[str]:
+        return PRELOADED_LATER
 
 
 @dataclass(frozen=True, slots=True)

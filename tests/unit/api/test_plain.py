@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.api.plain import NotPlain, from_plain, opened_as, reference_to, to_plain
 from holdfast.checkpoint import Checkpoint
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.sealed import seal, unseal
 from holdfast.train import FailureConfig
-from holdfast.train.plain import NotPlain, from_plain, opened_as, reference_to, to_plain
 from tests.unit.train import plain_things
 from tests.unit.train.plain_things import (
     ORDERED,

@@ -1,7 +1,8 @@
 """Values as JSON that come back as they were, types and all; what cannot, is said to be not plain.
 
 Plain are numbers, text, None, lists, dictionaries, tuples, paths, checkpoints (as a reference to
-their files), functions and classes that can be imported, and dataclasses of such classes. A thing
+their files), functions and classes that can be imported, dataclasses of such classes, and what
+is `Made` with such values. A thing
 that JSON has no word for is a dictionary with one key that begins with `@`; a key of the user's own
 that begins so gets another.
 
@@ -19,8 +20,9 @@ from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
 
+from holdfast.api.imports import import_path, imported
+from holdfast.api.made import Made, class_at, class_path, made_with
 from holdfast.checkpoint import Checkpoint
-from holdfast.train.imports import import_path, imported
 
 _MARK = "@"
 _DEPTH_MAX = 100
@@ -49,6 +51,8 @@ def to_plain(value: object, depth: int = 0) -> Any:
         return {"@checkpoint": reference_to(value)}
     if isinstance(value, type | FunctionType) and (path := import_path(value)) is not None:
         return {"@import": path}
+    if isinstance(value, Made):
+        return {"@made": _made(value, deeper)}
     if dataclasses.is_dataclass(kind):
         return {"@dataclass": _dataclass(value, kind, deeper)}
     raise NotPlain(f"{kind.__module__}.{kind.__qualname__} has no form in JSON")
@@ -74,6 +78,9 @@ def from_plain(value: Any, beside: str | None = None) -> Any:
             return Checkpoint(opened_as(location, beside))
         case {"@import": path}:
             return imported(path)
+        case {"@made": {"class": name, "args": args, "kwargs": kwargs}}:
+            made = class_at(name)
+            return made(*from_plain(args, beside), **from_plain(kwargs, beside))
         case {"@dataclass": {"class": name, "fields": fields}}:
             return _dataclass_of(name, from_plain(fields, beside))
         case _:
@@ -99,6 +106,18 @@ def _text(value: str) -> str:
     except UnicodeEncodeError:
         raise NotPlain("a text holds half a character") from None
     return value
+
+
+def _made(value: Made, depth: int) -> dict[str, Any]:
+    path = class_path(type(value))
+    if path is None:
+        raise NotPlain(f"the class {type(value).__qualname__} cannot be found again by its name")
+    args, kwargs = made_with(value)
+    return {
+        "class": path,
+        "args": [to_plain(one, depth) for one in args],
+        "kwargs": {name: to_plain(one, depth) for name, one in kwargs.items()},
+    }
 
 
 def _dataclass(value: Any, kind: type, depth: int) -> dict[str, Any]:

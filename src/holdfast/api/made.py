@@ -1,0 +1,47 @@
+"""Objects that are known by what they were made with, so that they can be made again.
+
+A scheduler or a searcher is not plain data. But it was made by a call, and the call is.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Self
+
+from holdfast.api.imports import import_path, imported
+
+REMEMBERED = "_made_with"
+
+
+class Made:
+    """Remembers what its constructor was given."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        made = super().__new__(cls)
+        made.__dict__[REMEMBERED] = (args, kwargs)
+        return made
+
+
+def made_with(thing: Made) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what an object was made with."""
+    args, kwargs = thing.__dict__.get(REMEMBERED, ((), {}))
+    return args, kwargs
+
+
+def class_path(kind: type) -> str | None:
+    """Return by what a class is found again: also one of the script that was run."""
+    path = import_path(kind)
+    main = sys.modules.get("__main__")
+    if path is None and main is not None and getattr(main, kind.__qualname__, None) is kind:
+        return f"__main__:{kind.__qualname__}"
+    return path
+
+
+def class_at(path: str) -> Any:
+    """Return the class that `class_path` named; raise `LookupError` if it is not there."""
+    module, _, name = path.partition(":")
+    try:
+        return imported(path)
+    except (ImportError, AttributeError) as error:
+        place = "the script that runs now" if module == "__main__" else module
+        raise LookupError(f"there is no {name} in {place}") from error

@@ -1,0 +1,42 @@
+"""How a launch of a study ends, for people and for whoever started the process."""
+
+from __future__ import annotations
+
+import sys
+
+from holdfast.control.study_controller import StudyController
+from holdfast.tune.launching import Launch
+from holdfast.tune.result_grid import ResultGrid
+
+RESUMABLE = 75  # the exit code that tells a scheduler to start the same command again
+
+
+class Preempted(SystemExit):
+    """This driver had to go, and the study can be carried on elsewhere; exits with 75."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(RESUMABLE)
+        self.url = url
+
+
+def restore_call(launch: Launch, *, errored: bool = False) -> str:
+    """Return the call that goes on with a study."""
+    more = ", resume_errored=True" if errored else ""
+    return f"Tuner.restore({launch.run.store.url!r}, trainable{more}).fit()"
+
+
+def say_end(launch: Launch, controller: StudyController, results: ResultGrid) -> None:
+    """Say what there is to do next, if there is something."""
+    if controller.is_stopped:
+        left = len(launch.study.trials)
+        print(  # noqa: T201
+            f"holdfast: the study is stopped with {left} trials to go on;"
+            f" go on with: {restore_call(launch)}",
+            file=sys.stderr,
+        )
+    elif results.num_errors:
+        print(  # noqa: T201
+            f"holdfast: {results.num_errors} of {len(results)} trials failed;"
+            f" have them go on with: {restore_call(launch, errored=True)}",
+            file=sys.stderr,
+        )

@@ -1,0 +1,238 @@
+"""One launch of a study: from what a tuner says to what it has come to."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast.api.config import budget_of, retention_of
+from holdfast.api.picklable import must_travel
+from holdfast.checkpoint import Checkpoint
+from holdfast.control.interrupts import Interrupt, Interrupts
+from holdfast.control.open_run import OpenRun, open_run
+from holdfast.control.output import log_folder
+from holdfast.control.resuming_study import finished_trials, recall, told_rows
+from holdfast.control.study_controller import StudyController
+from holdfast.control.study_log import StudyTail
+from holdfast.control.study_plan import Resumption, StudyObserver, StudyPlan
+from holdfast.core.judges import Judges
+from holdfast.core.reserving import reserve, total
+from holdfast.core.study import Study
+from holdfast.core.study_rules import Rules
+from holdfast.core.trial import Trial
+from holdfast.engine.base import Engine
+from holdfast.engine.selection import local_engine
+from holdfast.errors import ConfigError
+from holdfast.tune.naming import Namer
+from holdfast.tune.resources import bundles_of
+from holdfast.tune.search.generator import Proposal, SearchPlan
+from holdfast.tune.search.plain import config_from_data
+from holdfast.tune.stored_study import stored
+from holdfast.tune.study_spec import StudySpec
+from holdfast.worker.job import Task, pack
+
+log = logging.getLogger(__name__)
+
+ENTRY = "holdfast.worker.entry:main"
+MODULES = (
+    "holdfast.worker.entry",
+    "holdfast.tune.program",
+    "holdfast.tune.functions",
+    "holdfast.storage.local",
+    "holdfast.storage.locate",
+)
+
+
+class StudySearch:
+    """A search plan in the words that a study has for it."""
+
+    def __init__(self, plan: SearchPlan) -> None:
+        self.plan = plan
+
+    def recall(self, proposal: Mapping[str, Any]) -> None:
+        self.plan.recall(Proposal.from_data(proposal))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plan, name)
+
+
+class Launch:
+    """A study that is open, and all that belongs to driving it."""
+
+    def __init__(self, spec: StudySpec, run: OpenRun, engine: Engine, how: Resumption) -> None:
+        self.spec, self.run, self.engine, self._how = spec, run, engine, how
+        self.search = spec.search()
+        judges = Judges(StudySearch(self.search), spec.scheduler(), spec.stopper())
+        checkpoints = spec.run_config.checkpoint_config
+        failures = spec.run_config.failure_config
+        rules = Rules(
+            budget=budget_of(failures),
+            backoff_max_s=failures.backoff_max_s,
+            fail_fast=bool(failures.fail_fast),
+            saves_at_end=spec.trainable.saves_at_end(checkpoints),
+            metric=spec.tune_config.metric,
+        )
+        self.study = Study(judges, rules)
+        tail = run.accounts[0]
+        assert isinstance(tail, StudyTail)
+        self.is_new = tail.state is None and not tail.events
+        self.rows = recall(self.study, tail)
+        self._namer = Namer(spec, self.study)
+        self._resources = spec.resources or spec.trainable.resources
+        self._must_fit()
+        self._must_be_resolved()
+
+    def keep(self) -> None:
+        """Write down what `restore` needs, once."""
+        if self.is_new or self.spec.stored is None:
+            record = stored(
+                self.spec.trainable.name,
+                self.search.keys,
+                self.search.space_data,
+                self.spec.tune_config,
+                self.spec.run_config,
+            )
+            record.write(self.run.store)
+
+    def drive(self, observers: Sequence[StudyObserver]) -> StudyController:
+        """Run until the study is over, or somebody wants this driver to stop."""
+        controller = StudyController(
+            self.run, self.study, self.engine, self._plan(), observers=observers
+        )
+        for observer in observers:
+            observer.resumed(self.rows, told_rows(self.rows, self.study))
+        with _listening(controller, self.engine.wake):
+            controller.drive()
+        return controller
+
+    def all_trials(self) -> list[Trial]:
+        """Return all trials there are, in the order in which they were made."""
+        found = [*self.study.trials.values(), *finished_trials(self.run, self.study)]
+        return sorted(found, key=lambda trial: trial.number)
+
+    def config_of(self, trial: Trial) -> dict[str, Any]:
+        """Return the config that a trial's process is given."""
+        config: dict[str, Any] = config_from_data(trial.config)
+        return self.search.resolve(config)
+
+    def _plan(self) -> StudyPlan:
+        spec = self.spec
+        config = spec.run_config
+        program = spec.trainable.program(config.checkpoint_config)
+        must_travel(program, None)
+        first = None if spec.restore_path is None else Checkpoint(spec.restore_path)
+        most = spec.tune_config.max_concurrent_trials
+        variables = config.worker_runtime_env.get("env_vars") or {}
+        return StudyPlan(
+            program=pack(Task(program)),
+            propose=self._propose,
+            config_of=self.config_of,
+            retention=retention_of(config.checkpoint_config),
+            log_folder=log_folder(self.run.store, self.run.run_id),
+            environment={str(name): str(value) for name, value in variables.items()},
+            max_concurrent=most or None,
+            first_checkpoint=first,
+            resumption=self._how,
+        )
+
+    def _propose(self) -> Mapping[str, Any] | str | None:
+        proposal = self.search.next()
+        if proposal is None or isinstance(proposal, str):
+            return proposal
+        data = proposal.to_data()
+        config = self.search.resolve(proposal.config)
+        name, folder = self._namer.names_of(proposal)
+        return {
+            "trial_id": proposal.trial_id,
+            "number": proposal.number,
+            "config": data["config"],
+            "params": data["evaluated_params"],
+            "tag": proposal.experiment_tag,
+            "folder": folder,
+            "name": name,
+            "trainable": self.spec.trainable.name,
+            "resources": bundles_of(self._resources, config),
+            "proposal": data,
+        }
+
+    # ------------------------------------------------------------------ before anything starts
+
+    def _must_fit(self) -> None:
+        """Raise at once if there is not, and will not be, room for a trial."""
+        if self.engine.can_grow() or _depends_on_config(self._resources):
+            return
+        bundles = bundles_of(self._resources, {})
+        rooms = {node.name: node.room for node in self.engine.nodes()}
+        if reserve(rooms, bundles) is None:
+            there = ", ".join(f"{name}={amount:g}" for name, amount in total(rooms).items())
+            raise ConfigError(
+                f"a trial needs {bundles} at once, and all there is is {there}",
+                hint="ask for less: tune.with_resources(trainable, {'cpu': 1})",
+            )
+
+    def _must_be_resolved(self) -> None:
+        """Raise if trials that go on, or that will be made, have objects that are gone."""
+        missing = {
+            path
+            for trial in self.study.trials.values()
+            for path in self.search.missing(config_from_data(trial.config))
+        }
+        if not self.study.is_search_over:
+            missing |= set(self.search.missing(self.search.space))
+        if missing:
+            raise ConfigError(
+                "the study has objects that are gone with the process that made them:"
+                f" {', '.join(sorted(missing))}",
+                hint="give them again: Tuner.restore(path, trainable, param_space=…)",
+            )
+
+
+def _depends_on_config(resources: Any) -> bool:
+    return callable(resources) and not hasattr(resources, "bundles")
+
+
+@contextmanager
+def _listening(controller: StudyController, wake: Callable[[], None]) -> Iterator[None]:
+    """Pass signals on to the study while it goes on."""
+    reasons = {
+        Interrupt.STOP: "Ctrl+C; once more ends it on the spot",
+        Interrupt.PREEMPTED: "this machine, or this process, must go",
+    }
+    with Interrupts(wake) as interrupts:
+
+        def news() -> list[str]:
+            return [_noted(controller, reasons, one) for one in interrupts.take()]
+
+        controller.listen_to(news)
+        yield
+
+
+def _noted(controller: StudyController, reasons: Mapping[Interrupt, str], what: Interrupt) -> str:
+    controller.was_preempted |= what is Interrupt.PREEMPTED
+    return reasons[what]
+
+
+@contextmanager
+def opened(spec: StudySpec, how: Resumption) -> Iterator[Launch]:
+    """Open a study for driving; nothing of it runs any more when this ends."""
+    modules = [*MODULES, *_modules_of(spec)]
+    engine = local_engine(ENTRY, modules)
+    try:
+        engine.warm_up()  # first: it is made quickest before any storage is loaded
+        store = spec.store()
+        with open_run(store, name=spec.name, kind="tune", accounts=[StudyTail], waits=True) as run:
+            try:
+                yield Launch(spec, run, engine, how)
+            finally:
+                engine.close()
+    finally:
+        engine.close()
+
+
+def _modules_of(spec: StudySpec) -> list[str]:
+    """Return the module of the trainable, which its processes need."""
+    home = getattr(spec.trainable.function or spec.trainable.kind, "__module__", None)
+    return [home] if home is not None and home != "__main__" and home in sys.modules else []

@@ -1,0 +1,118 @@
+"""The results of a study, from its journal and archive; nothing is written, nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.api.config import retention_of
+from holdfast.checkpoint import Checkpoint
+from holdfast.control.identity import find_identity
+from holdfast.control.resuming_study import recall
+from holdfast.control.study_log import StudyTail, read_archive
+from holdfast.core.judges import Judges
+from holdfast.core.retention import Retention, ranked
+from holdfast.core.study import Study
+from holdfast.core.study_rules import Rules
+from holdfast.core.trial import Status, Trial
+from holdfast.errors import CannotResume, ConfigError, HoldfastError
+from holdfast.journal.replay import read_journal
+from holdfast.storage.base import Store
+from holdfast.storage.locate import child
+from holdfast.tune.launching import Launch, StudySearch
+from holdfast.tune.onlooking import Onlooker
+from holdfast.tune.result_grid import ResultGrid
+from holdfast.tune.search.plain import config_from_data
+from holdfast.tune.study_spec import StudySpec
+from holdfast.tune.summaries import StoredTrial
+from holdfast.worker.job import unpack_value
+
+
+def results_of(launch: Launch, errors: Mapping[str, bytes | None]) -> ResultGrid:
+    """Return what a study has come to, right after it was driven."""
+    spec = launch.spec
+    retention = retention_of(spec.run_config.checkpoint_config)
+    return ResultGrid(
+        [
+            summary(trial, launch.run.store, retention, _raised(errors.get(trial.trial_id)))
+            for trial in launch.all_trials()
+        ],
+        launch.run.store,
+        metric=spec.tune_config.metric,
+        mode=spec.tune_config.mode,
+        filesystem=spec.run_config.storage_filesystem,
+    )
+
+
+def read_results(store: Store, spec: StudySpec, filesystem: Any = None) -> ResultGrid:
+    """Return what a study has come to so far, whoever drives it."""
+    retention = retention_of(spec.run_config.checkpoint_config)
+    return ResultGrid(
+        [summary(trial, store, retention, None) for trial in read_trials(store, spec)],
+        store,
+        metric=spec.tune_config.metric,
+        mode=spec.tune_config.mode,
+        filesystem=filesystem,
+    )
+
+
+def read_trials(store: Store, spec: StudySpec) -> list[Trial]:
+    """Return the trials of a study as its journal tells them."""
+    records, _ = read_journal(store, find_identity(store)[0].run_id)
+    tail = StudyTail()
+    for record in records:
+        tail.apply(record.kind, record.data)
+    try:
+        judges = Judges(StudySearch(spec.search()), spec.scheduler(), spec.stopper())
+    except (ConfigError, CannotResume):  # of the last events, a little is not known then
+        onlooker = Onlooker()
+        judges = Judges(onlooker, onlooker, onlooker)
+    study = Study(judges, Rules())
+    recall(study, tail)
+    found = {trial.trial_id: trial for trial in (study.trials | study.finished).values()}
+    for key, _count in reversed(study.archives):
+        try:
+            for trial in reversed(list(read_archive(store, key))):
+                found.setdefault(trial.trial_id, trial)
+        except HoldfastError:
+            continue
+    return sorted(found.values(), key=lambda trial: trial.number)
+
+
+def summary(
+    trial: Trial, store: Store, retention: Retention, error: Exception | None
+) -> StoredTrial:
+    """Return a trial for those who look at results."""
+    home = child(store, trial.folder)
+    order = [one.number for one in ranked(retention, trial.checkpoints.candidates())]
+    kept = trial.checkpoints.kept
+    checkpoints: Sequence[tuple[Checkpoint, dict[str, Any]]] = [
+        (Checkpoint.in_run(home, kept[number].directory), dict(kept[number].metrics))
+        for number in order
+    ]
+    newest = None if not order else checkpoints[order.index(max(order))][0]
+    failed = trial.status is Status.ERROR
+    return StoredTrial(
+        trial_id=trial.trial_id,
+        status=trial.status,
+        config=config_from_data(trial.config),
+        last_result=trial.last_result,
+        statistics=trial.statistics,
+        folder=trial.folder,
+        error=(error or trial.error) if failed else None,
+        checkpoints=checkpoints,
+        checkpoint=newest,
+        evaluated_params=config_from_data(trial.evaluated_params),
+        experiment_tag=trial.experiment_tag,
+    )
+
+
+def _raised(pickled: bytes | None) -> Exception | None:
+    """Return what a trial raised, if it can be had back."""
+    if pickled is None:
+        return None
+    try:
+        value = unpack_value(pickled)
+    except Exception:  # noqa: BLE001  # unpickling runs the user's own code
+        return None
+    return value if isinstance(value, Exception) else None

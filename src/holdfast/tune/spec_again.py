@@ -1,0 +1,88 @@
+"""A study as it was begun, made again from what is kept of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.api.config import RunConfig
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
+from holdfast.storage.base import Store
+from holdfast.tune.stored_study import CannotRestoreStudy, StoredStudy, configs_of
+from holdfast.tune.study_spec import StudySpec
+from holdfast.tune.tune_config import TuneConfig
+
+
+def space_of(param_space: Any) -> dict[str, Any]:
+    """Return a search space as a dictionary; raise if it cannot be one."""
+    if param_space is None:
+        return {}
+    if not isinstance(param_space, Mapping) and hasattr(param_space, "to_dict"):
+        param_space = param_space.to_dict()
+    if not isinstance(param_space, Mapping):
+        raise ConfigError(
+            f"param_space={shown(param_space)} is not a dictionary",
+            hint="param_space={'lr': tune.loguniform(1e-4, 1e-1)}",
+        )
+    return dict(param_space)
+
+
+def spec_again(
+    study: StoredStudy,
+    store: Store,
+    path: Any,
+    filesystem: Any,
+    trainable: Any,
+    param_space: Mapping[str, Any] | None,
+) -> StudySpec:
+    """Return a study as it was begun, at the place where it is now."""
+    tune, run = configs_of(study)
+    parent, _, name = store.url.rstrip("/").rpartition("/")
+    if filesystem is not None:
+        parent = os.path.dirname(os.fspath(path).rstrip("/"))
+    config = RunConfig(name=name, storage_path=parent, storage_filesystem=filesystem, **run)
+    return StudySpec(
+        trainable=trainable,
+        tune_config=TuneConfig(**tune),
+        run_config=config,
+        param_space=space_of(param_space),
+        name=name,
+        stored=study,
+    )
+
+
+def with_given(
+    spec: StudySpec,
+    study: StoredStudy,
+    tune_config: TuneConfig | None,
+    run_config: RunConfig | None,
+) -> StudySpec:
+    """Return a spec with what could not be kept taken from what is given now."""
+    given = {"TuneConfig": tune_config, "RunConfig": run_config}
+    missing = []
+    for what in study.not_kept:
+        kind, _, name = what.partition(".")
+        source = given[kind]
+        if source is None or getattr(source, name) == getattr(type(source)(), name):
+            missing.append(what)
+            continue
+        field = "tune_config" if kind == "TuneConfig" else "run_config"
+        changed = dataclasses.replace(getattr(spec, field), **{name: getattr(source, name)})
+        spec = dataclasses.replace(spec, **{field: changed})
+    if missing:
+        raise CannotRestoreStudy(
+            f"the study has parts that could not be kept: {', '.join(missing)}",
+            hint="give them again: Tuner.restore(path, trainable,"
+            " tune_config=TuneConfig(…), run_config=RunConfig(…))",
+        )
+    if run_config is not None:
+        again = {
+            name: getattr(run_config, name)
+            for name in ("callbacks", "progress_reporter", "verbose", "worker_runtime_env")
+        }
+        changed = dataclasses.replace(spec.run_config, **again)
+        spec = dataclasses.replace(spec, run_config=changed)
+    return spec

@@ -1,0 +1,151 @@
+"""What is kept of a study so that `Tuner.restore` needs nothing but its folder and the trainable.
+
+One sealed line of JSON, `.holdfast/study.json`. It holds the configs and the search space as far as
+they are plain data: schedulers, searchers and stoppers as the calls that made them. No code, no
+storage path, no secrets. What is not plain must be given again, and is named when it is missed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.api.config import RunConfig
+from holdfast.api.plain import NotPlain, from_plain, to_plain
+from holdfast.errors import CannotResume, Damaged, FormatTooNew, ObjectMissing
+from holdfast.storage.base import Store
+from holdfast.storage.sealed import seal, unseal
+from holdfast.tune.tune_config import TuneConfig
+
+STUDY_KEY = ".holdfast/study.json"
+FORMAT = 1
+
+_NEVER_KEPT = frozenset({"name", "storage_path", "storage_filesystem", "local_dir", "resume"})
+_NOT_NEEDED = frozenset({"callbacks", "progress_reporter", "verbose", "worker_runtime_env"})
+
+
+class CannotRestoreStudy(CannotResume, ValueError):
+    """A study cannot be restored from its folder alone."""
+
+    code = "HF308"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredStudy:
+    """A study as its record says it.
+
+    Attributes:
+        trainable: Its name.
+        keys: The paths of all values of the search space.
+        space: The search space as data.
+        tune_config, run_config: Fields that are not as they are by themselves.
+        not_kept: What could not be kept and must be given again.
+    """
+
+    trainable: str
+    keys: list[str]
+    space: Any
+    tune_config: Mapping[str, Any] = field(default_factory=dict)
+    run_config: Mapping[str, Any] = field(default_factory=dict)
+    not_kept: list[str] = field(default_factory=list)
+
+    def write(self, store: Store) -> None:
+        """Put it to rest."""
+        store.put(STUDY_KEY, seal({"format": FORMAT, **dataclasses.asdict(self)}) + b"\n")
+
+
+def stored(
+    trainable: str, keys: list[str], space: Any, tune_config: TuneConfig, run_config: RunConfig
+) -> StoredStudy:
+    """Return what is to be kept of a study."""
+    not_kept: list[str] = []
+    return StoredStudy(
+        trainable=trainable,
+        keys=keys,
+        space=space,
+        tune_config=_fields(tune_config, frozenset(), not_kept),
+        run_config=_fields(run_config, _NEVER_KEPT | _NOT_NEEDED, not_kept),
+        not_kept=not_kept,
+    )
+
+
+def _fields(
+    config: TuneConfig | RunConfig, skipped: frozenset[str], not_kept: list[str]
+) -> dict[str, Any]:
+    usual = type(config)()
+    kept = {}
+    for one in dataclasses.fields(config):
+        value = getattr(config, one.name)
+        if one.name in skipped or value == getattr(usual, one.name):
+            continue
+        try:
+            kept[one.name] = to_plain(value)
+        except NotPlain:
+            not_kept.append(f"{type(config).__name__}.{one.name}")
+    return kept
+
+
+def read_study(store: Store) -> StoredStudy:
+    """Return what is kept of the study in `store`; raise `CannotRestoreStudy` if nothing is."""
+    try:
+        line = store.get(STUDY_KEY).data
+    except ObjectMissing:
+        raise CannotRestoreStudy(
+            f"{store.url} is not the folder of a study: there is no {STUDY_KEY} in it",
+            hint=_right_level(store),
+        ) from None
+    try:
+        record = unseal(line.removesuffix(b"\n"))
+        if record["format"] > FORMAT:
+            raise FormatTooNew(
+                f"{store.url}/{STUDY_KEY} has format {record['format']}, this version reads up to"
+                f" {FORMAT}",
+                hint="use the version of Holdfast that wrote it, or a newer one",
+            )
+        return StoredStudy(
+            **{one.name: record[one.name] for one in dataclasses.fields(StoredStudy)}
+        )
+    except (Damaged, KeyError, TypeError) as error:
+        what = error.message if isinstance(error, Damaged) else f"it is another record ({error})"
+        raise CannotRestoreStudy(
+            f"{store.url}/{STUDY_KEY}: {what}",
+            hint="build the Tuner as before with RunConfig(resume='auto'): it carries on",
+        ) from None
+
+
+def has_study(store: Store) -> bool:
+    """Whether a study was begun in `store`."""
+    return store.stat(STUDY_KEY) is not None
+
+
+def _right_level(store: Store) -> str:
+    """Return which folder may have been meant: one below, or the one above."""
+    below = [name for name in store.folders() if store.stat(f"{name}/{STUDY_KEY}") is not None]
+    if below:
+        return f"give the folder of the study itself: {store.url}/{below[0]}"
+    parent = store.url.rstrip("/").rpartition("/")[0]
+    if parent and store.local is not None:
+        from holdfast.storage.locate import open_store
+
+        if has_study(open_store(parent)):
+            return f"this is the folder of a trial; give that of the study: {parent}"
+    return "give the folder {storage_path}/{name} of a study that was begun"
+
+
+def configs_of(study: StoredStudy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of both configs that were kept, as they were.
+
+    Raises `CannotRestoreStudy` if a class of the user's own is not there any more.
+    """
+    try:
+        tune = {name: from_plain(value) for name, value in study.tune_config.items()}
+        run = {name: from_plain(value) for name, value in study.run_config.items()}
+    except (LookupError, ImportError, AttributeError, TypeError) as error:
+        raise CannotRestoreStudy(
+            f"a part of the study cannot be made again: {error}",
+            hint="have the class or function at the same place as before,"
+            " or give it again: Tuner.restore(…, tune_config=TuneConfig(…))",
+        ) from error
+    return tune, run

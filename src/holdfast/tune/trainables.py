@@ -1,0 +1,155 @@
+"""What can be a trainable, and what its processes run."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.api.config import CheckpointConfig
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
+from holdfast.tune.errors import TuneError
+from holdfast.tune.program import ClassProgram, FunctionProgram
+from holdfast.tune.registry import registered
+from holdfast.tune.resources import ATTRIBUTE
+from holdfast.tune.trainable import Trainable, can_save
+
+PARAMETERS = "_tune_parameters"  # where `with_parameters` leaves its word
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """A trainable in the form that a study needs.
+
+    Attributes:
+        kind: The class, None if it is a function.
+        resources: What trials reserve, in any of the forms users have; None if nobody said.
+        can_save: Whether a trial can be saved and go on later.
+    """
+
+    name: str
+    function: Callable[..., Any] | None
+    kind: type[Trainable] | None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    resources: Any = None
+
+    @property
+    def can_save(self) -> bool:
+        """Whether a trial may be able to save itself; of a function nobody knows."""
+        return self.kind is None or can_save(self.kind)
+
+    def program(self, checkpoints: CheckpointConfig) -> FunctionProgram | ClassProgram:
+        """Return what the process of a trial runs."""
+        if self.kind is None:
+            assert self.function is not None
+            _must_not_be_saved(self.name, checkpoints)
+            return FunctionProgram(self.function, self.parameters)
+        at_end = self.saves_at_end(checkpoints)
+        return ClassProgram(self.kind, self.parameters, checkpoints.checkpoint_frequency, at_end)
+
+    def saves_at_end(self, checkpoints: CheckpointConfig) -> bool:
+        """Whether trials are saved when they end."""
+        wanted = checkpoints.checkpoint_at_end
+        if self.kind is None:
+            return False
+        if not self.can_save and (wanted or checkpoints.checkpoint_frequency):
+            raise ConfigError(
+                f"{self.name} cannot be saved: it has no save_checkpoint and load_checkpoint",
+                hint="write both, or leave out checkpoint_frequency and checkpoint_at_end",
+            )
+        return self.can_save if wanted is None else wanted
+
+
+def runnable(trainable: Any) -> Runnable:
+    """Return a trainable in the form that a study needs; raise if it cannot be one."""
+    if trainable is None:
+        raise TuneError("there is nothing to run", hint="Tuner(trainable)")
+    if isinstance(trainable, str):
+        found = runnable(registered(trainable))
+        return Runnable(trainable, found.function, found.kind, found.parameters, found.resources)
+    parameters = getattr(trainable, PARAMETERS, {})
+    resources = getattr(trainable, ATTRIBUTE, None)
+    if isinstance(trainable, type):
+        if not issubclass(trainable, Trainable):
+            raise ConfigError(
+                f"the class {trainable.__name__} is no Trainable",
+                hint="class MyTrainable(tune.Trainable): def step(self): …",
+            )
+        if resources is None:
+            resources = trainable.default_resource_request
+        return Runnable(_name(trainable), None, trainable, parameters, resources)
+    if (as_function := getattr(trainable, "as_trainable", None)) is not None:
+        made = as_function()
+        name = getattr(made, "__name__", type(trainable).__name__)
+        return Runnable(name, made, None, {}, getattr(made, ATTRIBUTE, resources))
+    if not callable(trainable):
+        raise ConfigError(
+            f"trainable={shown(trainable)} is neither a function, nor a Trainable class, nor the"
+            " name of one that was registered",
+            hint="Tuner(train_function), with a function of one argument, its config",
+        )
+    _must_take_config(trainable, parameters)
+    return Runnable(_name(trainable), trainable, None, parameters, resources)
+
+
+def with_parameters(trainable: Any, **parameters: Any) -> Any:
+    """Return a trainable that is given more arguments than its config, the same in every trial.
+
+    A function gets them by name; so does the `setup` of a class. They are sent to each process as
+    they are; large arrays are better put once: `holdfast.put`.
+    """
+    if isinstance(trainable, type):
+        if not issubclass(trainable, Trainable):
+            raise ConfigError(f"the class {trainable.__name__} is no Trainable")
+        return type(trainable.__name__, (trainable,), {PARAMETERS: parameters})
+    if not callable(trainable):
+        raise ConfigError(f"{shown(trainable)} is neither a function nor a Trainable class")
+
+    @functools.wraps(trainable)
+    def with_more(config: dict[str, Any], **more: Any) -> Any:
+        return trainable(config, **more)
+
+    setattr(with_more, PARAMETERS, {**getattr(trainable, PARAMETERS, {}), **parameters})
+    return with_more
+
+
+def _name(trainable: Any) -> str:
+    named = getattr(trainable, "_name", None) or getattr(trainable, "__name__", None)
+    if named is None and isinstance(trainable, functools.partial):
+        named = getattr(trainable.func, "__name__", None)
+    name = str(named or "trainable")
+    return "lambda" if name == "<lambda>" else name
+
+
+def _must_not_be_saved(name: str, checkpoints: CheckpointConfig) -> None:
+    for what in ("checkpoint_frequency", "checkpoint_at_end"):
+        if getattr(checkpoints, what):
+            raise ConfigError(
+                f"{what}={getattr(checkpoints, what)}: the function `{name}` saves itself by what"
+                " it reports",
+                hint="tune.report(metrics, checkpoint=…), or write a Trainable class",
+            )
+
+
+def _must_take_config(function: Callable[..., Any], parameters: Mapping[str, Any]) -> None:
+    try:
+        wanted = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return  # a builtin, which tells nobody
+    required = [
+        one.name
+        for one in wanted
+        if one.kind in _POSITIONAL and one.default is one.empty and one.name not in parameters
+    ]
+    takes_any = any(one.kind is one.VAR_POSITIONAL for one in wanted)
+    positional = [one for one in wanted if one.kind in _POSITIONAL]
+    if len(required) > 1 or not (positional or takes_any):
+        raise ConfigError(
+            f"the trainable `{_name(function)}` wants {len(required)} arguments; it gets one, its"
+            " config",
+            hint="def train(config): …; tune.with_parameters(train, data=data) adds others",
+        )

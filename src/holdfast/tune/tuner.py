@@ -1,0 +1,215 @@
+"""`Tuner`: a study, begun or carried on, and what it has come to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast import settings
+from holdfast.api.config import RunConfig
+from holdfast.control.study_plan import Resumption, StudyObserver
+from holdfast.errors import CannotResume, ConfigError, StoreError
+from holdfast.storage.base import Store
+from holdfast.storage.locate import open_store
+from holdfast.tune.callback import Callback, CallbackList
+from holdfast.tune.ending import Preempted, say_end
+from holdfast.tune.launching import Launch, opened
+from holdfast.tune.logger import DEFAULT_CALLBACK_CLASSES
+from holdfast.tune.reading import read_results, results_of
+from holdfast.tune.result_grid import ResultGrid
+from holdfast.tune.spec_again import space_of, spec_again, with_given
+from holdfast.tune.stored_study import (
+    CannotRestoreStudy,
+    configs_of,
+    has_study,
+    read_study,
+)
+from holdfast.tune.study_spec import StudySpec, name_of_study
+from holdfast.tune.telling import CallbackTeller
+from holdfast.tune.trainables import runnable
+from holdfast.tune.tune_config import ResumeConfig, TuneConfig
+
+
+class Tuner:
+    """Runs a trainable with many configs and finds the best.
+
+    Args:
+        trainable: A function of one argument, its config; a `Trainable` class; the name of one
+            that was registered; or a trainer.
+        param_space: What to search for, and what every trial is given besides.
+        tune_config: How to search.
+        run_config: Where the study is kept, what it survives, when it ends.
+    """
+
+    def __init__(
+        self,
+        trainable: Any = None,
+        *,
+        param_space: Mapping[str, Any] | None = None,
+        tune_config: TuneConfig | None = None,
+        run_config: RunConfig | None = None,
+        _tuner_kwargs: Any = None,
+        _restored: tuple[StudySpec, Resumption, ResultGrid] | None = None,
+    ) -> None:
+        del _tuner_kwargs
+        self._is_restored = _restored is not None
+        self._results: ResultGrid | None = None
+        if _restored is not None:
+            self._spec, self._how, self._results = _restored
+            return
+        run = runnable(trainable)
+        config = run_config or RunConfig()
+        self._spec = StudySpec(
+            trainable=run,
+            tune_config=tune_config or TuneConfig(),
+            run_config=config,
+            param_space=space_of(param_space),
+            name=name_of_study(config, run),
+        )
+        self._how = Resumption()
+
+    # ------------------------------------------------------------------ going on
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        trainable: Any,
+        resume_unfinished: bool = True,  # noqa: FBT001, FBT002  as in Ray
+        resume_errored: bool = False,  # noqa: FBT001, FBT002
+        restart_errored: bool = False,  # noqa: FBT001, FBT002
+        param_space: Mapping[str, Any] | None = None,
+        storage_filesystem: Any = None,
+        _resume_config: ResumeConfig | None = None,
+        *,
+        tune_config: TuneConfig | None = None,
+        run_config: RunConfig | None = None,
+    ) -> Tuner:
+        """Return the study in a folder, to go on with when it is fitted.
+
+        What was done is kept; the study goes on as it was begun.
+
+        Args:
+            path: The study's folder, `{storage_path}/{name}`.
+            trainable: What it runs, by the same name as before.
+            resume_unfinished: Whether trials that were not done go on.
+            resume_errored: Whether trials that failed go on from their last checkpoint.
+            restart_errored: Whether trials that failed begin anew; `resume_errored` comes first.
+            param_space: The same space with new objects, if there were objects in it.
+            storage_filesystem: Of fsspec or pyarrow, that `path` is a path of.
+            tune_config: What of it could not be kept, given again.
+            run_config: Likewise.
+        """
+        store = open_store(path, storage_filesystem)
+        study = read_study(store)
+        run = runnable(trainable)
+        if run.name != study.trainable:
+            raise CannotRestoreStudy(
+                f"the study at {store.url} runs {study.trainable!r}, and the trainable given is"
+                f" {run.name!r}",
+                hint="give the trainable that the study was begun with",
+            )
+        spec = spec_again(study, store, path, storage_filesystem, run, param_space)
+        spec = with_given(spec, study, tune_config, run_config)
+        how = Resumption(
+            unfinished=resume_unfinished,
+            errored=resume_errored,
+            errored_from_scratch=restart_errored,
+        )
+        if _resume_config is not None:
+            how = _resume_config.to_resumption()
+        return cls(_restored=(spec, how, read_results(store, spec, storage_filesystem)))
+
+    @classmethod
+    def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
+        """Whether there is a study in a folder that `restore` could go on with."""
+        try:
+            store = open_store(path, storage_filesystem)
+            configs_of(read_study(store))
+        except (CannotResume, ConfigError, StoreError):
+            return False
+        return True
+
+    def fit(self) -> ResultGrid:
+        """Run the study to its end and return what it has come to.
+
+        A trial that fails does not raise; its error is in the results. After Ctrl+C the results so
+        far are returned, and the study can be restored.
+        """
+        spec = self._spec
+        store = spec.store()
+        if not self._is_restored:
+            spec, self._how = self._begin_or_go_on(spec, store)
+        with opened(spec, self._how) as launch:
+            launch.keep()
+            self._drive(launch)
+        assert self._results is not None
+        return self._results
+
+    def _drive(self, launch: Launch) -> None:
+        spec = launch.spec
+        callbacks = _callbacks(spec.run_config)
+        callbacks.attach(launch.run.store)
+        callbacks.setup(
+            stop=spec.run_config.stop,
+            num_samples=spec.tune_config.num_samples,
+            total_num_samples=launch.search.total,
+        )
+        observers: list[StudyObserver] = [CallbackTeller(callbacks, launch.study, launch.config_of)]
+        try:
+            controller = launch.drive(observers)
+        finally:
+            callbacks.flush(durable=True)
+            callbacks.on_experiment_end(trials=launch.study.get_trials())
+        self._results = results_of(launch, controller.errors)
+        say_end(launch, controller, self._results)
+        if controller.was_preempted:
+            raise Preempted(launch.run.store.url)
+        if str(spec.run_config.failure_config.fail_fast).lower() == "raise":
+            for error in self._results.errors[:1]:
+                raise error
+
+    def _begin_or_go_on(self, spec: StudySpec, store: Store) -> tuple[StudySpec, Resumption]:
+        """Return the spec of the study that is there, if it is to go on; or else the new one's."""
+        config = spec.run_config
+        exists = has_study(store)
+        policy = config.resume if "resume" in config.given else "ask"
+        if policy == "must" and not exists:
+            raise CannotRestoreStudy(
+                f"there is no study at {store.url}, and RunConfig(resume='must') begins none",
+                hint="check storage_path and name; leave out resume='must' to begin a new study",
+            )
+        if not exists:
+            return spec, Resumption()
+        if policy in ("ask", "never"):
+            raise ConfigError(
+                f"there is a study at {store.url} already, which a new one would mix with",
+                hint=f"Tuner.restore({store.url!r}, trainable).fit() goes on with it;"
+                " RunConfig(resume='auto') does that by itself; another name begins a new one",
+            )
+        study = read_study(store)
+        again = spec_again(
+            study,
+            store,
+            config.storage_path,
+            config.storage_filesystem,
+            spec.trainable,
+            spec.param_space or None,
+        )
+        kept = with_given(again, study, spec.tune_config, config)
+        return kept, Resumption()
+
+    def get_results(self) -> ResultGrid:
+        """Return what the study has come to, as far as this object knows."""
+        if self._results is None:
+            raise RuntimeError("the study has not run yet: call fit() first")
+        return self._results
+
+
+def _callbacks(config: RunConfig) -> CallbackList:
+    given: list[Callback] = list(config.callbacks)
+    kinds = {type(one) for one in given}
+    if settings.writes_trial_files():
+        given += [kind() for kind in DEFAULT_CALLBACK_CLASSES if kind not in kinds]
+    return CallbackList(given)
