@@ -10,22 +10,18 @@ from typing import Any, Self
 
 from holdfast.api.imports import import_path, imported
 
-REMEMBERED = "_made_with"
-
 
 class Made:
-    """Remembers what its constructor was given."""
+    """Remembers what its constructor was given, apart from what it remembers otherwise."""
+
+    __slots__ = ("made_with",)
+
+    made_with: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         made = super().__new__(cls)
-        made.__dict__[REMEMBERED] = (args, kwargs)
+        made.made_with = args, kwargs
         return made
-
-
-def made_with(thing: Made) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return what an object was made with."""
-    args, kwargs = thing.__dict__.get(REMEMBERED, ((), {}))
-    return args, kwargs
 
 
 def class_path(kind: type) -> str | None:

@@ -21,7 +21,7 @@ from types import FunctionType
 from typing import Any
 
 from holdfast.api.imports import import_path, imported
-from holdfast.api.made import Made, class_at, class_path, made_with
+from holdfast.api.made import Made, class_at, class_path
 from holdfast.checkpoint import Checkpoint
 
 _MARK = "@"
@@ -112,7 +112,7 @@ def _made(value: Made, depth: int) -> dict[str, Any]:
     path = class_path(type(value))
     if path is None:
         raise NotPlain(f"the class {type(value).__qualname__} cannot be found again by its name")
-    args, kwargs = made_with(value)
+    args, kwargs = value.made_with
     return {
         "class": path,
         "args": [to_plain(one, depth) for one in args],

@@ -1,0 +1,63 @@
+"""A function of the user's as a stopper."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.api.checks import this_is
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
+from holdfast.tune.stopper.reading import reported_names
+from holdfast.tune.stopper.stopper import Stopper
+
+log = logging.getLogger(__name__)
+
+
+class FunctionStopper(Stopper):
+    """Stops a trial when `function(trial_id, result)` returns something true.
+
+    A function that raises stops nothing: the first error of each kind is logged, with what was
+    reported, and the trial goes on.
+    """
+
+    def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
+        if not self.is_valid_function(function):
+            raise ConfigError(
+                f"stop={shown(function)}: not a function, {this_is(function)}",
+                hint="pass a function of (trial_id, result) that returns True to stop the trial",
+            )
+        try:
+            inspect.signature(function).bind("a trial", {})
+        except TypeError as error:
+            raise ConfigError(
+                f"stop={shown(function)} cannot be called with (trial_id, result): {error}",
+                hint="a stop function takes two arguments: def stop(trial_id, result): …",
+            ) from None
+        except ValueError:
+            log.debug("the arguments of %r are not known", function)  # written in C, perhaps
+        self._function = function
+        self._told: set[type[Exception]] = set()
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        try:
+            return bool(self._function(trial_id, result))
+        except Exception as error:  # the study must not end with it
+            if type(error) not in self._told:
+                self._told.add(type(error))
+                name = getattr(self._function, "__qualname__", repr(self._function))
+                log.exception(
+                    "the stop function %s failed, and trial %s goes on; reported were: %s",
+                    name, trial_id, reported_names(result),
+                )  # fmt: skip
+            return False
+
+    def stop_all(self) -> bool:
+        return False
+
+    @classmethod
+    def is_valid_function(cls, fn: object) -> bool:
+        """Return whether `fn` is something to call, and neither a class nor a stopper."""
+        return callable(fn) and not isinstance(fn, type | Stopper)
