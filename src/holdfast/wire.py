@@ -106,11 +106,17 @@ class LastWords(msgspec.Struct, tag=True, frozen=True):
     trace: str = ""
 
 
+class JobDone(msgspec.Struct, tag=True, frozen=True):
+    """The function has returned `value`, pickled, and the process waits for another job."""
+
+    value: bytes | None = None
+
+
 # ---------------------------------------------------------------------- to a worker
 
 
 class Assigned(msgspec.Struct, tag=True, frozen=True):
-    """The first message: what to run, and everything there is to know about it."""
+    """What to run, and everything there is to know about it: the first message, or after a job."""
 
     job: bytes
 
@@ -196,6 +202,7 @@ Message: TypeAlias = (
     | Warned
     | SawNotice
     | LastWords
+    | JobDone
     | Assigned
     | Slotted
     | Resend

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.checkpoint.commit import Slot, publish, remove_directory
 from holdfast.checkpoint.manifests import put_manifest
-from holdfast.control import open_run
+from holdfast.control import checkpoints, open_run
 from holdfast.core.manifest import Manifest, Merged, Part, merge
 from holdfast.core.record import RunRecord
 from holdfast.errors import HoldfastError
@@ -135,8 +135,8 @@ def manifest_first(monkeypatch: pytest.MonkeyPatch) -> None:
             patched.setattr("holdfast.checkpoint.commit.has_manifest", lambda *_: False)
             publish(store, slot, parts)
 
-    monkeypatch.setattr(open_run, "publish", only_merge)
-    monkeypatch.setattr(open_run, "commit", wrong_way_round)
+    monkeypatch.setattr(checkpoints, "publish", only_merge)
+    monkeypatch.setattr(checkpoints, "commit", wrong_way_round)
 
 
 def acknowledge_before_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
@@ -23,7 +24,7 @@ from holdfast.control.study_plan import StudyObserver, StudyPlan
 from holdfast.control.trial_losses import trial_card
 from holdfast.control.trial_process import TrialCheckpoints, TrialProcess
 from holdfast.core.manifest import Manifest
-from holdfast.core.outcomes import Finished, to_data
+from holdfast.core.outcomes import Died, Evicted, Finished, WorkerExit, to_data
 from holdfast.core.placement import Place
 from holdfast.core.run_machine import Active
 from holdfast.core.study import Study
@@ -31,7 +32,7 @@ from holdfast.core.trial import Status, Trial
 from holdfast.engine.base import Ended, Engine, EngineError, NodesChanged, Said, WorkerSpec
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.storage import locate
-from holdfast.wire import Assigned, Warned
+from holdfast.wire import Assigned, JobDone, LastWords, Message, Warned
 from holdfast.worker.job import Job, pack, unpack_value
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class StudyController:
         self._observers = Observers(observers)
         self._journal = StudyJournal(run, study, self._observers)
         self._processes: dict[int, TrialProcess] = {}  # by the number of the launch
+        self._idle: dict[int, str] = {}  # launches that wait for another trial, and their nodes
         self._launches = itertools.count(1)
         self._checkpoints: dict[str, TrialCheckpoints] = {}  # of trials that are not over
         self._due: dict[str, float] = {}  # when trials that wait after a loss may start
@@ -91,7 +93,7 @@ class StudyController:
             self._journal.close()
 
     def _stop_all(self) -> None:
-        for launch in list(self._processes):
+        for launch in (*self._processes, *self._idle):
             self._engine.stop_group(launch)
 
     def _turn(self) -> None:
@@ -119,17 +121,28 @@ class StudyController:
         while event is not None:
             match event:
                 case Said(launch, _, message) if launch in self._processes:
-                    if isinstance(message, Warned):
-                        self._processes[launch].trial.save_wanted = True
-                    else:
-                        self._processes[launch].hear(message)
+                    self._hear(launch, message)
                 case Ended() if event.attempt in self._processes:
                     self._note_end(event)
+                case Ended():
+                    self._idle.pop(event.attempt, None)
                 case NodesChanged():
                     self._journal.happen("rooms_changed", {"rooms": rooms_of(self._engine)})
                 case _:
                     pass  # of a launch that is over
             event = self._engine.next_event(0.0)
+
+    def _hear(self, launch: int, message: Message) -> None:
+        process = self._processes[launch]
+        match message:
+            case Warned():
+                process.trial.save_wanted = True
+            case JobDone(value):
+                del self._processes[launch]
+                self._idle[launch] = process.node
+                self._exited(process, Finished(0, process.node), LastWords(value))
+            case _:
+                process.hear(message)
 
     def _patience_s(self) -> float:
         if self.study.is_over or (not self._processes and not self._due):
@@ -194,19 +207,12 @@ class StudyController:
         checkpoints = self.checkpoints_of(trial)
         checkpoints.discard_unfinished()
         checkpoint, after_step, before = self._beginning(trial, checkpoints)
-        launch = next(self._launches)
         started = {"id": trial.trial_id, "attempt": attempt, "places": list(places)}
         started |= {"after_step": after_step, "time": self._clock.now()}
         self._journal.happen("trial_started", started)
-        spec = WorkerSpec(
-            rank=0,
-            node=places[0],
-            log=self.log_of(trial, attempt),
-            first=Assigned(pack(self._job(trial, places[0], checkpoint, after_step, before))),
-            environment=self._plan.environment,
-        )
+        job = self._job(trial, places[0], checkpoint, after_step, before)
         try:
-            self._engine.start_group(launch, [spec])
+            launch, is_reused = self._assign(trial, job)
         except EngineError as error:
             failed = {"id": trial.trial_id, "attempt": attempt, "reason": str(error)}
             self._journal.happen("trial_not_started", failed)
@@ -215,12 +221,34 @@ class StudyController:
             trial,
             attempt,
             checkpoints,
+            node=places[0],
+            is_reused=is_reused,
             tell=lambda message: self._engine.send(launch, 0, message),
             scribe=self._journal,
             on_result=lambda trial, result: self._observers.tell("trial_result", trial, result),
             on_saved=self._on_saved,
         )
         self._observers.tell("trial_started", trial, after_step)
+
+    def _assign(self, trial: Trial, job: Job) -> tuple[int, bool]:
+        """Have a process do a job; return its launch, and whether it had been there."""
+        node = job.place.node
+        log_file = self.log_of(trial, job.attempt)
+        waiting = next((one for one, where in self._idle.items() if where == node), None)
+        if waiting is not None:
+            del self._idle[waiting]
+            self._engine.send(waiting, 0, Assigned(pack(replace(job, task=b"", log=log_file))))
+            return waiting, True
+        launch = next(self._launches)
+        spec = WorkerSpec(
+            rank=0,
+            node=node,
+            log=log_file,
+            first=Assigned(pack(job)),
+            environment=self._plan.environment,
+        )
+        self._engine.start_group(launch, [spec])
+        return launch, False
 
     def _beginning(
         self, trial: Trial, checkpoints: TrialCheckpoints
@@ -264,6 +292,7 @@ class StudyController:
             checkpoint=checkpoint,
             reports_before=after_step,
             landmark=None,
+            stays=self._plan.reuses,
             metadata=told,
         )
 
@@ -304,22 +333,27 @@ class StudyController:
 
     def _note_end(self, ended: Ended) -> None:
         process = self._processes.pop(ended.attempt)
+        exit_ = ended.exit
+        if process.is_reused and not process.began and isinstance(exit_, Died):
+            exit_ = Evicted(0, exit_.node)  # it died of what it did before, if of anything
+        self._exited(process, exit_, ended.words)
+
+    def _exited(self, process: TrialProcess, ended: WorkerExit, words: LastWords | None) -> None:
         trial = process.trial
         how = ""
-        if isinstance(ended.exit, Finished) and ended.words and ended.words.value:
-            how = str(unpack_value(ended.words.value))
-        before = trial.step
+        if isinstance(ended, Finished) and words is not None and words.value:
+            how = str(unpack_value(words.value))
+        reached = trial.step
         happened = {"id": trial.trial_id, "attempt": process.attempt, "how": how}
-        self._journal.happen("trial_exited", {**happened, "exit": to_data(ended.exit)})
-        is_lost = trial.status is Status.ERROR or isinstance(trial.run.phase, Active)
-        if is_lost:
-            self.errors[trial.trial_id] = None if ended.words is None else ended.words.value
+        self._journal.happen("trial_exited", {**happened, "exit": to_data(ended)})
+        if trial.status is Status.ERROR or isinstance(trial.run.phase, Active):
+            self.errors[trial.trial_id] = None if words is None else words.value
             card = trial_card(
                 trial,
                 process.attempt,
-                ended.exit,
+                ended,
                 log=self.log_of(trial, process.attempt),
-                reached=before,
+                reached=reached,
                 waits_s=self.study.delays.get(trial.trial_id, 0.0),
             )
             is_last = trial.status is Status.ERROR

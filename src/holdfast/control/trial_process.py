@@ -85,6 +85,7 @@ class TrialProcess:
 
     Attributes:
         began: Whether the user's code has been called.
+        is_reused: Whether the process has done another trial before.
         is_stopped: Whether we have ended it.
     """
 
@@ -94,12 +95,15 @@ class TrialProcess:
         attempt: int,
         checkpoints: TrialCheckpoints,
         *,
+        node: str,
+        is_reused: bool,
         tell: Callable[[Message], None],
         scribe: Scribe,
         on_result: Callable[[Trial, dict[str, Any]], None],
         on_saved: Callable[[Trial, Manifest], None],
     ) -> None:
         self.trial, self.attempt, self.checkpoints = trial, attempt, checkpoints
+        self.node, self.is_reused = node, is_reused
         self._tell, self._scribe = tell, scribe
         self._on_result, self._on_saved = on_result, on_saved
         self._saving: _Saving | None = None

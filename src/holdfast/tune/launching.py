@@ -134,6 +134,7 @@ class Launch:
             log_folder=log_folder(self.run.store, self.run.run_id),
             environment={str(name): str(value) for name, value in variables.items()},
             max_concurrent=most or None,
+            reuses=spec.tune_config.reuse_actors,
             first_checkpoint=first,
             resumption=self._how,
         )

@@ -97,6 +97,9 @@ class FunctionProgram:
             raise TrialLeaves("paused" if judged.action == "PAUSE" else "stopped")
 
 
+_kept: list[Trainable] = []  # of the trial before, in a process that does several
+
+
 @dataclass(frozen=True)
 class ClassProgram:
     """Advances an object of a `Trainable` class step by step.
@@ -113,18 +116,33 @@ class ClassProgram:
 
     def __call__(self) -> str:
         context = _here()
-        told = context.job.metadata
-        trial = self.trainable.__new__(self.trainable)
-        Trainable.__init__(trial)
-        config = copy.deepcopy(dict(told["config"]))
-        done = context.job.reports_before
-        trial._begin(config, told, done, self.parameters)  # noqa: SLF001  # ours, not the user's
+        trial = self._trial(context)
         if context.checkpoint is not None:
             trial.restore(context.checkpoint)
         try:
-            return self._advance(context, trial)
-        finally:
+            how = self._advance(context, trial)
+        except BaseException:
             trial.stop()
+            raise
+        if context.job.stays:
+            _kept.append(trial)
+        else:
+            trial.stop()
+        return how
+
+    def _trial(self, context: WorkerContext) -> Trainable:
+        """Return an object for a trial: the one of the trial before, if it lends itself to it."""
+        told, done = context.job.metadata, context.job.reports_before
+        config = copy.deepcopy(dict(told["config"]))
+        if _kept:
+            kept = _kept.pop()
+            if type(kept) is self.trainable and kept._become(config, told, done):  # noqa: SLF001
+                return kept
+            kept.stop()
+        trial = self.trainable.__new__(self.trainable)
+        Trainable.__init__(trial)
+        trial._begin(config, told, done, self.parameters)  # noqa: SLF001  # ours, not the user's
+        return trial
 
     def _advance(self, context: WorkerContext, trial: Trainable) -> str:
         heard: list[Judged] = []

@@ -210,6 +210,14 @@ class Trainable:
         self._filling = Filling(config, told, iteration, time.monotonic)
         self.setup(config, **parameters)
 
+    def _become(self, config: dict[str, Any], told: Mapping[str, Any], iteration: int) -> bool:
+        """Take up another trial in the same process; return whether that was done."""
+        if not self.reset_config(config):
+            return False
+        self.config, self._told = config, told
+        self._filling = Filling(config, told, iteration, time.monotonic)
+        return True
+
     def _older_method(self, name: str) -> Callable[..., Any] | None:
         """Return a method by its older name, if the class has it."""
         method: Callable[..., Any] | None = getattr(self, name, None)

@@ -18,7 +18,6 @@ from holdfast.storage.base import Store
 from holdfast.storage.locate import reopen
 from holdfast.wire import (
     Asked,
-    Channel,
     Listed,
     Meeting,
     Message,
@@ -51,11 +50,11 @@ class _View(msgspec.Struct, frozen=True):
 class WorkerContext:
     """One worker while its function runs."""
 
-    def __init__(self, channel: Channel, job: Job, on_gone: Callable[[], None]) -> None:
+    def __init__(self, job: Job, conversation: Conversation) -> None:
         self.job, self.place = job, job.place
         self._store: Store | None = None
         self._opening = threading.Lock()
-        self.conversation = Conversation(channel, self._hear_news, on_gone)
+        self.conversation = conversation
         self.reporter = Reporter(
             self.conversation,
             lambda: self.store,
@@ -99,7 +98,8 @@ class WorkerContext:
                 hint="use a storage path that all machines share, such as S3 or NFS",
             )
 
-    def _hear_news(self, message: Message) -> None:
+    def hear(self, message: Message) -> None:
+        """Take in what the driver says without having been asked; in the listening thread."""
         match message:
             case Noticed():
                 self._notice = message

@@ -74,6 +74,11 @@ class Conversation:
             self._listener.join()
         self._channel.close()
 
+    def begin_anew(self) -> None:
+        """Forget all that was answered: another job begins, which counts from the beginning."""
+        with self._changed:
+            self._answers.clear()
+
     def say(self, message: Message) -> None:
         """Pass on a message without waiting for anything."""
         self._channel.send(message)

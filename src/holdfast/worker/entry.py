@@ -18,9 +18,12 @@ from typing import Any
 import cloudpickle
 
 from holdfast.core.log_lines import RAISED
-from holdfast.wire import Assigned, Began, Channel, LastWords
+from holdfast.wire import Assigned, Began, Channel, JobDone, LastWords, Message
 from holdfast.worker.context import WorkerContext, current, enter
-from holdfast.worker.job import Task, unpack_job, unpack_task
+from holdfast.worker.conversation import Conversation
+from holdfast.worker.job import Job, Task, unpack_job, unpack_task
+
+log = logging.getLogger(__name__)
 
 DRIVER_IS_GONE = 70  # the exit code of a worker whose driver vanished
 FLUSH_TIMEOUT_S = 60.0
@@ -29,18 +32,61 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def main(handle: int) -> None:
-    """Do the job that comes over the socket `handle`, in a process that has nothing else to do."""
+    """Do the jobs that come over the socket `handle`, in a process that has nothing else to do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the driver, which tells us
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     channel = Channel(socket.socket(fileno=handle))
+    desk = Desk(channel, lambda: os._exit(DRIVER_IS_GONE))
     try:
-        value = _work(channel, lambda: os._exit(DRIVER_IS_GONE))
-        channel.send(LastWords(value=_pickled(value)))
+        while (job := desk.next_job()) is not None:
+            value = _pickled(_work(desk, job))
+            if not job.stays:
+                channel.send(LastWords(value=value))
+                break
+            sys.stdout.flush()
+            sys.stderr.flush()
+            channel.send(JobDone(value=value))
     except BaseException as error:  # noqa: BLE001  # sys.exit in user code is a failure too
         sys.stdout.flush()
         sys.stderr.write(f"{RAISED}\n{user_trace(error)}")
         channel.send(_last_words(error))
     channel.flush(FLUSH_TIMEOUT_S)
+
+
+class Desk:
+    """Where jobs of one process come in."""
+
+    def __init__(self, channel: Channel, on_gone: Callable[[], None]) -> None:
+        self._channel, self._on_gone = channel, on_gone
+        self._jobs: queue.SimpleQueue[Assigned] = queue.SimpleQueue()
+        self._has_begun = False
+        self.context: WorkerContext | None = None
+        self.task: Task | None = None
+        self.conversation = Conversation(channel, self._hear, on_gone)
+
+    def next_job(self) -> Job | None:
+        """Return the next job once it has come; None if the driver is gone before the first."""
+        if not self._has_begun:
+            self._has_begun = True
+            messages = self._channel.wait()
+            if not messages:
+                self._on_gone()
+                return None
+            first, *others = messages
+            assert isinstance(first, Assigned), f"{first!r} came before a job"
+            self.conversation.listen(others)
+        else:
+            first = self._jobs.get()
+            self.conversation.begin_anew()
+        return unpack_job(first.job)
+
+    def _hear(self, message: Message) -> None:
+        if isinstance(message, Assigned):
+            self._jobs.put(message)
+        elif self.context is not None:
+            self.context.hear(message)
+        else:
+            log.warning("the driver said something before there was a job: %r", message)
 
 
 _here: list[Task] = []  # what `main_inline` does, instead of a copy of it
@@ -62,8 +108,10 @@ def main_inline(handle: int) -> None:
     What user code raises is raised, after the driver has been told.
     """
     channel = Channel(socket.socket(fileno=handle))
+    desk = Desk(channel, lambda: None)
     try:
-        value = _work(channel, lambda: None, task=_here[-1])
+        job = desk.next_job()
+        value = None if job is None else _work(desk, job, task=_here[-1])
         channel.send(LastWords(value=_pickled(value)))
     except BaseException as error:
         channel.send(_last_words(error))
@@ -80,28 +128,26 @@ def main_inline(handle: int) -> None:
             channel.close()
 
 
-def _work(channel: Channel, on_gone: Callable[[], None], task: Task | None = None) -> Any:
+def _work(desk: Desk, job: Job, task: Task | None = None) -> Any:
     """Return what the user's function returns, once everything it reported is durable.
 
     With `task`, that is done in the driver's own process; without, what the job says.
     """
-    messages = channel.wait()
-    if not messages:
-        on_gone()
-        return None
-    first, *others = messages
-    assert isinstance(first, Assigned), f"{first!r} came before a job"
-    job = unpack_job(first.job)
-    context = WorkerContext(channel, job, on_gone)
+    is_first = desk.context is None
+    context = desk.context = WorkerContext(job, desk.conversation)
     enter(context)
-    context.conversation.listen(others)
+    if job.log is not None:
+        _print_to(job.log)
     context.must_reach_storage()
     is_here = task is not None
-    task = task or unpack_task(job.task)
+    if task is None:
+        task = unpack_task(job.task) if job.task else desk.task
+        assert task is not None, "a job without a task comes after one that had it"
+        desk.task = task
     for setup in task.setups:
         setup(context)
-    if not is_here:
-        _pass_on_signals(context)
+    if not is_here and is_first:
+        _pass_on_signals(desk)
     context.conversation.say(Began())
     try:
         value = task.function() if task.config is None else task.function(dict(task.config))
@@ -112,7 +158,16 @@ def _work(channel: Channel, on_gone: Callable[[], None], task: Task | None = Non
     return value
 
 
-def _pass_on_signals(context: WorkerContext) -> None:
+def _print_to(path: str) -> None:
+    """Have all that is printed go to another file."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    log_file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    for handle in (1, 2):
+        os.dup2(log_file, handle)
+    os.close(log_file)
+
+
+def _pass_on_signals(desk: Desk) -> None:
     """Tell the driver of signals that announce this process's end, and go on.
 
     A handler may run while this very thread holds a lock of the conversation, so another one talks.
@@ -121,7 +176,9 @@ def _pass_on_signals(context: WorkerContext) -> None:
 
     def talk() -> None:
         while True:
-            context.warn(heard.get())
+            number = heard.get()
+            if desk.context is not None:
+                desk.context.warn(number)
 
     def hear(number: int, _: object) -> None:
         heard.put(number)

@@ -35,11 +35,13 @@ class Job:
     """Everything a worker must know.
 
     Attributes:
-        task: A `Task`, pickled once for all workers.
+        task: A `Task`, pickled once for all workers; empty for that of the job before.
         store: The run's store as plain data, from `holdfast.storage.locate.describe`.
         checkpoint: Where to carry on from, None to begin.
         reports_before: How many reports the run had made by then; counting goes on from there.
         shards: This worker's parts of the datasets.
+        stays: Whether the process waits for another job when this one is done.
+        log: The file that gets what is printed from now on, None for the one that does.
         landmark: A key by which a worker sees that its store is the driver's, None not to look.
     """
 
@@ -55,6 +57,8 @@ class Job:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     validates: bool = False
     landmark: str | None = ".holdfast/run.json"
+    stays: bool = False
+    log: str | None = None
 
 
 def pack(thing: Task | Job) -> bytes:

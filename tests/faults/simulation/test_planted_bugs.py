@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.control import open_run, run_controller
+from holdfast.control import checkpoints, run_controller
 from holdfast.control.gathering import Gathered, Gathering
 from holdfast.control.group import Group
 from holdfast.control.moving import Moving
@@ -97,7 +97,7 @@ def deletes_the_newest(plant: pytest.MonkeyPatch) -> None:
         numbers = sorted(one.number for one in candidates)
         return numbers[-1:] if len(numbers) > 1 else []
 
-    plant.setattr(open_run, "dispensable", newest)
+    plant.setattr(checkpoints, "dispensable", newest)
 
 
 def commits_without_all_parts(plant: pytest.MonkeyPatch) -> None:

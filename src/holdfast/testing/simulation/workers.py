@@ -141,7 +141,10 @@ class SimWorker:
     def _run(self) -> None:
         try:
             # Given the task, it does not wait for signals, which nobody sends here.
-            value = entry._work(self.channel, self._exit, task=self._task())  # noqa: SLF001
+            desk = entry.Desk(self.channel, self._exit)
+            job = desk.next_job()
+            assert job is not None, "the end of its driver ends a worker"
+            value = entry._work(desk, job, task=self._task())  # noqa: SLF001
             self.channel.send(LastWords(value=entry._pickled(value)))  # noqa: SLF001
         except Killed:
             raise
