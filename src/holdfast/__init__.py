@@ -15,15 +15,30 @@ if TYPE_CHECKING:
     from holdfast.engine.selection import init as init
     from holdfast.engine.selection import is_initialized as is_initialized
     from holdfast.engine.selection import shutdown as shutdown
+    from holdfast.objects import ObjectRef as ObjectRef
+    from holdfast.objects import get as get
+    from holdfast.objects import put as put
 
 __version__ = "0.1.0"
 
-__all__ = ["Checkpoint", "__version__", "init", "is_initialized", "shutdown"]
+__all__ = [
+    "Checkpoint",
+    "ObjectRef",
+    "__version__",
+    "get",
+    "init",
+    "is_initialized",
+    "put",
+    "shutdown",
+]
 
 _HOMES = {
     "Checkpoint": "holdfast.checkpoint",
+    "ObjectRef": "holdfast.objects",
+    "get": "holdfast.objects",
     "init": "holdfast.engine.selection",
     "is_initialized": "holdfast.engine.selection",
+    "put": "holdfast.objects",
     "shutdown": "holdfast.engine.selection",
 }
 

@@ -79,6 +79,11 @@ def start_method() -> str | None:
     return os.environ.get("HOLDFAST_START") or None
 
 
+def log_bytes() -> str | None:
+    """Return how many bytes the logs of a run may take, as it was written; None if it was not."""
+    return os.environ.get("HOLDFAST_LOG_BYTES") or None
+
+
 def longest_trial_name() -> int:
     """Return how long the name of a trial may be in the name of its folder."""
     return int(os.environ.get("TUNE_MAX_LEN_IDENTIFIER") or 130)

@@ -61,7 +61,7 @@ def test_ls_names_every_run_with_its_state(holdfast: Any, storage: Path, files: 
 
     rows = [line.split() for line in ran.out.splitlines()]
     assert ran.code == 0
-    assert rows[0][:4] == ["NAME", "KIND", "STATE", "CHECKPOINTS"]
+    assert rows[0][:4] == ["NAME", "KIND", "STATUS", "CHECKPOINTS"]
     assert rows[1][:6] == ["bert-7", "train", "closed", "2", "checkpoint_000001", "20"]
     assert rows[2][:4] == ["live", "train", "held", "1"]
     assert len(rows) == 3

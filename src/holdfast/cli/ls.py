@@ -26,12 +26,14 @@ def ls(storage: str, as_json: bool) -> None:
                 raise identity
             view = look(child(store, folder))
         except HoldfastError as error:
-            rows.append({**row, "state": "unreadable", "problem": error.message})
+            unreadable = {"state": "unreadable", "status": "unreadable"}
+            rows.append({**row, **unreadable, "problem": error.message})
             continue
         newest = next(iter(view.record.usable()), None)
         row |= {
             "kind": identity.kind,
             "state": view.state,
+            "status": view.status,
             "checkpoints": len(view.record.usable()),
             "newest": newest.directory if newest else None,
             "step": newest.step if newest else None,
@@ -46,12 +48,12 @@ def ls(storage: str, as_json: bool) -> None:
         click.echo(f"no runs at {store.url}")
         return
     print_table(
-        ("NAME", "KIND", "STATE", "CHECKPOINTS", "NEWEST", "STEP", "SAVED"),
+        ("NAME", "KIND", "STATUS", "CHECKPOINTS", "NEWEST", "STEP", "SAVED"),
         [
             (
                 row["name"],
                 row.get("kind", "-"),
-                row["state"],
+                row["status"],
                 row.get("checkpoints", "-"),
                 row.get("newest") or "-",
                 "-" if row.get("step") is None else row["step"],

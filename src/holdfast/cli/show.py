@@ -87,6 +87,7 @@ def _losses(run: Run) -> dict[str, int]:
 
 def _failure(run: Run) -> str | None:
     """Return one line on how the last group was lost, None if none was."""
+    from holdfast.core.loss_words import in_words
     from holdfast.core.outcomes import Died, Hung, Raised, describe
     from holdfast.core.run_machine import Ending, Over
 
@@ -96,7 +97,7 @@ def _failure(run: Run) -> str | None:
         ]
         if culprits:
             return " ".join("; ".join(culprits).split())
-    return " ".join(run.signature.split()) if run.signature else None
+    return in_words(run.signature) if run.signature else None
 
 
 def _logs(view: RunView) -> Mapping[int, Mapping[int, str]]:

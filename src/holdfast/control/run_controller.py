@@ -16,6 +16,7 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.group import Group
 from holdfast.control.last_moments import LastMoments
 from holdfast.control.launching import jobs, specs
+from holdfast.control.log_room import LogRoom, bytes_allowed
 from holdfast.control.losses import loss_card, start_card
 from holdfast.control.metric_rows import MetricRows
 from holdfast.control.moving import Move, Moving
@@ -95,6 +96,7 @@ class RunController:
         self._watchdog = Watchdog(plan, engine, clock)
         self._stopped: Stopped | None = None
         self._last_moments = LastMoments(clock)
+        self._log_room = LogRoom(plan.log_folder, bytes_allowed(), clock)
         self._card = ""
         self._questions = Questions(run, engine, plan, self._ledger)
 
@@ -226,7 +228,7 @@ class RunController:
             self._not_started(attempt, str(error))
             return
         # The checkpoint is verified while the workers come up.
-        newest = self._open_run.newest_good()
+        newest = self._newest_good()
         self._open_run.discard_unfinished()
         self._places = places
         self._questions.begin()
@@ -252,6 +254,16 @@ class RunController:
         step = None if newest is None else newest.step
         self._rows.begin(attempt, step or 0)
         self._observers.tell("group_started", attempt, len(places), step)
+
+    def _newest_good(self) -> Manifest | None:
+        """Return what to carry on from; if that is not what was announced, say so."""
+        newest = next(iter(self._open_run.record.usable()), None)
+        good = self._open_run.newest_good()
+        if newest is not None and (good is None or good.number != newest.number):
+            does = "begins again" if good is None else f"carries on from {good.directory}"
+            name, damaged = self._open_run.identity.name, newest.directory
+            log.warning("run %r %s instead of from %s, which is damaged", name, does, damaged)
+        return good
 
     def _not_started(self, attempt: int, reason: str) -> None:
         self._happen(GroupNotStarted(attempt, reason))
@@ -329,6 +341,7 @@ class RunController:
         self._looked_at = now
         if group is None or group.is_over:
             return
+        self._log_room.look(group.attempt)
         group.look_at_the_late(now)
         self._questions.answer(group)  # who asked may have waited for what is given up now
         self._move(self._moving.look())

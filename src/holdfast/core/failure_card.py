@@ -7,14 +7,22 @@ path or a command, which is there to be copied, may be wider than the screen.
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from holdfast.core.failure_hints import hint_for, is_aftermath
-from holdfast.core.log_lines import ranks_text, shown_plainly
+from holdfast.core.card_text import (
+    COLUMNS_MAX,
+    duration,
+    entry,
+    fit,
+    fit_frame,
+    plain,
+    plain_lines,
+)
+from holdfast.core.failure_hints import concise, hint_for, is_aftermath, is_of_the_machine
+from holdfast.core.hang_stacks import above_the_worker
+from holdfast.core.log_lines import ranks_text
 from holdfast.core.outcomes import (
     Died,
     Evicted,
@@ -28,11 +36,9 @@ from holdfast.core.outcomes import (
 from holdfast.core.traces import fold, place_in, shortened, where_it_stands
 
 LINES_MAX = 40
-COLUMNS_MAX = 100
 _TRACE_MAX = 24
 _LAST_LINES_MAX = 8
 _GROUPS_MAX = 6
-_ENTRY_MAX = 4
 _LABEL = 9
 _SIGABRT = 6
 _ON_PURPOSE = 7  # the place in order of ranks that did not fail
@@ -130,12 +136,12 @@ def card(loss: Loss) -> str:
     width = max([_LABEL, *(len(one.label) + 2 for one in groups[:_GROUPS_MAX])])
     below = _table(groups, loss, width)
     for label, text, is_whole in [*_files(root, loss), *_outlook(root, loss)]:
-        below += _entry(label, text, width, is_whole=is_whole)
+        below += entry(label, text, width, is_whole=is_whole)
     room = min(LINES_MAX - 2 - len(below), _TRACE_MAX)
     told = [f"  {line}" for line in _story(root, loss, room)] if root is not None else []
     if told:
         told.append("")
-    return "\n".join([_title(loss, root), *(_fit_frame(line) for line in told), *below])
+    return "\n".join([_title(loss, root), *(fit_frame(line) for line in told), *below])
 
 
 def _title(loss: Loss, root: _Group | None) -> str:
@@ -143,8 +149,8 @@ def _title(loss: Loss, root: _Group | None) -> str:
         what = "its workers were not started"
     else:
         what = f"{root.who(loss.ranks)} {root.how(brief=True)}"
-    title = f"── attempt {loss.attempt} of run {loss.run!r} lost: {_plain(what)} "
-    return _fit(title, COLUMNS_MAX - 3).ljust(COLUMNS_MAX - 20, "─")
+    title = f"── attempt {loss.attempt} of run {loss.run!r} lost: {plain(what)} "
+    return fit(title, COLUMNS_MAX - 3).ljust(COLUMNS_MAX - 20, "─")
 
 
 def _table(groups: Sequence[_Group], loss: Loss, width: int) -> list[str]:
@@ -154,8 +160,8 @@ def _table(groups: Sequence[_Group], loss: Loss, width: int) -> list[str]:
         tail = f" at {at}" if at else ""
         if one.varies:
             tail += f" (rank {one.exit.rank}'s words)"
-        how = _fit(f"{one.where}{one.how()}", max(COLUMNS_MAX - 2 - width - len(tail), 20))
-        lines.append(_fit(f"  {one.label:<{width}}{how}{tail}"))
+        how = fit(f"{one.where}{one.how()}", max(COLUMNS_MAX - 2 - width - len(tail), 20))
+        lines.append(fit(f"  {one.label:<{width}}{how}{tail}"))
     if len(groups) > _GROUPS_MAX:
         rest = sum(len(one.ranks) for one in groups[_GROUPS_MAX:])
         lines.append(f"  … and {rest} more, each in its own way")
@@ -180,12 +186,14 @@ def _outlook(root: _Group | None, loss: Loss) -> list[_Said]:
         said.append(("try", hint, False))
     if loss.repeats >= 2:
         often = f"{loss.repeats} times in a row the same, and at the same place"
-        said.append(("again", f"{often}: it looks like a bug, not a flake", False))
+        is_for_machine = root is not None and is_of_the_machine(root.exit)
+        what = "will not go away by itself" if is_for_machine else "looks like a bug, not a flake"
+        said.append(("again", f"{often}: it {what}", False))
     said.append(("lost", _lost(loss), False))
     begin = "the start" if loss.saved_step is None else f"step {loss.saved_step}"
     match loss.then:
         case Retry(attempt, after_s, left, limit):
-            when = f"in {_duration(after_s)}" if after_s > 0 else "now"
+            when = f"in {duration(after_s)}" if after_s > 0 else "now"
             count = f"; {left} of {limit} retries left" if left is not None else ""
             said.append(("next", f"attempt {attempt} begins {when} from {begin}{count}", False))
         case GaveUp(reason, resume):
@@ -215,15 +223,17 @@ def _story(root: _Group, loss: Loss, lines_max: int) -> list[str]:
     match root.exit:
         case Raised(trace=trace):
             whole = fold(trace, loss.ours) if loss.ours is not None else trace
-            return shortened(_plain_lines(whole), lines_max)
+            return shortened(plain_lines(whole), lines_max)
         case Hung(rank, stacks=stacks):
-            whole = fold(stacks, loss.ours) if loss.ours is not None else stacks
-            stack = where_it_stands(_plain_lines(whole), lines_max - 1)
+            whole = stacks
+            if loss.ours is not None:
+                whole = fold(above_the_worker(stacks, loss.ours), loss.ours)
+            stack = where_it_stands(plain_lines(whole), lines_max - 1)
             is_first = loss.first_stopped == rank or len(root.ranks) > 1
             stopped = f"rank {rank} stopped first; it" if is_first else f"rank {rank}"
             return [f"{stopped} stood here, innermost first:", *stack]
         case Died(rank, last_lines=last) if last:
-            kept = [line for text in last for line in _plain_lines(text)]
+            kept = [line for text in last for line in plain_lines(text)]
             kept = kept[-min(lines_max - 1, _LAST_LINES_MAX) :]
             return [f"rank {rank} printed last:", *(f"  {line}" for line in kept)]
         case _:
@@ -272,7 +282,7 @@ class _Group:
             case Finished():
                 return "finished"
             case Raised(error=error):
-                first = (_plain_lines(error) or ["an error without a name"])[0]
+                first = concise((plain_lines(error) or ["an error without a name"])[0])
                 return f"raised {first.partition(':')[0] if brief else first}"
             case Died(node=node) if self.exit.node_lost:
                 return f"{'were' if many else 'was'} lost with node {node}"
@@ -280,7 +290,7 @@ class _Group:
                 how = how_it_died(self.exit)
                 return how.replace("was ", "were ", 1).replace("its", "their") if many else how
             case Hung(idle_s=idle_s):
-                return f"made no progress for {_duration(idle_s)}"
+                return f"made no progress for {duration(idle_s)}"
             case Evicted(node=node) if self.exit.preempted:
                 what = f"node {node} is" if len(self.nodes) == 1 else f"{len(self.nodes)} nodes are"
                 return f"must go: {what} taken away"
@@ -346,52 +356,3 @@ def _is_node_lost(one: WorkerExit) -> bool:
 
 def _idle(one: WorkerExit) -> float:
     return one.idle_s if isinstance(one, Hung) else 0.0
-
-
-# ---------------------------------------------------------------------- text
-
-
-def _entry(label: str, text: str, width: int, *, is_whole: bool) -> list[str]:
-    """Return a labelled paragraph; a whole one is to be copied, so its lines are left as long."""
-    indent = " " * (2 + width)
-    lines = _plain_lines(text) or [""]
-    if not is_whole:
-        room = COLUMNS_MAX - len(indent)
-        lines = [part for line in lines for part in textwrap.wrap(line, room) or [""]]
-    if len(lines) > _ENTRY_MAX:
-        lines[_ENTRY_MAX - 1 :] = ["…"]
-    return [f"  {label:<{width}}{lines[0]}", *(f"{indent}{line}" for line in lines[1:])]
-
-
-def _plain_lines(text: str) -> list[str]:
-    """Return lines without colours and control characters, the blank ones left out."""
-    last_states = (line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
-    return [_plain(line) for line in last_states if line.strip()]
-
-
-def _plain(text: str) -> str:
-    plain = shown_plainly(text.expandtabs(4), keeps_colour=False)
-    return "".join(one if one.isprintable() else "?" for one in plain).rstrip()
-
-
-def _fit_frame(line: str) -> str:
-    """Return a line of a traceback that fits: of a frame's path, the end says most."""
-    found = re.match(r'(\s*File ")([^"]+)(",.*)', line)
-    surplus = len(line) - COLUMNS_MAX
-    if found is None or surplus <= 0 or surplus + 1 >= len(found[2]):
-        return _fit(line)
-    return f"{found[1]}…{found[2][surplus + 1 :]}{found[3]}"
-
-
-def _fit(line: str, columns: int = COLUMNS_MAX) -> str:
-    """Return a line that fits, cut in the middle: both its ends say something."""
-    if len(line) <= columns:
-        return line
-    tail = columns // 3
-    return f"{line[: columns - tail - 1]}…{line[-tail:]}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

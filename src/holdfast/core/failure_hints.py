@@ -42,19 +42,24 @@ _OF_ERRORS = (
         _OUT_OF_MEMORY,
     ),
     (re.compile(r"dev/shm|DataLoader worker .*(Bus error|killed by signal)"), _OF_SIGNALS[7]),
-    (re.compile(r"No space left on device|Errno 28"), "make room on the disk: `df -h` tells which"),
+    (
+        re.compile(r"No space left on device|Errno 28|Disk quota exceeded|\bStoreFull\b|\[HF405\]"),
+        "make room where it writes to: `df -h` tells how full a disk is",
+    ),
     (re.compile(r"Too many open files|Errno 24"), "raise the limit: `ulimit -n 65536`"),
     (re.compile(r"^ModuleNotFoundError|^ImportError"), "install it where this worker runs"),
 )
 
 # What ranks say when it is another one that is gone, or could not save its part; gloo, NCCL, MPI,
-# plain sockets, and our own `report`.
+# plain sockets, and our own `report`: what is staged of a checkpoint that is given up is removed,
+# perhaps while a rank still writes its part.
 _AFTERMATH = re.compile(
     r"""Connection\ (closed|reset)\ by\ (remote\ )?peer | DistBackendError | DistNetworkError
       | ncclRemoteError | ncclSystemError | NCCL\ (error|communicator\ was\ aborted)
       | remote\ process\ (has\ )?(exited|terminated) | gloo/transport | Broken\ pipe
       | ConnectionResetError | BrokenPipeError | EOFError | Watchdog\ caught\ collective
-      | [Ss]ocket\ [Tt]imeout | BrokenBarrierError | ^NotSaved:\ rank\ \d+:""",
+      | [Ss]ocket\ [Tt]imeout | BrokenBarrierError | ^NotSaved:\ rank\ \d+:
+      | /\.holdfast/staging/.*:\ No\ such\ file\ or\ directory""",
     re.VERBOSE,
 )
 
@@ -62,6 +67,38 @@ _AFTERMATH = re.compile(
 def is_aftermath(error: str) -> bool:
     """Whether an error is what ranks raise when another rank is gone."""
     return _AFTERMATH.search(error) is not None
+
+
+_SOURCE = re.compile(r"\[\S+\.(cc|cpp|cu|h|hpp):\d+\] ?")
+
+
+def concise(error: str) -> str:
+    """Return what an error says, as far as it says something to a user.
+
+    Where libraries tell that a peer is gone, in the middle between where in their source they found
+    out, and general advice.
+    """
+    if not is_aftermath(error):
+        return error
+    told = _SOURCE.sub("", error)
+    found = _AFTERMATH.search(told)
+    return told[: found.end()] + _rest_of_word(told[found.end() :]) if found else told
+
+
+def _rest_of_word(text: str) -> str:
+    """Return how a sentence goes on, up to the end of its clause."""
+    return re.split(r"[.;]( |$)", text, maxsplit=1)[0]
+
+
+def is_of_the_machine(one: WorkerExit) -> bool:
+    """Whether a failure is about what the machine has or lacks, and not about the code."""
+    match one:
+        case Died():
+            return one.out_of_memory or one.node_lost
+        case Raised(error=error):
+            return any(known.search(error) for known, _ in _OF_ERRORS)
+        case _:
+            return False
 
 
 def hint_for(one: WorkerExit) -> str | None:

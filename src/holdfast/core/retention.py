@@ -3,6 +3,9 @@
 The best k by score are kept; among equals the later one is better. The newest and the pinned are
 never given up, so a few more than k may stay. A score that is missing, not a number or NaN ranks
 below every real one, minus infinity included.
+
+A score called "min-loss" or "max-auc" is the metric of that name if there is one, and else the
+lowest `loss`, or the highest `auc`.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.errors import ConfigError
+
+PREFIXES = ("min-", "max-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,19 @@ class Candidate:
 
 def ranked(policy: Retention, candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the candidates from worst to best."""
-    return sorted(candidates, key=lambda one: (*_worth(policy, one.metrics), one.number))
+    found = list(candidates)
+    policy = _resolved(policy, found)
+    return sorted(found, key=lambda one: (*_worth(policy, one.metrics), one.number))
+
+
+def _resolved(policy: Retention, candidates: Iterable[Candidate]) -> Retention:
+    """Return what a score with a prefix means, now that it is known what was reported."""
+    score = policy.score
+    if score is None or not score.startswith(PREFIXES):
+        return policy
+    if any(_find(one.metrics, score) is not None for one in candidates):
+        return policy
+    return replace(policy, score=score[4:], highest_first=score.startswith("max-"))
 
 
 def dispensable(policy: Retention, candidates: Iterable[Candidate]) -> list[int]:

@@ -66,6 +66,7 @@ class Study:
         self.stopping: str | None = None
         self.archives: list[tuple[str, int]] = []
         self.rooms: dict[str, dict[str, float]] = {}
+        self._last_resources: Bundles = ()
         self._has_warned = False
 
     @property
@@ -128,7 +129,7 @@ class Study:
             trial.places = ()
             self._renew(trial)
             if was_running and not self._settle(trial):
-                trial.status = Status.PENDING
+                trial.status, trial.cut_off = Status.PENDING, True
         for again in data["again"]:
             self._try_again(Trial.from_data(again["trial"]), from_scratch=again["from_scratch"])
 
@@ -158,7 +159,7 @@ class Study:
         trial.trainable_name, trial.custom_name = data["trainable"], data.get("name")
         trial.evaluated_params = dict(data["params"])
         trial.experiment_tag = data["tag"]
-        trial.resources = tuple(data["resources"])
+        trial.resources = self._last_resources = tuple(data["resources"])
         self._renew(trial)
         self.made += 1
         self.trials[trial.trial_id] = trial
@@ -193,7 +194,7 @@ class Study:
         trial.status, trial.places = Status.RUNNING, tuple(data["places"])
         trial.step = data["after_step"]
         trial.started_at = data["time"] if trial.started_at is None else trial.started_at
-        trial.halted = trial.save_wanted = False
+        trial.halted = trial.save_wanted = trial.cut_off = False
         if was_paused:
             self.judges.unpaused(trial)
 
@@ -238,6 +239,8 @@ class Study:
         return True
 
     def _misses_a_save(self, trial: Trial) -> bool:
+        if self.rules.exports_at_end:
+            return True  # only its process could say that it has exported
         return self.rules.saves_at_end and trial.saved_step() < trial.judged
 
     def _paused(self, trial: Trial) -> None:
@@ -289,7 +292,8 @@ class Study:
         """Return a trial that should run now and has room, None if there is none."""
         if self.stopping is not None:
             return None
-        chosen = self.judges.choose(self)
+        waiting = (one for one in self.trials.values() if one.cut_off)
+        chosen = next(waiting, None) or self.judges.choose(self)
         if chosen is None or chosen.status not in (Status.PENDING, Status.PAUSED):
             return None
         return chosen if self.has_resources_for_trial(chosen) else None
@@ -299,10 +303,15 @@ class Study:
         return reserve(self._free(), trial.resources)
 
     def wants_more(self) -> bool:
-        """Whether another trial should be made: none waits to start, and there may be more."""
+        """Whether another trial should be made: none waits to start, and there is room for one.
+
+        Not sooner, so that a searcher has learned all there is to learn by then. How much room a
+        trial takes is guessed from the last one.
+        """
         return (
             not self.is_search_over
             and self.stopping is None
+            and reserve(self._free(), self._last_resources) is not None
             and not any(
                 trial.status is Status.PENDING and trial.trial_id not in self.waiting
                 for trial in self.trials.values()
@@ -373,6 +382,7 @@ class Study:
             "stopping": self.stopping,
             "archives": [list(one) for one in self.archives],
             "rooms": self.rooms,
+            "last_resources": [dict(one) for one in self._last_resources],
             "judges": self.judges.get_state(),
         }
 
@@ -385,4 +395,5 @@ class Study:
         self.stopping = state["stopping"]
         self.archives = [(key, count) for key, count in state["archives"]]
         self.rooms = {node: dict(room) for node, room in state["rooms"].items()}
+        self._last_resources = tuple(state["last_resources"])
         self.judges.set_state(state["judges"])

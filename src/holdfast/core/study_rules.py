@@ -14,6 +14,7 @@ class Rules:
     Attributes:
         fail_fast: Whether the first trial that fails for good ends the study.
         saves_at_end: Whether a trial saves itself when it is stopped.
+        exports_at_end: Whether a trial writes its model when it is stopped.
         metric: What the best trial is known by, None if nobody said.
     """
 
@@ -21,4 +22,5 @@ class Rules:
     backoff_max_s: float = 30.0
     fail_fast: bool = False
     saves_at_end: bool = False
+    exports_at_end: bool = False
     metric: str | None = None

@@ -101,6 +101,7 @@ class Trial:
         doomed: Whether it is to end without being asked.
         halted: Whether its process is to be taken away, and it is to wait.
         save_wanted: Whether it is to save itself before it goes on.
+        cut_off: Whether it ran when a driver died; such trials go first when another comes.
         concluded: Whether scheduler and searcher know that no more results come.
         places: The nodes of what it has reserved while it runs.
         statistics: What is remembered of every metric, by its path.
@@ -133,6 +134,7 @@ class Trial:
     doomed: bool = False
     halted: bool = False
     save_wanted: bool = False
+    cut_off: bool = False
     concluded: bool = False
     places: tuple[str, ...] = ()
     statistics: dict[str, Statistics] = field(default_factory=dict)
@@ -241,6 +243,7 @@ _PLAIN = (
     "doomed",
     "halted",
     "save_wanted",
+    "cut_off",
     "concluded",
     "error",
     "started_at",

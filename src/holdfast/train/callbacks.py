@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from holdfast.control.observing import Observer
 from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit, describe
 from holdfast.train.errors import WorkerDiedError
 from holdfast.worker.job import unpack_value
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class CallbackObserver(Observer):
         self, step: int, metrics: Mapping[int, Mapping[str, Any]], checkpoint: Checkpoint | None
     ) -> None:
         listed = [dict(metrics[rank]) for rank in sorted(metrics)]
-        self._callback.after_report(self._context, listed, checkpoint)
+        self._call(self._callback.after_report, listed, checkpoint)
 
     def group_lost(
         self,
@@ -72,7 +75,14 @@ class CallbackObserver(Observer):
     ) -> None:
         failures = exceptions_of(exits, errors)
         if failures:
-            self._callback.after_exception(self._context, failures)
+            self._call(self._callback.after_exception, failures)
+
+    def _call(self, method: Callable[..., None], *facts: object) -> None:
+        try:
+            method(self._context, *facts)
+        except Exception:
+            kind, name = type(self._callback), getattr(method, "__name__", "it")
+            log.exception("%s.%s failed; the run goes on", kind.__qualname__, name)
 
 
 def exceptions_of(

@@ -50,7 +50,7 @@ def interruption_of(ending: Ending, line: str, result: Result) -> BaseException:
     return interrupted
 
 
-def how_to_carry_on(trainer: str, url: str, checkpoint: str | None) -> str:
-    """Return what to try after a failure: the same command, or a ready-made call."""
+def how_to_carry_on(checkpoint: str | None) -> str:
+    """Return what to try after a failure."""
     does = f"carries on from {checkpoint}" if checkpoint else "begins again, without a checkpoint"
-    return f"the same command again, which {does}; or {trainer}.restore({url!r}).fit()"
+    return f"the same command again, which {does}"

@@ -210,8 +210,7 @@ class BaseTrainer:
             line = closing_line(run.identity.name, ending, checkpoint)
             announce(line, config.logging_config.log_level)
             raise interruption_of(ending, line, result)
-        hint = how_to_carry_on(type(self).__name__, run.store.url, checkpoint)
-        error = failure_of(outcome, hint=hint)
+        error = failure_of(outcome, hint=how_to_carry_on(checkpoint))
         error.result = result
         result.error = error
         raise error

@@ -6,6 +6,7 @@ inside the folder. The first needs nothing; what else there is to know is a file
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -22,6 +23,9 @@ PREFIX = ".tune_path.json"
 
 def store(folder: str, returned: object, name: str) -> None:
     """Keep what a save has returned."""
+    for left in (DICTIONARY, PREFIX):  # by an earlier save to the same folder
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(folder, left))
     if returned is None:
         return
     if isinstance(returned, dict):
@@ -35,7 +39,9 @@ def store(folder: str, returned: object, name: str) -> None:
             hint="write files to the folder and return nothing, or return the state as a dict",
         )
     inside = os.path.relpath(os.fspath(returned), folder)
-    if inside == os.pardir or inside.startswith(os.pardir + os.sep):
+    if _is_outside(inside):  # or the folder was reached by another way
+        inside = os.path.relpath(os.path.realpath(returned), os.path.realpath(folder))
+    if _is_outside(inside):
         raise ConfigError(
             f"{name} was to be saved to {folder} and says it is at {os.fspath(returned)}",
             hint="save inside the folder that is given to the method",
@@ -43,6 +49,10 @@ def store(folder: str, returned: object, name: str) -> None:
     if inside != os.curdir:
         with open(os.path.join(folder, PREFIX), "w", encoding="utf-8") as file:
             json.dump({"path": inside}, file)
+
+
+def _is_outside(relative: str) -> bool:
+    return relative == os.pardir or relative.startswith(os.pardir + os.sep)
 
 
 def load(folder: str) -> Any:

@@ -30,7 +30,7 @@ from holdfast.tune.naming import Namer
 from holdfast.tune.resources import bundles_of
 from holdfast.tune.search.generator import Proposal, SearchPlan
 from holdfast.tune.search.plain import config_from_data
-from holdfast.tune.stored_study import stored
+from holdfast.tune.stored_study import PER_TRIAL, stored
 from holdfast.tune.study_spec import StudySpec
 from holdfast.worker.job import Task, pack
 
@@ -73,6 +73,7 @@ class Launch:
             backoff_max_s=failures.backoff_max_s,
             fail_fast=bool(failures.fail_fast),
             saves_at_end=spec.trainable.saves_at_end(checkpoints),
+            exports_at_end=bool(spec.export_formats),
             metric=spec.tune_config.metric,
         )
         self.study = Study(judges, rules)
@@ -94,6 +95,7 @@ class Launch:
                 self.search.space_data,
                 self.spec.tune_config,
                 self.spec.run_config,
+                {name: getattr(self.spec, name) for name in PER_TRIAL},
             )
             record.write(self.run.store)
 
@@ -121,7 +123,7 @@ class Launch:
     def _plan(self) -> StudyPlan:
         spec = self.spec
         config = spec.run_config
-        program = spec.trainable.program(config.checkpoint_config)
+        program = spec.trainable.program(config.checkpoint_config, spec.export_formats)
         must_travel(program, None)
         first = None if spec.restore_path is None else Checkpoint(spec.restore_path)
         most = spec.tune_config.max_concurrent_trials

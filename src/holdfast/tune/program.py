@@ -17,6 +17,8 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError, HoldfastBug
+from holdfast.objects.shared import unshared
+from holdfast.storage.transfer import upload_tree
 from holdfast.tune.class_checkpoints import store
 from holdfast.tune.filling import Filling
 from holdfast.tune.trainable import Trainable
@@ -25,6 +27,7 @@ from holdfast.worker.context import WorkerContext, current
 from holdfast.worker.reporting import Save
 
 SHOULD_CHECKPOINT = "should_checkpoint"
+EXPORTED = "export"  # the folder of a trial that models are exported to
 
 
 class TrialLeaves(SystemExit):
@@ -73,7 +76,7 @@ class FunctionProgram:
         return "done"
 
     def _run(self, context: WorkerContext, config: dict[str, Any]) -> None:
-        returned = self.function(config, **self.parameters)
+        returned = self.function(config, **unshared(self.parameters))
         if inspect.isgenerator(returned):
             for one in returned:
                 self._report(context, one)
@@ -107,12 +110,14 @@ class ClassProgram:
     Attributes:
         frequency: After how many steps it is saved, 0 for never.
         at_end: Whether it is saved when it ends.
+        exports: What its model is written as when it ends.
     """
 
     trainable: type[Trainable]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     frequency: int = 0
     at_end: bool = True
+    exports: tuple[str, ...] = ()
 
     def __call__(self) -> str:
         context = _here()
@@ -141,7 +146,8 @@ class ClassProgram:
             kept.stop()
         trial = self.trainable.__new__(self.trainable)
         Trainable.__init__(trial)
-        trial._begin(config, told, done, self.parameters)  # noqa: SLF001  # ours, not the user's
+        parameters = unshared(self.parameters)
+        trial._begin(config, told, done, parameters)  # noqa: SLF001  # ours, not the user's
         return trial
 
     def _advance(self, context: WorkerContext, trial: Trainable) -> str:
@@ -161,12 +167,21 @@ class ClassProgram:
             ):
                 self._save(context, trial)
             if is_end:
+                self._export(context, trial)
                 return "done" if result["done"] else "stopped"
             if judged.action == "PAUSE":
                 return "paused"
 
     def _is_due(self, step: int) -> bool:
         return self.frequency > 0 and step % self.frequency == 0
+
+    def _export(self, context: WorkerContext, trial: Trainable) -> None:
+        """Write the model to the folder `export` of the trial."""
+        if not self.exports:
+            return
+        with tempfile.TemporaryDirectory(prefix="holdfast-trial-") as folder:
+            trial.export_model(self.exports, folder)
+            upload_tree(context.store, folder, EXPORTED)
 
     def _save(self, context: WorkerContext, trial: Trainable) -> None:
         folder = tempfile.mkdtemp(prefix="holdfast-trial-")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.api.config import RunConfig
+from holdfast.api.plain import from_plain
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
@@ -51,6 +52,7 @@ def spec_again(
         param_space=space_of(param_space),
         name=name,
         stored=study,
+        **{name: from_plain(value) for name, value in study.per_trial.items()},
     )
 
 

@@ -7,6 +7,7 @@ storage path, no secrets. What is not plain must be given again, and is named wh
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from holdfast.tune.tune_config import TuneConfig
 STUDY_KEY = ".holdfast/study.json"
 FORMAT = 1
 
+PER_TRIAL = ("resources", "restore_path", "export_formats")  # of a `StudySpec`
 _NEVER_KEPT = frozenset({"name", "storage_path", "storage_filesystem", "local_dir", "resume"})
 _NOT_NEEDED = frozenset({"callbacks", "progress_reporter", "verbose", "worker_runtime_env"})
 
@@ -41,6 +43,7 @@ class StoredStudy:
         keys: The paths of all values of the search space.
         space: The search space as data.
         tune_config, run_config: Fields that are not as they are by themselves.
+        per_trial: What `tune.run` was told of every trial, as far as it is plain.
         not_kept: What could not be kept and must be given again.
     """
 
@@ -49,6 +52,7 @@ class StoredStudy:
     space: Any
     tune_config: Mapping[str, Any] = field(default_factory=dict)
     run_config: Mapping[str, Any] = field(default_factory=dict)
+    per_trial: Mapping[str, Any] = field(default_factory=dict)
     not_kept: list[str] = field(default_factory=list)
 
     def write(self, store: Store) -> None:
@@ -57,7 +61,12 @@ class StoredStudy:
 
 
 def stored(
-    trainable: str, keys: list[str], space: Any, tune_config: TuneConfig, run_config: RunConfig
+    trainable: str,
+    keys: list[str],
+    space: Any,
+    tune_config: TuneConfig,
+    run_config: RunConfig,
+    per_trial: Mapping[str, Any],
 ) -> StoredStudy:
     """Return what is to be kept of a study."""
     not_kept: list[str] = []
@@ -67,8 +76,17 @@ def stored(
         space=space,
         tune_config=_fields(tune_config, frozenset(), not_kept),
         run_config=_fields(run_config, _NEVER_KEPT | _NOT_NEEDED, not_kept),
+        per_trial=_plain_only(per_trial),
         not_kept=not_kept,
     )
+
+
+def _plain_only(values: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {}
+    for name, value in values.items():
+        with contextlib.suppress(NotPlain):  # it comes again with the script
+            kept[name] = to_plain(value)
+    return kept
 
 
 def _fields(
@@ -105,7 +123,11 @@ def read_study(store: Store) -> StoredStudy:
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
         return StoredStudy(
-            **{one.name: record[one.name] for one in dataclasses.fields(StoredStudy)}
+            **{
+                one.name: record[one.name]
+                for one in dataclasses.fields(StoredStudy)
+                if one.name in record
+            }
         )
     except (Damaged, KeyError, TypeError) as error:
         what = error.message if isinstance(error, Damaged) else f"it is another record ({error})"

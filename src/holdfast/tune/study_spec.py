@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, open_store
+from holdfast.tune.callback import Callback
 from holdfast.tune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
 from holdfast.tune.search import create_searcher
 from holdfast.tune.search.basic_variant import BasicVariantGenerator
@@ -34,6 +35,8 @@ class StudySpec:
         stored: What was kept of it, if it is to go on; then that counts, not the configs of a
             script that has changed since.
         restore_path: A checkpoint that trials begin with while they have none of their own.
+        export_formats: What trials write their models as when they end.
+        loggers: What writes results to files; None for those there are by default.
     """
 
     trainable: Runnable
@@ -44,6 +47,8 @@ class StudySpec:
     stored: StoredStudy | None = None
     resources: Any = None
     restore_path: str | None = None
+    export_formats: tuple[str, ...] = ()
+    loggers: Sequence[Callback] | None = None
 
     def store(self) -> Store:
         """Return the study's own store."""

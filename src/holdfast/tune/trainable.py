@@ -41,10 +41,9 @@ class Trainable:
 
     # ------------------------------------------------------------------ to be written by users
 
-    def setup(self, config: dict[str, Any]) -> None:
-        """Prepare for the first step."""
-        if (older := self._older_method("_setup")) is not None:
-            older(config)
+    def setup(self, config: dict[str, Any], **parameters: Any) -> None:
+        """Prepare for the first step; `parameters` are those of `tune.with_parameters`."""
+        self._setup(config, **parameters)
 
     def step(self) -> dict[str, Any]:
         """Do one step and return its result."""
@@ -71,8 +70,7 @@ class Trainable:
 
     def cleanup(self) -> None:
         """Let go of everything; the process is about to end, or to do something else."""
-        if (older := self._older_method("_stop")) is not None:
-            older()
+        self._stop()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Become another trial in the same process; return whether that was done."""
@@ -81,8 +79,16 @@ class Trainable:
 
     def log_result(self, result: dict[str, Any]) -> None:
         """Look at a result before it is passed on."""
-        if (older := self._older_method("_log_result")) is not None:
-            older(result)
+        self._log_result(result)
+
+    def _setup(self, config: dict[str, Any]) -> None:
+        """Prepare for the first step, by the name of before 0.8.7; so are the next two."""
+
+    def _stop(self) -> None:
+        """Let go of everything."""
+
+    def _log_result(self, result: dict[str, Any]) -> None:
+        """Look at a result before it is passed on."""
 
     def _export_model(self, formats: Sequence[str], directory: str) -> dict[str, str]:
         del formats, directory
@@ -105,7 +111,8 @@ class Trainable:
         """Do one step and return its result with all that is known of it besides."""
         result = self.step()
         if not isinstance(result, Mapping):
-            method = "step" if self._older_method("_train") is None else "_train"
+            is_older = type(self).step is Trainable.step
+            method = "_train" if is_older else "step"
             raise ConfigError(
                 f"{type(self).__name__}.{method}() returned {shown(result)}, not a dictionary",
                 hint="return the metrics of the step: {'loss': loss}",

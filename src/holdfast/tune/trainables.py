@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.api.config import CheckpointConfig
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
+from holdfast.objects.shared import share_if_large
 from holdfast.tune.errors import TuneError
+from holdfast.tune.older import with_reporter
 from holdfast.tune.program import ClassProgram, FunctionProgram
 from holdfast.tune.registry import registered
 from holdfast.tune.resources import ATTRIBUTE
@@ -42,14 +44,23 @@ class Runnable:
         """Whether a trial may be able to save itself; of a function nobody knows."""
         return self.kind is None or can_save(self.kind)
 
-    def program(self, checkpoints: CheckpointConfig) -> FunctionProgram | ClassProgram:
+    def program(
+        self, checkpoints: CheckpointConfig, export_formats: Sequence[str] = ()
+    ) -> FunctionProgram | ClassProgram:
         """Return what the process of a trial runs."""
         if self.kind is None:
             assert self.function is not None
+            if export_formats:
+                raise ConfigError(
+                    f"export_formats={shown(export_formats)}: the function `{self.name}` has no"
+                    " method to export its model",
+                    hint="write a Trainable class with _export_model(formats, folder)",
+                )
             _must_not_be_saved(self.name, checkpoints)
             return FunctionProgram(self.function, self.parameters)
         at_end = self.saves_at_end(checkpoints)
-        return ClassProgram(self.kind, self.parameters, checkpoints.checkpoint_frequency, at_end)
+        frequency, exports = checkpoints.checkpoint_frequency, tuple(export_formats)
+        return ClassProgram(self.kind, self.parameters, frequency, at_end, exports)
 
     def saves_at_end(self, checkpoints: CheckpointConfig) -> bool:
         """Whether trials are saved when they end."""
@@ -92,6 +103,8 @@ def runnable(trainable: Any) -> Runnable:
             " name of one that was registered",
             hint="Tuner(train_function), with a function of one argument, its config",
         )
+    if "reporter" not in parameters:
+        trainable = with_reporter(trainable)
     _must_take_config(trainable, parameters)
     return Runnable(_name(trainable), trainable, None, parameters, resources)
 
@@ -99,9 +112,11 @@ def runnable(trainable: Any) -> Runnable:
 def with_parameters(trainable: Any, **parameters: Any) -> Any:
     """Return a trainable that is given more arguments than its config, the same in every trial.
 
-    A function gets them by name; so does the `setup` of a class. They are sent to each process as
-    they are; large arrays are better put once: `holdfast.put`.
+    A function gets them by name; so does the `setup` of a class. What is larger than a megabyte is
+    put once, now, and read by all processes where it lies (see `holdfast.put`): its arrays cannot
+    be written to.
     """
+    parameters = {name: share_if_large(value) for name, value in parameters.items()}
     if isinstance(trainable, type):
         if not issubclass(trainable, Trainable):
             raise ConfigError(f"the class {trainable.__name__} is no Trainable")

@@ -149,7 +149,7 @@ class Tuner:
 
     def _drive(self, launch: Launch) -> None:
         spec = launch.spec
-        callbacks = _callbacks(spec.run_config)
+        callbacks = _callbacks(spec)
         callbacks.attach(launch.run.store)
         callbacks.setup(
             stop=spec.run_config.stop,
@@ -207,8 +207,10 @@ class Tuner:
         return self._results
 
 
-def _callbacks(config: RunConfig) -> CallbackList:
-    given: list[Callback] = list(config.callbacks)
+def _callbacks(spec: StudySpec) -> CallbackList:
+    given: list[Callback] = list(spec.run_config.callbacks)
+    if spec.loggers is not None:
+        return CallbackList([*given, *spec.loggers])
     kinds = {type(one) for one in given}
     if settings.writes_trial_files():
         given += [kind() for kind in DEFAULT_CALLBACK_CLASSES if kind not in kinds]

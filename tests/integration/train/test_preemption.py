@@ -19,6 +19,7 @@ from holdfast.engine.nodes import LocalNodes
 from holdfast.testing.metadata_server import MetadataServer
 from holdfast.train import FailureConfig, Interrupted, RunConfig, ScalingConfig
 from holdfast.train.trainer import DataParallelTrainer
+from holdfast.worker.context import current
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import begin, is_first, load, note, read_notes, save, wait_for
 
@@ -185,3 +186,49 @@ def test_a_node_that_drains_is_left_after_the_next_checkpoint_and_nothing_is_cha
     steps = [fact["step"] for fact in lab.noted("step")]
     assert steps == [0, 1, 2, 3, 4, 5], "no step was lost, none was done twice"
     assert [fact["step"] for fact in lab.begun(rank=0)] == [None, saved[0]]
+
+
+# ---------------------------------------------------------------------- before there are workers
+
+
+def test_a_node_that_leaves_before_the_first_group_is_not_used_if_there_is_another(
+    lab: Lab, nodes: LocalNodes
+) -> None:
+    notes = lab.notes
+    nodes.drain("node-0", time.time() + 60)
+
+    def loop() -> None:
+        context = current()
+        assert context is not None
+        note(notes, what="at", node=context.place.node)
+        save(0)
+
+    result = fit(lab, loop, workers=2)
+
+    assert result.metrics == {"step": 0}
+    assert lab.noted("at") == [{"what": "at", "node": "node-1"}] * 2
+
+
+def test_a_driver_whose_machine_leaves_before_the_first_group_exits_resumable_at_once(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would take the group along, wherever that is; and where the driver goes, so can it."""
+    nodes = holdfast.init(nodes=1, num_cpus=2)
+    nodes.drain("node-0", time.time() + 60)
+
+    def give_notice() -> None:
+        while "waiting for room" not in caplog.text:
+            os.sched_yield()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=give_notice, daemon=True).start()
+    try:
+        with pytest.raises(Interrupted) as caught:
+            fit(lab, lambda: save(0), workers=2)
+        nodes.join()
+        result = fit(lab, lambda: save(0), workers=2)
+    finally:
+        holdfast.shutdown()
+
+    assert caught.value.code == RESUMABLE
+    assert result.metrics == {"step": 0}

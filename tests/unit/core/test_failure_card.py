@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.card_text import COLUMNS_MAX
 from holdfast.core.failure_card import (
-    COLUMNS_MAX,
     LINES_MAX,
     Exits,
     GaveUp,

@@ -1,0 +1,250 @@
+"""`put` and `get`, and the reference that goes between them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Sequence
+from typing import Any, overload
+from weakref import WeakValueDictionary
+
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError, HoldfastError, StoreFull
+from holdfast.journal.owner import Owner, this_process
+from holdfast.objects import serial
+from holdfast.objects.lost import ObjectLost
+from holdfast.objects.memory import Memory, new_memory, open_memory
+
+
+class _Object:
+    """What this process knows of an object; all its references here share one.
+
+    Attributes:
+        memory: Held by the owner until this is garbage; by others if there are tensors in it.
+        inside: References that the value holds, which live as long as it does.
+    """
+
+    def __init__(self, token: str, owner: Owner, address: str, size: int) -> None:
+        self.token, self.owner, self.address, self.size = token, owner, address, size
+        self.memory: Memory | None = None
+        self.inside: list[ObjectRef] = []
+        self._view: memoryview | None = None
+
+    def read(self) -> Any:
+        """Return the value. Threads may come at once: at worst, each makes a mapping."""
+        try:
+            view, memory = self._mapped()
+            tail = memory.to_change(serial.tail_of(view)) if memory is not None else None
+        except OSError as error:
+            raise (_too_many(error) if error.errno in _TOO_MANY else error) from None
+        return serial.read(view, tail)
+
+    def _mapped(self) -> tuple[memoryview, Memory | None]:
+        """Return all the memory, for reading; and itself, if there is a tail to it."""
+        view, memory = self._view, self.memory
+        if memory is None and (view is None or serial.has_tail(view)):
+            memory = self._opened()
+        if view is None:
+            assert memory is not None
+            view = self._view = memoryview(memory.to_read())
+        if not serial.has_tail(view):
+            return view, None
+        self.memory = memory
+        return view, memory
+
+    def problem(self) -> HoldfastError | None:
+        """Return why the value is not to be had, None if it is."""
+        if self._view is not None or self.memory is not None:
+            return None
+        try:
+            self._opened()
+        except ObjectLost as error:
+            return error
+        return None
+
+    def _opened(self) -> Memory:
+        try:
+            return open_memory(self.address, self.token)
+        except ObjectLost as error:
+            raise self._lost() from error
+
+    def _lost(self) -> ObjectLost:
+        what, here = f"object {self.token[:8]}", this_process()
+        if self.owner.place != here.place:
+            return ObjectLost(
+                f"{what} was put on {self.owner}, and this is {here}: objects are shared by the"
+                " processes of one machine, or one container",
+                hint="put it here, or load it from storage",
+            )
+        if self.owner.is_proven_dead():
+            return ObjectLost(
+                f"{what} is gone with the process that put it, {self.owner}",
+                hint="put it again, and use the new reference",
+            )
+        if self.owner.user != here.user:
+            return ObjectLost(
+                f"{what} belongs to a process of {self.owner.user}, {self.owner}, and this one"
+                f" runs as {here.user}",
+                hint="put it as the user who is to read it",
+            )
+        return ObjectLost(
+            f"{what} was freed: in the process that put it, {self.owner}, no reference to it is"
+            " left",
+            hint="keep the ObjectRef that put returned, there, for as long as others use it",
+        )
+
+
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
+_objects: WeakValueDictionary[str, _Object] = WeakValueDictionary()
+
+
+class ObjectRef:
+    """A reference to an object that was put: small, hashable, and good in every process.
+
+    The object is freed when the last reference in the process that put it is garbage. Two
+    references are equal if they are to the same object.
+    """
+
+    __slots__ = ("__weakref__", "_object")
+
+    def __init__(self, known: _Object) -> None:
+        self._object = known
+
+    @property
+    def id(self) -> str:
+        """What no other object has."""
+        return self._object.token
+
+    @property
+    def size_bytes(self) -> int:
+        """How much memory the object takes, once for all processes."""
+        return self._object.size
+
+    def hex(self) -> str:
+        """Return the id."""
+        return self.id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectRef) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"ObjectRef({self.id})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        known = self._object
+        return _known, (known.token, known.owner, known.address, known.size)
+
+
+def _known(token: str, owner: Owner, address: str, size: int) -> ObjectRef:
+    """Return a reference that came from elsewhere, to what is known here if it is."""
+    known = _objects.get(token)
+    if known is None:
+        known = _objects[token] = _Object(token, owner, address, size)
+    return ObjectRef(known)
+
+
+def put(value: Any) -> ObjectRef:
+    """Place a value where all processes of this machine can read it, and return a reference.
+
+    It is serialised once, now; what becomes of `value` later makes no difference. Arrays in it are
+    read where they lie, and cannot be written to. It stays until this process ends, or has no
+    reference to it any more.
+
+    Raises:
+        ConfigError: The value cannot be pickled, or is a reference already.
+        StoreFull: There is no memory, or no open file, left for it.
+    """
+    if isinstance(value, ObjectRef):
+        raise ConfigError(f"{value!r} is a reference already: there is nothing to put")
+    token = secrets.token_hex(16)
+    try:
+        owner, memory = this_process(), new_memory(token)
+        size, inside = serial.write(value, memory, ObjectRef)
+        memory.seal()
+    except OSError as error:
+        if error.errno in _TOO_MANY:
+            raise _too_many(error) from error
+        if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+            raise StoreFull(
+                f"there is no room for {_a(value)}: {error.strerror}",
+                hint="put less, or free what is not needed: del the references to it",
+            ) from error
+        raise _cannot_put(value, error) from error
+    except Exception as error:  # any object's own pickling may raise anything
+        raise _cannot_put(value, error) from error
+    known = _objects[token] = _Object(token, owner, memory.address, size)
+    known.memory, known.inside = memory, inside
+    return ObjectRef(known)
+
+
+@overload
+def get(refs: ObjectRef, *, timeout: float | None = None) -> Any: ...
+
+
+@overload
+def get(refs: Sequence[ObjectRef], *, timeout: float | None = None) -> list[Any]: ...
+
+
+def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
+    """Return the value of a reference; of a list of references, the list of values.
+
+    Arrays in it are read-only views of memory that all processes share; tensors of torch may be
+    written to, and nobody else sees it. Everything else is made anew by each call.
+
+    Args:
+        refs: One reference, or a list of them.
+        timeout: Not needed: an object is there at once, or not at all.
+
+    Raises:
+        ObjectLost: The process that put it has ended, or has no reference to it any more.
+    """
+    del timeout
+    if isinstance(refs, ObjectRef):
+        return refs._object.read()  # noqa: SLF001  # one module
+    if not isinstance(refs, list | tuple):
+        raise ConfigError(
+            f"{shown(refs)} is neither an ObjectRef nor a list of them",
+            hint="ref = holdfast.put(value); holdfast.get(ref)",
+        )
+    for place, ref in enumerate(refs):
+        if not isinstance(ref, ObjectRef):
+            raise ConfigError(f"number {place} of the list is no ObjectRef: {shown(ref)}")
+    return [ref._object.read() for ref in refs]  # noqa: SLF001
+
+
+def problem_with(ref: ObjectRef) -> HoldfastError | None:
+    """Return what `get` would raise because its object is lost, None if it is there."""
+    return ref._object.problem()  # noqa: SLF001
+
+
+def _too_many(error: OSError) -> StoreFull:
+    return StoreFull(
+        f"objects need open files, and this process has no more: {error.strerror}",
+        hint="put many small things as one list; raise the limit (ulimit -n)",
+    )
+
+
+def _cannot_put(value: Any, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{_a(value)} cannot be put: {type(error).__name__}: {error}",
+        hint="put what it is made of (arrays, numbers, texts), and make it anew where it is used",
+    )
+
+
+def _a(value: object) -> str:
+    return f"an object of type {type(value).__name__}"
+
+
+def _forget_after_fork() -> None:
+    """A fork reads as any other process does, and keeps no object alive that its parent frees."""
+    for known in list(_objects.values()):
+        memory, known.memory = known.memory, None
+        if memory is not None:
+            memory.forget()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

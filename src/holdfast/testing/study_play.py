@@ -1,0 +1,256 @@
+"""Studies played in memory: the real machine and judges, with trials made of arithmetic.
+
+A trial's results are a function of its config and step. Which of the running trials reports next is
+a function of the trial and the step, so that a study that was cut off and went on hears the same in
+the same order, and must decide the same. `cut` tells after how many events the driver dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.control.resuming_study import recall
+from holdfast.control.study_log import StudyTail
+from holdfast.core.judges import Judges
+from holdfast.core.outcomes import Died, Evicted, Finished, to_data
+from holdfast.core.run_machine import Active
+from holdfast.core.study import Study
+from holdfast.core.study_rules import Rules
+from holdfast.core.trial import Status, Trial
+from holdfast.tune.launching import StudySearch
+from holdfast.tune.schedulers import TrialScheduler
+from holdfast.tune.search.generator import SearchPlan
+from holdfast.tune.stopper import Stopper, stopper_of
+
+Event = tuple[str, dict[str, Any]]
+
+
+class Cut(Exception):
+    """The driver dies here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What is played.
+
+    Attributes:
+        scheduler, search: Make those who judge, anew for every driver.
+        score: The metrics of a step, given the config and the step.
+        steps: After how many steps a trial is done.
+        room: How many trials run at once.
+        saves_every: After how many steps a trial saves itself; 0 if only when it is asked.
+        dies: Whether a process dies before it reports: given the trial's number, step, attempt.
+        states_every: After how many events the whole state is written down; 0 for never.
+    """
+
+    scheduler: Callable[[], TrialScheduler]
+    search: Callable[[], SearchPlan]
+    score: Callable[[Mapping[str, Any], int], dict[str, Any]]
+    steps: int = 9
+    room: int = 3
+    saves_every: int = 1
+    stop: Any = None
+    rules: Rules = field(default_factory=Rules)
+    dies: Callable[[int, int, int], bool] | None = None
+    states_every: int = 0
+
+
+@dataclass
+class Played:
+    """What came of it: decisions by trial and step, and how every trial ended, by its number."""
+
+    decisions: list[tuple[int, int, str]]
+    trials: dict[int, dict[str, Any]]
+    events: list[Event]
+
+
+class Driver:
+    """One driver of a study that is played."""
+
+    def __init__(self, script: Script, past: Sequence[Event]) -> None:
+        self._script = script
+        self._plan = script.search()
+        stopper: Stopper = stopper_of(script.stop)
+        judges = Judges(StudySearch(self._plan), script.scheduler(), stopper)
+        self.study = Study(judges, script.rules)
+        tail = StudyTail()
+        for kind, data in past:
+            tail.apply(kind, data)
+        recall(self.study, tail)
+        self.events: list[Event] = []
+        self.decisions: list[tuple[int, int, str]] = []
+        self._left: int | None = None
+
+    def play(self, cut: int | None = None) -> None:
+        """Drive the study to its end, or until `cut` more events have happened."""
+        self._left = cut
+        rooms = {"node": {"CPU": float(self._script.room)}}
+        self._happen("study_opened", {"rooms": rooms, "resume_unfinished": True, "again": []})
+        idle = 0
+        while not self.study.is_over:
+            before = len(self.events)
+            self._carry_out()
+            self._make_and_start()
+            self._report_one()
+            idle = 0 if len(self.events) > before else idle + 1
+            assert idle < 3, f"nothing happens any more: {self.study.get_trials()}"
+            every = self._script.states_every
+            if every and len(self.events) % every == 0:
+                self.events.append(("study_state", _json(self.study.get_state())))
+
+    def _happen(self, kind: str, data: dict[str, Any]) -> None:
+        if self._left == 0:
+            raise Cut
+        if self._left is not None:
+            self._left -= 1
+        data = _json(data)
+        self.events.append((kind, data))
+        self.study.take(kind, data)
+
+    # ------------------------------------------------------------------ as the controller does
+
+    def _carry_out(self) -> None:
+        for trial in self._running():
+            if trial.doomed or (trial.halted and not trial.save_wanted):
+                self._exit(trial, Evicted(0, "node"))
+
+    def _make_and_start(self) -> None:
+        while True:
+            trial = self.study.next_to_start()
+            if trial is not None:
+                self._start(trial)
+            elif not self.study.wants_more() or not self._make():
+                return
+
+    def _make(self) -> bool:
+        proposal = self._plan.next()
+        if proposal is None:
+            return False
+        if isinstance(proposal, str):
+            self._happen("search_ended", {})
+            return False
+        data = proposal.to_data()
+        made = {
+            "trial_id": proposal.trial_id,
+            "number": proposal.number,
+            "config": data["config"],
+            "params": data["evaluated_params"],
+            "tag": proposal.experiment_tag,
+            "folder": proposal.trial_id,
+            "trainable": "f",
+            "resources": [{"CPU": 1.0}],
+            "proposal": data,
+        }
+        self._happen("trial_added", made)
+        return True
+
+    def _start(self, trial: Trial) -> None:
+        places = self.study.place(trial)
+        assert places is not None
+        attempt = trial.run.attempts + (0 if isinstance(trial.run.phase, Active) else 1)
+        after = max(trial.step, trial.judged) if trial.donor is not None else trial.saved_step()
+        started = {"id": trial.trial_id, "attempt": attempt, "places": list(places)}
+        self._happen("trial_started", {**started, "after_step": after, "time": 0.0})
+        self._catch_up(trial)
+
+    def _catch_up(self, trial: Trial) -> None:
+        """Do again, at once, the steps that were judged before."""
+        while trial.status is Status.RUNNING and trial.step < trial.judged:
+            self._step(trial)
+
+    def _report_one(self) -> None:
+        running = self._running()
+        if running:
+            self._step(min(running, key=lambda one: _turn(one.number, one.step + 1)))
+
+    def _running(self) -> list[Trial]:
+        return [one for one in self.study.get_trials() if one.status is Status.RUNNING]
+
+    def _step(self, trial: Trial) -> None:
+        step = trial.step + 1
+        dies = self._script.dies
+        if dies is not None and dies(trial.number, step, trial.run.attempts):
+            self._exit(trial, Died(0, "node", 1, signal=9))
+            if trial.status is Status.PENDING:
+                self._start(trial)
+            return
+        was_judged = trial.judged
+        result = self._script.score(trial.config, step)
+        result |= {"training_iteration": step, "done": step >= self._script.steps}
+        happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "step": step}
+        self._happen("trial_result", {**happened, "result": result})
+        reply = trial.reply()
+        if step > was_judged:
+            self.decisions.append((trial.number, step, reply.action))
+        every = self._script.saves_every
+        ends = reply.action == "STOP" or result["done"]
+        if (
+            reply.save
+            or (every and step % every == 0)
+            or (ends and self._script.rules.saves_at_end)
+        ):
+            self._save(trial, step)
+        if ends:
+            self._exit(trial, Finished(0, "node"), "done")
+        elif reply.action == "PAUSE":
+            self._exit(trial, Finished(0, "node"), "paused")
+
+    def _save(self, trial: Trial, step: int) -> None:
+        number = trial.checkpoints.next_number
+        facts = {
+            "number": number,
+            "directory": f"checkpoint_{number:06d}",
+            "epoch": 1,
+            "attempt": trial.run.attempts,
+            "step": step,
+            "metrics": trial.last_result,
+            "created": 0.0,
+            "problems": [],
+            "pins": [],
+        }
+        saved = {"id": trial.trial_id, "what": "checkpoint_committed", "facts": facts}
+        self._happen("trial_checkpoint", saved)
+
+    def _exit(self, trial: Trial, ended: Any, how: str = "") -> None:
+        happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "how": how}
+        self._happen("trial_exited", {**happened, "exit": to_data(ended)})
+
+
+def _turn(number: int, step: int) -> str:
+    """Return when a trial's step comes among others: anyhow, but always the same."""
+    return hashlib.sha256(f"{number}:{step}".encode()).hexdigest()
+
+
+def _json(data: Any) -> Any:
+    return json.loads(json.dumps(data))
+
+
+def play(script: Script, cuts: Sequence[int] = ()) -> Played:
+    """Play a study to its end; after each of `cuts` events its driver dies, and another comes."""
+    past: list[Event] = []
+    decisions: list[tuple[int, int, str]] = []
+    left: list[int | None] = [*cuts, None]
+    while True:
+        driver = Driver(script, past)
+        with contextlib.suppress(Cut):
+            driver.play(left.pop(0))
+        past += driver.events
+        decisions += driver.decisions
+        if driver.study.is_over:
+            over = {one.number: _ended(one) for one in driver.study.finished.values()}
+            return Played(decisions, dict(sorted(over.items())), past)
+
+
+def _ended(trial: Trial) -> dict[str, Any]:
+    return {
+        "status": str(trial.status),
+        "config": trial.config,
+        "tag": trial.experiment_tag,
+        "step": trial.step,
+        "loss": trial.last_result.get("loss"),
+    }

@@ -1,0 +1,261 @@
+"""A study looked at afterwards, by the names of `tune.run`'s era."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.core.metric_history import flattened
+from holdfast.core.retention import score_of
+from holdfast.data.libraries import library
+from holdfast.errors import ConfigError
+from holdfast.storage.arrow import absolute, filesystem_path
+from holdfast.storage.base import Store
+from holdfast.storage.locate import open_store
+from holdfast.tune.choosing import best_checkpoint, best_trial, no_best, wanted
+from holdfast.tune.result import CONFIG, TRAINING_ITERATION, Result
+from holdfast.tune.result_grid import ResultGrid, result_of
+from holdfast.tune.summaries import TrialSummary
+from holdfast.tune.trial_folders import FrameAt, stored_trials
+
+log = logging.getLogger(__name__)
+
+
+class ExperimentAnalysis:
+    """The trials of a study and what they have reported; nothing is written, no code is needed.
+
+    Args:
+        experiment_checkpoint_path: The folder of the study, or a file in it.
+        storage_filesystem: A pyarrow or fsspec filesystem that the path is on.
+        trials: The trials, if they are known already.
+        default_metric: By what trials are compared where a call does not say.
+        default_mode: "min" or "max", likewise.
+        reader: How to find the trials in a folder, if they are not given.
+    """
+
+    def __init__(
+        self,
+        experiment_checkpoint_path: str | os.PathLike[str],
+        *,
+        storage_filesystem: Any | None = None,
+        trials: Sequence[TrialSummary] | None = None,
+        default_metric: str | None = None,
+        default_mode: str | None = None,
+        reader: Callable[[Store], Sequence[TrialSummary]] = stored_trials,
+    ) -> None:
+        self._filesystem = storage_filesystem
+        self._store = _open(experiment_checkpoint_path, storage_filesystem)
+        self.trials = list(reader(self._store)) if trials is None else list(trials)
+        if trials is None and not self.trials:
+            raise ConfigError(
+                f"{self._store.url} holds no trials",
+                hint="name the folder of the study: {storage_path}/{name}",
+            )
+        self.default_metric, self.default_mode = default_metric, default_mode
+
+    @property
+    def experiment_path(self) -> str:
+        """The study's folder, without a scheme."""
+        return filesystem_path(self._store.url)
+
+    # ------------------------------------------------------------------ the best trial
+
+    def get_best_trial(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        scope: str = "last",
+        filter_nan_and_inf: bool = True,  # noqa: FBT001, FBT002
+    ) -> TrialSummary | None:
+        """Return the best trial, of equals the first; None, and a warning, if there is none.
+
+        The arguments are those of `ResultGrid.get_best_result`.
+        """
+        metric, mode = self._wanted(metric, mode, "get_best_trial")
+        found = best_trial(self.trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
+        if found is None:
+            log.warning("%s", no_best(self.trials, metric, scope))
+        return found
+
+    def get_best_config(
+        self, metric: str | None = None, mode: str | None = None, scope: str = "last"
+    ) -> dict[str, Any] | None:
+        """Return the config of the best trial."""
+        found = self.get_best_trial(metric, mode, scope)
+        return None if found is None else found.config
+
+    def get_best_logdir(
+        self, metric: str | None = None, mode: str | None = None, scope: str = "last"
+    ) -> str | None:
+        """Return the folder of the best trial."""
+        found = self.get_best_trial(metric, mode, scope)
+        return None if found is None else self._path(found)
+
+    def get_best_checkpoint(
+        self, trial: TrialSummary | str, metric: str | None = None, mode: str | None = None
+    ) -> Checkpoint | None:
+        """Return the trial's best checkpoint that is kept; None, and a warning, if there is none.
+
+        `trial` is a trial, or its id.
+        """
+        metric, mode = self._wanted(metric, mode, "get_best_checkpoint")
+        try:
+            return best_checkpoint(self._trial(trial).checkpoints, metric, mode)
+        except RuntimeError as error:
+            log.warning("%s", error)
+            return None
+
+    def get_last_checkpoint(
+        self,
+        trial: TrialSummary | str | None = None,
+        metric: str = TRAINING_ITERATION,
+        mode: str = "max",
+    ) -> Checkpoint | None:
+        """Return the newest checkpoint of a trial; of the one that has come furthest if not said.
+
+        What furthest means is said by `metric` and `mode`.
+        """
+        found = self.get_best_trial(metric, mode) if trial is None else self._trial(trial)
+        return None if found is None else found.checkpoint
+
+    def get_trial_checkpoints_paths(
+        self, trial: TrialSummary | str, metric: str | None = None
+    ) -> list[tuple[str, float | None]]:
+        """Return where the trial's checkpoints are, each with its value of a metric."""
+        metric = metric or self.default_metric or TRAINING_ITERATION
+        kept = self._trial(trial).checkpoints
+        return [(one.path, score_of(metrics, metric)) for one, metrics in kept]
+
+    @property
+    def best_trial(self) -> TrialSummary:
+        """The best trial by the study's own metric."""
+        found = self.get_best_trial()
+        if found is None:
+            metric, _ = self._wanted(None, None, "best_trial")
+            raise RuntimeError(no_best(self.trials, metric, "last"))
+        return found
+
+    @property
+    def best_config(self) -> dict[str, Any]:
+        """The config of the best trial."""
+        return self.best_trial.config
+
+    @property
+    def best_logdir(self) -> str:
+        """The folder of the best trial."""
+        return self._path(self.best_trial)
+
+    @property
+    def best_checkpoint(self) -> Checkpoint | None:
+        """The best checkpoint of the best trial."""
+        return self.get_best_checkpoint(self.best_trial)
+
+    @property
+    def best_result(self) -> dict[str, Any]:
+        """The last result of the best trial."""
+        return self.best_trial.last_result
+
+    @property
+    def best_dataframe(self) -> Any:
+        """All results of the best trial, as a table of pandas."""
+        return FrameAt(self._store, self.best_trial.folder)()
+
+    @property
+    def best_result_df(self) -> Any:
+        """The last result of the best trial, as a table of pandas with one row."""
+        best = self.best_trial
+        return self._frame({best.trial_id: best.last_result})
+
+    # ------------------------------------------------------------------ all trials
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The last result of each trial, by its id."""
+        return {trial.trial_id: trial.last_result for trial in self.trials}
+
+    @property
+    def results_df(self) -> Any:
+        """The last result of each trial, as a table of pandas with the ids as its index."""
+        return self._frame(self.results)
+
+    @property
+    def trial_dataframes(self) -> dict[str, Any]:
+        """All results of each trial, as tables of pandas, by the trial's id; read when asked."""
+        return {trial.trial_id: FrameAt(self._store, trial.folder)() for trial in self.trials}
+
+    def fetch_trial_dataframes(self) -> dict[str, Any]:
+        """Return `trial_dataframes`."""
+        return self.trial_dataframes
+
+    def dataframe(self, metric: str | None = None, mode: str | None = None) -> Any:
+        """Return a table of pandas with a row for each trial; see `ResultGrid.get_dataframe`."""
+        return self.result_grid.get_dataframe(metric, mode)
+
+    def get_all_configs(
+        self,
+        prefix: bool = False,  # noqa: FBT001, FBT002
+    ) -> dict[str, dict[str, Any]]:
+        """Return the config of each trial, by its id; with `prefix`, under `config/…`."""
+        configs = {trial.trial_id: trial.config for trial in self.trials}
+        if not prefix:
+            return configs
+        return {
+            name: {f"{CONFIG}/{key}": value for key, value in config.items()}
+            for name, config in configs.items()
+        }
+
+    @property
+    def result_grid(self) -> ResultGrid:
+        """The same study as `Tuner.fit` returns it."""
+        return ResultGrid(
+            self.trials,
+            self._store,
+            metric=self.default_metric,
+            mode=self.default_mode,
+            filesystem=self._filesystem,
+        )
+
+    def get_result(self, trial: TrialSummary | str) -> Result:
+        """Return what a trial, or the one of that id, has come to."""
+        return result_of(self._trial(trial), self._store, self._filesystem)
+
+    # ------------------------------------------------------------------ pieces
+
+    def _trial(self, trial: TrialSummary | str) -> TrialSummary:
+        if not isinstance(trial, str):
+            return trial
+        for one in self.trials:
+            if trial in (one.trial_id, one.folder, self._path(one)):
+                return one
+        raise ConfigError(f"there is no trial {trial!r} in {self._store.url}")
+
+    def _path(self, trial: TrialSummary) -> str:
+        return f"{self.experiment_path}/{trial.folder}"
+
+    def _wanted(self, metric: str | None, mode: str | None, call: str) -> tuple[str, str]:
+        if mode is None and metric is not None and metric != self.default_metric:
+            mode = self.default_mode or "max"  # as in the first era
+        return wanted(metric or self.default_metric, mode or self.default_mode, call)
+
+    @staticmethod
+    def _frame(results: Mapping[str, Mapping[str, Any]]) -> Any:
+        pandas = library("pandas")
+        rows = [{"trial_id": name, **flattened(result)} for name, result in results.items()]
+        return pandas.DataFrame(rows).set_index("trial_id") if rows else pandas.DataFrame()
+
+
+def _open(path: str | os.PathLike[str], filesystem: Any | None) -> Store:
+    """Return the store of a study's folder, also from the path of a file in it."""
+    location = os.fspath(path) if filesystem is not None else absolute(path)
+    above, _, name = location.rstrip("/").rpartition("/")
+    if above and name.endswith(".json"):
+        folder = open_store(above, filesystem)
+        if folder.stat(name) is not None:
+            return folder
+    return open_store(location, filesystem)
+
+
+Analysis = ExperimentAnalysis  # its name in the first era

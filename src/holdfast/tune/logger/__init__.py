@@ -1,0 +1,55 @@
+"""Loggers: what trials report, in files that other tools read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.tune.logger.csv_logger import CSVLoggerCallback
+from holdfast.tune.logger.json_logger import JsonLoggerCallback
+from holdfast.tune.logger.legacy import (
+    DEFAULT_CALLBACK_CLASSES,
+    DEFAULT_LOGGERS,
+    CSVLogger,
+    JsonLogger,
+    LegacyLoggerCallback,
+    Logger,
+    NoopLogger,
+    TBXLogger,
+    TF2Logger,
+    TFLogger,
+    UnifiedLogger,
+    callbacks_of_loggers,
+    with_default_loggers,
+)
+from holdfast.tune.logger.logger import FileLogger, LoggerCallback
+from holdfast.tune.logger.plain import encode
+from holdfast.tune.logger.tensorboardx import TBXLoggerCallback
+
+__all__ = [
+    "DEFAULT_CALLBACK_CLASSES",
+    "DEFAULT_LOGGERS",
+    "CSVLogger",
+    "CSVLoggerCallback",
+    "FileLogger",
+    "JsonLogger",
+    "JsonLoggerCallback",
+    "LegacyLoggerCallback",
+    "Logger",
+    "LoggerCallback",
+    "NoopLogger",
+    "TBXLogger",
+    "TBXLoggerCallback",
+    "TF2Logger",
+    "TFLogger",
+    "UnifiedLogger",
+    "callbacks_of_loggers",
+    "pretty_print",
+    "with_default_loggers",
+]
+
+
+def pretty_print(result: dict[str, Any]) -> str:
+    """Return a result as text to look at, without its config and without what is None."""
+    shown = {name: value for name, value in result.items() if value is not None}
+    shown.pop("config", None)
+    return encode(shown, indent=2)

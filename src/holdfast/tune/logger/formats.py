@@ -1,0 +1,105 @@
+"""Files of rows, as data: what a format must know to add rows to a file and to take some away.
+
+Nothing here touches a disk. A file is an opening and records; a record is what one result became,
+with the iteration it belongs to. Of two records of one iteration the later counts, and what stands
+between them was superseded with the first, so that a file holds every iteration once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from holdfast.core.retention import score_of
+from holdfast.tune.result import TRAINING_ITERATION
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Generic[P]):
+    """One entry of a file; `step` is its training iteration, None if it belongs to none."""
+
+    step: int | None
+    payload: P
+
+
+@dataclass(frozen=True, slots=True)
+class Content(Generic[P]):
+    """What is in a file.
+
+    Attributes:
+        head: What the format must know of the whole file to render a record.
+        records: All that are whole, in order.
+    """
+
+    head: Any
+    records: list[Record[P]]
+
+
+class Format(Protocol[P]):
+    """How results become bytes, and back."""
+
+    def prepare(self, row: Mapping[str, Any]) -> P:
+        """Return what is kept of a result; it no longer depends on the result."""
+        ...
+
+    def load(self, data: bytes) -> Content[P]:
+        """Return what is whole in the bytes of a file, whatever has happened to them."""
+        ...
+
+    def grown(self, head: Any, payloads: Iterable[P]) -> Any:
+        """Return the head of a file to which these are added: the same one if it need not grow."""
+        ...
+
+    def opening(self, head: Any) -> bytes:
+        """Return the bytes that come before the first record."""
+        ...
+
+    def render(self, head: Any, payload: P) -> bytes:
+        """Return the bytes of one record."""
+        ...
+
+
+def step_of(row: Mapping[str, Any]) -> int | None:
+    """Return the iteration that a result belongs to, None if it does not say."""
+    found = score_of(row, TRAINING_ITERATION)
+    try:
+        return None if found is None else int(found)
+    except (ValueError, OverflowError):  # NaN, infinity
+        return None
+
+
+def record_of(format_: Format[P], row: Mapping[str, Any]) -> Record[P]:
+    """Return the record that a result becomes."""
+    return Record(step_of(row), format_.prepare(row))
+
+
+def each_once(records: Sequence[Record[P]]) -> list[Record[P]]:
+    """Return the records that count: of each iteration the last, none that was superseded."""
+    kept: list[Record[P]] = []
+    lowest: float = float("inf")
+    for one in reversed(records):
+        if one.step is None:
+            kept.append(one)
+        elif one.step < lowest:
+            kept.append(one)
+            lowest = one.step
+    return kept[::-1]
+
+
+def up_to(records: Iterable[Record[P]], step: float) -> list[Record[P]]:
+    """Return the records of no later iteration than `step`."""
+    return [one for one in records if one.step is None or one.step <= step]
+
+
+def last_step(records: Sequence[Record[P]]) -> int | None:
+    """Return the latest iteration among the records."""
+    return next((one.step for one in reversed(records) if one.step is not None), None)
+
+
+def dump(format_: Format[P], head: Any, records: Iterable[Record[P]]) -> bytes:
+    """Return the bytes of a whole file."""
+    parts = [format_.render(head, one.payload) for one in records]
+    return b"".join([format_.opening(head), *parts])

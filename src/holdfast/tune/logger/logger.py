@@ -1,0 +1,156 @@
+"""Callbacks that write down what trials report; each result once, whatever dies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.core.trial import Trial
+from holdfast.errors import ConfigError
+from holdfast.storage.base import Store
+from holdfast.tune.callback import Callback
+from holdfast.tune.logger.files import RowFiles
+from holdfast.tune.logger.formats import Format
+from holdfast.tune.logger.shelves import shelf_on
+from holdfast.tune.result import CONFIG
+
+BATCH_S = 0.5
+
+
+class LoggerCallback(Callback):
+    """A callback that hears of trials one by one; the base of loggers, ours and the user's."""
+
+    def log_trial_start(self, trial: Trial) -> None:
+        """An attempt of a trial has started."""
+
+    def log_trial_restore(self, trial: Trial) -> None:
+        """An attempt of a trial has loaded a checkpoint."""
+
+    def log_trial_save(self, trial: Trial) -> None:
+        """A trial has saved itself."""
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        """A trial has reported `result`."""
+
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:  # noqa: FBT001, FBT002
+        """A trial is over; `failed` says whether it ended in an error."""
+
+    def on_trial_result(
+        self,
+        iteration: int,
+        trials: Sequence[Trial],
+        trial: Trial,
+        result: dict[str, Any],
+        **info: Any,
+    ) -> None:
+        self.log_trial_result(iteration, trial, result)
+
+    def on_trial_start(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
+        self.log_trial_start(trial)
+
+    def on_trial_restore(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
+        self.log_trial_restore(trial)
+
+    def on_trial_save(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
+        self.log_trial_save(trial)
+
+    def on_trial_complete(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
+        self.log_trial_end(trial, failed=False)
+
+    def on_trial_error(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
+    ) -> None:
+        self.log_trial_end(trial, failed=True)
+
+
+class FileLogger(LoggerCallback):
+    """A logger with a file in each trial's folder, on whatever store the study is.
+
+    A result is in its file within about half a second, in the order of `training_iteration`, each
+    once: one that a trial reports again, after it was lost, takes the place of the first and of all
+    after that. No file stays open, and nothing is kept of a trial that is over.
+    """
+
+    _file_name: ClassVar[str]
+    _numbered: ClassVar[str | None] = None
+
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._written_at = clock.monotonic()
+        self._rows: RowFiles[Any] | None = None
+
+    def _format(self) -> Format[Any]:
+        raise NotImplementedError
+
+    def _row(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what is written of a result."""
+        return result
+
+    # ------------------------------------------------------------------ for the study
+
+    def attach(self, store: Store) -> None:
+        """Write below `store`, the folder of the study; to be called before anything else."""
+        self._rows = RowFiles(
+            shelf_on(store), self._format(), self._file_name, numbered=self._numbered
+        )
+
+    def rewind(self, trial: Trial, iteration: int) -> None:
+        """Take away every row of the trial after `iteration`."""
+        self._files.rewind(trial.folder, iteration)
+
+    def reconcile(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> None:
+        """After a crash: keep what the file holds up to the first of `rows`, then have `rows`.
+
+        What is torn, damaged or there twice is taken away also if `rows` is empty.
+        """
+        self._files.reconcile(trial.folder, [self._row(trial, row) for row in rows])
+
+    def flush(self, *, durable: bool = True) -> bool:
+        """Write what waits; with `durable`, for good. Return whether all of it went well."""
+        self._written_at = self._clock.monotonic()
+        return self._files.flush(durable=durable)
+
+    # ------------------------------------------------------------------ being told
+
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        self._files.add(trial.folder, self._row(trial, result))
+        self._flush_if_due()
+
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:  # noqa: FBT001, FBT002
+        self._files.end(trial.folder)
+
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+        self._flush_if_due()
+
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        self._files.close()
+
+    def _flush_if_due(self) -> None:
+        if self._clock.monotonic() - self._written_at >= BATCH_S:
+            self.flush(durable=False)
+
+    @property
+    def _files(self) -> RowFiles[Any]:
+        if self._rows is None:
+            raise ConfigError(
+                f"{type(self).__name__} does not know where the study is",
+                hint="pass it in RunConfig(callbacks=[…])",
+            )
+        return self._rows
+
+
+def with_config(trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a result that says which config it was made with."""
+    return result if CONFIG in result else {**result, CONFIG: trial.config}
+
+
+__all__ = ["FileLogger", "LoggerCallback", "with_config"]

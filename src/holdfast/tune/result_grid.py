@@ -1,0 +1,193 @@
+"""What a study has come to: the results of all its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from holdfast.core.metric_history import flattened
+from holdfast.core.retention import score_of
+from holdfast.core.trial import Status
+from holdfast.data.libraries import library
+from holdfast.storage.arrow import arrow_filesystem, filesystem_path
+from holdfast.storage.base import Store
+from holdfast.storage.locate import child
+from holdfast.tune.choosing import best_trial, checked_scope, no_best, wanted
+from holdfast.tune.result import CONFIG, TRIAL_ID, Result
+from holdfast.tune.summaries import TrialSummary, error_of
+from holdfast.tune.trial_folders import FrameAt, read_rows
+
+_SHOWN_MAX = 10
+
+
+class ResultGrid:
+    """The results of a study's trials, all of them whatever their status, in the order made.
+
+    No file is read until something is asked for that is only there.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[TrialSummary],
+        store: Store,
+        *,
+        metric: str | None = None,
+        mode: str | None = None,
+        filesystem: Any | None = None,
+    ) -> None:
+        self._trials, self._store = trials, store
+        self._metric, self._mode, self._filesystem = metric, mode, filesystem
+
+    @property
+    def experiment_path(self) -> str:
+        """The study's folder, without a scheme."""
+        return filesystem_path(self._store.url)
+
+    @property
+    def filesystem(self) -> Any:
+        """The filesystem that `experiment_path` is on: the one given, or as pyarrow has them."""
+        if self._filesystem is not None:
+            return self._filesystem
+        return arrow_filesystem(self._store.url)
+
+    @property
+    def trials(self) -> Sequence[TrialSummary]:
+        """The trials as their study has kept them."""
+        return self._trials
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def __getitem__(self, i: int) -> Result:
+        if not isinstance(i, int):
+            raise TypeError(f"results are numbered from 0; {i!r} is not a whole number")
+        return result_of(self._trials[i], self._store, self._filesystem)
+
+    def __iter__(self) -> Iterator[Result]:
+        return (result_of(trial, self._store, self._filesystem) for trial in self._trials)
+
+    # ------------------------------------------------------------------ errors
+
+    @property
+    def errors(self) -> list[Exception]:
+        """Why trials failed, one for each that did."""
+        failed = (trial for trial in self._trials if trial.status is Status.ERROR)
+        return [error for trial in failed if (error := error_of(trial)) is not None]
+
+    @property
+    def num_errors(self) -> int:
+        """How many trials have failed."""
+        return sum(trial.status is Status.ERROR for trial in self._trials)
+
+    @property
+    def num_terminated(self) -> int:
+        """How many trials have ended well, or were stopped."""
+        return sum(trial.status is Status.TERMINATED for trial in self._trials)
+
+    # ------------------------------------------------------------------ choosing
+
+    def get_best_result(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        scope: str = "last",
+        filter_nan_and_inf: bool = True,  # noqa: FBT001, FBT002
+    ) -> Result:
+        """Return the result of the best trial, of equals the first.
+
+        Args:
+            metric: By what; the study's own if it is not given. `a/b` if nested.
+            mode: "min" or "max"; the study's own if it is not given.
+            scope: Which value of a trial counts: its "last", the best of "all", their average
+                "avg", or that of the last ones, "last-5-avg" and "last-10-avg".
+            filter_nan_and_inf: Whether trials whose value is not finite are passed over.
+
+        Raises `RuntimeError`, which lists what was reported, if no trial can be compared. A study
+        of one trial needs neither metric nor mode.
+        """
+        checked_scope(scope)
+        if len(self._trials) == 1:
+            return self[0]
+        if not self._trials:
+            raise RuntimeError("there is no best result: the study has no trials")
+        metric, mode = wanted(
+            metric if metric is not None else self._metric,
+            mode if mode is not None else self._mode,
+            "get_best_result",
+        )
+        found = best_trial(self._trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
+        if found is None:
+            raise RuntimeError(no_best(self._trials, metric, scope))
+        return result_of(found, self._store, self._filesystem)
+
+    def get_dataframe(
+        self, filter_metric: str | None = None, filter_mode: str | None = None
+    ) -> Any:
+        """Return a table of pandas with a row for each trial that has reported anything.
+
+        It is the trial's last result, or with a metric and a mode the result in which that metric
+        was highest or lowest. The config is in columns `config/…`, the trial's folder in `logdir`.
+        """
+        if filter_metric is not None or filter_mode is not None:
+            filter_metric, filter_mode = wanted(
+                filter_metric if filter_metric is not None else self._metric,
+                filter_mode if filter_mode is not None else self._mode,
+                "get_dataframe",
+            )
+        rows = []
+        for trial in self._trials:
+            row = trial.last_result
+            if filter_metric is not None and filter_mode is not None:
+                row = _extreme_row(self._store, trial, filter_metric, filter_mode)
+            if row:
+                rows.append(_flat_row(trial, row, f"{self.experiment_path}/{trial.folder}"))
+        return library("pandas").DataFrame(rows)
+
+    def __repr__(self) -> str:
+        shown = [repr(self[i]) for i in range(min(len(self), _SHOWN_MAX))]
+        if len(self) > _SHOWN_MAX:
+            shown.append(f"… and {len(self) - _SHOWN_MAX} more")
+        below = ",\n".join(shown).replace("\n", "\n  ")
+        return f"ResultGrid<[\n  {below}\n]>"
+
+
+def result_of(trial: TrialSummary, store: Store, filesystem: Any | None = None) -> Result:
+    """Return what a trial has come to; its rows are read when they are asked for."""
+    location = f"{store.url.rstrip('/')}/{trial.folder}"
+    return Result(
+        metrics=dict(trial.last_result) if trial.last_result else None,
+        checkpoint=trial.checkpoint,
+        error=error_of(trial),
+        path=filesystem_path(location),
+        metrics_dataframe=FrameAt(store, trial.folder),
+        best_checkpoints=trial.checkpoints,
+        _storage_filesystem=filesystem,
+        config=trial.config,
+        _location=location,
+    )
+
+
+def _flat_row(trial: TrialSummary, row: dict[str, Any], path: str) -> dict[str, Any]:
+    metrics = {name: value for name, value in row.items() if name != CONFIG}
+    config = trial.config or row.get(CONFIG) or {}
+    return {
+        TRIAL_ID: trial.trial_id,
+        **flattened(metrics),
+        **flattened({CONFIG: config}),
+        "logdir": path,
+    }
+
+
+def _extreme_row(store: Store, trial: TrialSummary, metric: str, mode: str) -> dict[str, Any]:
+    """Return the first of the trial's results in which a metric was highest or lowest."""
+    rows = read_rows(child(store, trial.folder)) or []
+    sign = 1.0 if mode == "max" else -1.0
+    best: dict[str, Any] = {}
+    best_worth: float | None = None
+    for row in rows:
+        value = score_of(row, metric)
+        if value is None or value != value:  # NaN
+            continue
+        if best_worth is None or sign * value > best_worth:
+            best, best_worth = row, sign * value
+    return best

@@ -1,0 +1,134 @@
+"""Where the weights of a trial come from: all steps from one trial to another that led to them.
+
+A step is one line of JSON: the tag of the trial that was changed, the tag of the one it was made
+from, the iterations of both, the config it was made from, and the new one. A policy file holds the
+steps of one trial. Each time the trial is made from another, the history of that one is appended
+with the new step, after an empty line: what follows the last empty line is what counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+GLOBAL_FILE = "pbt_global.txt"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of config on the way to a trial's weights: from the iteration `after` on."""
+
+    after: int
+    before: dict[str, Any]
+    config: dict[str, Any]
+
+
+class Lineage:
+    """The steps that led to each trial, and what of them is still to be written to files.
+
+    Histories have their beginnings in common, so each step is kept once, with the one before it.
+    """
+
+    def __init__(self) -> None:
+        self._made = 0
+        self._steps: dict[int, tuple[int | None, str]] = {}
+        self._newest: dict[str, int] = {}
+        self._unwritten: dict[str, str] = {}
+
+    def add(self, trial_id: str, donor_id: str, step: list[Any], *, is_written: bool) -> None:
+        """Remember that a trial was made from another; its own past is of no meaning any more."""
+        line = json.dumps(step, default=repr)
+        is_first = trial_id not in self._newest
+        self._steps[self._made] = (self._newest.get(donor_id), line)
+        self._newest[trial_id] = self._made
+        self._made += 1
+        if is_written:
+            self._append(GLOBAL_FILE, f"{line}\n")
+            history = "".join(f"{past}\n" for past in self.history(trial_id))
+            self._append(f"pbt_policy_{trial_id}.txt", history if is_first else f"\n{history}")
+        self._prune()
+
+    def history(self, trial_id: str) -> list[str]:
+        """Return the steps that led to a trial, the first one first."""
+        found: list[str] = []
+        place = self._newest.get(trial_id)
+        while place is not None:
+            place, line = self._steps[place]
+            found.append(line)
+        return found[::-1]
+
+    def forget(self, trial_id: str) -> None:
+        """Drop what led to this trial and to no other."""
+        if self._newest.pop(trial_id, None) is not None:
+            self._prune()
+
+    def take_files(self) -> dict[str, str]:
+        """Return what is to be appended to files, by name; each text only once."""
+        taken, self._unwritten = self._unwritten, {}
+        return taken
+
+    def to_data(self) -> dict[str, Any]:
+        steps = [[place, before, line] for place, (before, line) in self._steps.items()]
+        return {
+            "made": self._made,
+            "steps": steps,
+            "newest": dict(self._newest),
+            "unwritten": dict(self._unwritten),
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Lineage:
+        found = cls()
+        found._made = data["made"]
+        found._steps = {place: (before, line) for place, before, line in data["steps"]}
+        found._newest = dict(data["newest"])
+        found._unwritten = dict(data["unwritten"])
+        return found
+
+    def _append(self, name: str, text: str) -> None:
+        self._unwritten[name] = self._unwritten.get(name, "") + text
+
+    def _prune(self) -> None:
+        reached: set[int] = set()
+        for newest in self._newest.values():
+            place: int | None = newest
+            while place is not None and place not in reached:
+                reached.add(place)
+                place = self._steps[place][0]
+        self._steps = {place: step for place, step in self._steps.items() if place in reached}
+
+
+def read_policy(path: str | Path) -> list[Step]:
+    """Return the steps of a policy file, the first one first.
+
+    Raises:
+        ConfigError: There is no such file, or it is not one of these.
+    """
+    file = Path(path).expanduser()
+    hint = "pass the path of a pbt_policy_<trial id>.txt in the folder of a study"
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"policy_file={str(path)!r} cannot be read: {error}", hint=hint
+        ) from error
+    lines = text.strip().split("\n\n")[-1].splitlines()
+    if not lines:
+        raise ConfigError(f"policy_file={str(path)!r} is empty: no trial was changed", hint=hint)
+    return [_step(line, path, hint) for line in lines]
+
+
+def _step(line: str, path: str | Path, hint: str) -> Step:
+    try:
+        _, _, _, after, before, config = json.loads(line)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"policy_file={str(path)!r} has a line that is no step of a policy: {line[:80]!r}",
+            hint=hint,
+        ) from error
+    return Step(int(after), before, config)

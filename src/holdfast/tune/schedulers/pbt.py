@@ -1,0 +1,351 @@
+"""Population based training: bad trials go on from copies of good ones, with changed configs.
+
+Jaderberg et al., "Population Based Training of Neural Networks".
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from holdfast.core.retention import score_of
+from holdfast.core.study_view import StudyView
+from holdfast.core.trial import Status, Trial
+from holdfast.errors import ConfigError
+from holdfast.tune.errors import TuneError
+from holdfast.tune.schedulers.arguments import Arguments, checking_arguments
+from holdfast.tune.schedulers.explore import (
+    Config,
+    broken_mutation_rules,
+    complete,
+    explored_by,
+    perturbed,
+    tag_for,
+)
+from holdfast.tune.schedulers.lineage import Lineage
+from holdfast.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay
+from holdfast.tune.schedulers.scored_scheduler import ScoredScheduler
+from holdfast.tune.schedulers.trial_scheduler import WAITING, first_that_fits
+from holdfast.tune.search.seeding import generator_for, seed_of
+
+__all__ = ["PopulationBasedTraining", "PopulationBasedTrainingReplay"]
+
+log = logging.getLogger(__name__)
+
+
+class NothingToExplore(ConfigError, TuneError):
+    """Nothing says how configs are to be changed."""
+
+
+@dataclass
+class Standing:
+    """How a trial of the population stands.
+
+    Attributes:
+        tag: Its tag before it was ever changed.
+        time: How far it was when its last interval ended.
+        iteration: Its iteration then.
+        score: How good it was then, None before the first.
+        judged_at: From when on its interval counts.
+        turn: How many intervals of all trials had ended when its own last one did.
+    """
+
+    tag: str
+    time: float = 0.0
+    iteration: int = 0
+    score: float | None = None
+    judged_at: float = 0.0
+    turn: int = 0
+
+
+class PopulationBasedTraining(ScoredScheduler):
+    """At intervals, has the worst trials of a population go on from the best, a bit different.
+
+    Args:
+        time_attr: What tells in results how far a trial is.
+        metric: What to judge by.
+        mode: Whether `metric` should become "min" or "max".
+        perturbation_interval: How far trials run from one judgement to the next.
+        burn_in_period: Nothing is judged before.
+        hyperparam_mutations: What may change, by key: a list, a domain, or a function without
+            arguments that draws a value; nested as the config is.
+        quantile_fraction: Which part of the population is replaced by which part of it.
+        resample_probability: How often a value is drawn anew instead of changed.
+        perturbation_factors: By one of these a number is multiplied.
+        custom_explore_fn: What changes a config, which it is given after the mutations.
+        log_config: Whether each step is written to `pbt_global.txt` and `pbt_policy_*.txt`.
+        require_attrs: Whether it is said if results lack what to judge by.
+        synch: Whether all trials wait for each other at the end of an interval.
+        seed: What decides everything random; None for any.
+    """
+
+    requires_checkpoints = True
+    accepts_searcher = False
+
+    _interval: float
+    _burn_in: float
+    _mutations: Mapping[str, Any]
+    _quantile: float
+    _resample: float
+    _factors: Sequence[float]
+    _explore_fn: Callable[[Config], Config] | None
+    _log_config: bool
+    _require_attrs: bool
+    _synch: bool
+    _seed: int
+    _standings: dict[str, Standing]
+    _lineage: Lineage
+    _turns: int
+    _tries: int
+    _exploits: int
+    _next_meeting: float
+
+    def __init__(
+        self,
+        time_attr: str = "time_total_s",
+        metric: str | None = None,
+        mode: str | None = None,
+        perturbation_interval: float = 60.0,
+        burn_in_period: float = 0.0,
+        hyperparam_mutations: Mapping[str, Any] | None = None,
+        quantile_fraction: float = 0.25,
+        resample_probability: float = 0.25,
+        perturbation_factors: Sequence[float] = (1.2, 0.8),
+        custom_explore_fn: Callable[[Config], Config] | None = None,
+        log_config: bool = True,  # noqa: FBT001, FBT002  # as it was always called
+        require_attrs: bool = True,  # noqa: FBT001, FBT002
+        synch: bool = False,  # noqa: FBT001, FBT002
+        *,
+        seed: int | None = None,
+    ) -> None:
+        with checking_arguments(
+            self, time_attr=time_attr, metric=metric, mode=mode, seed=seed,
+            perturbation_interval=perturbation_interval, burn_in_period=burn_in_period,
+            hyperparam_mutations=hyperparam_mutations, quantile_fraction=quantile_fraction,
+            resample_probability=resample_probability, perturbation_factors=perturbation_factors,
+            custom_explore_fn=custom_explore_fn, log_config=log_config,
+            require_attrs=require_attrs, synch=synch,
+        ) as found:  # fmt: skip
+            _check(found, hyperparam_mutations, perturbation_factors)
+        if not hyperparam_mutations and custom_explore_fn is None:
+            raise NothingToExplore(
+                f"{type(self).__name__} has nothing that it could change in a config",
+                hint="hyperparam_mutations={'lr': tune.uniform(0.001, 0.1)}, or custom_explore_fn",
+            )
+        super().__init__(time_attr, metric, mode)
+        self._interval, self._burn_in = perturbation_interval, burn_in_period
+        self._mutations = hyperparam_mutations or {}
+        self._quantile, self._resample = quantile_fraction, resample_probability
+        self._factors = tuple(perturbation_factors)
+        self._explore_fn = custom_explore_fn
+        self._log_config, self._require_attrs = bool(log_config), bool(require_attrs)
+        self._synch = bool(synch)
+        self._seed = seed_of(seed)
+        self._standings = {}
+        self._lineage = Lineage()
+        self._turns, self._tries, self._exploits = 0, 0, 0
+        self._next_meeting = max(perturbation_interval, burn_in_period)
+
+    def on_trial_add(self, view: StudyView, trial: Trial) -> None:
+        """Draw for its config what it lacks."""
+        super().on_trial_add(view, trial)
+        if trial.trial_id not in self._standings:
+            self._standings[trial.trial_id] = Standing(trial.experiment_tag)
+            complete(trial.config, self._mutations, generator_for(self._seed, "add", trial.number))
+
+    def on_trial_result(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:
+        standing = self._standings.get(trial.trial_id)
+        time, score = self._time(result), self._score(result)
+        if standing is None or time is None or score is None:
+            return self.CONTINUE
+        due = self._next_meeting if self._synch else standing.judged_at + self._interval
+        if time < max(due, self._burn_in):
+            return self.CONTINUE
+        self._end_interval(trial, time, score)
+        self._turns += 1
+        standing.time, standing.score, standing.turn = time, score, self._turns
+        iteration = score_of(result, "training_iteration")
+        if iteration is not None and math.isfinite(iteration):
+            standing.iteration = int(iteration)
+        if self._synch:
+            return self._meet(view, trial)
+        standing.judged_at = time
+        lower, upper = self._quantiles(view)
+        if trial in lower and self._exploit(view, trial, upper):
+            return self.NOOP
+        if any(other is not trial and other.status in WAITING for other in view.get_trials()):
+            return self.PAUSE
+        if trial in upper:
+            view.save_trial(trial)
+        return self.CONTINUE
+
+    def on_trial_complete(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> None:
+        self._leave(view, trial)
+
+    def on_trial_remove(self, view: StudyView, trial: Trial) -> None:
+        self._leave(view, trial)
+
+    def on_trial_error(self, view: StudyView, trial: Trial) -> None:
+        if trial.is_finished():
+            self._leave(view, trial)
+
+    def choose_trial_to_run(self, view: StudyView) -> Trial | None:
+        """Return the trial that has come least far, so that all take turns.
+
+        Of equals, the one that has waited longest: who was copied is as far as its donor, and would
+        else run, lose and be copied again for ever before the donor comes any further.
+        """
+        trials = view.get_trials()
+        waiting = [trial for trial in trials if trial.status in WAITING]
+        free = [trial for trial in waiting if not self._has_arrived(trial)]
+        if not free and not any(trial.status == Status.RUNNING for trial in trials):
+            free = waiting  # whoever they wait for will not come
+        free.sort(key=self._place_in_line)
+        return first_that_fits(view, free)
+
+    def debug_string(self) -> str:
+        return f"{type(self).__name__}: {self._exploits} perturbs"
+
+    def take_files(self) -> dict[str, str]:
+        return self._lineage.take_files()
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            **super().get_state(),
+            "seed": self._seed,
+            "standings": {name: asdict(one) for name, one in self._standings.items()},
+            "lineage": self._lineage.to_data(),
+            "turns": self._turns,
+            "tries": self._tries,
+            "exploits": self._exploits,
+            "next_meeting": self._next_meeting,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        super().set_state(state)
+        self._seed = state["seed"]
+        self._standings = {name: Standing(**one) for name, one in state["standings"].items()}
+        self._lineage = Lineage.from_data(state["lineage"])
+        self._turns = state["turns"]
+        self._tries, self._exploits = state["tries"], state["exploits"]
+        self._next_meeting = state["next_meeting"]
+
+    def _end_interval(self, trial: Trial, time: float, score: float) -> None:
+        """Learn from an interval that is over, before it is judged."""
+
+    def _mutate(self, view: StudyView, trial: Trial, donor: Trial) -> Config:
+        """Return what the config of `donor` becomes for `trial`."""
+        return perturbed(
+            donor.config, self._mutations, generator_for(self._seed, "mutate", self._tries),
+            resample_probability=self._resample, factors=self._factors,
+        )  # fmt: skip
+
+    def _become(self, trial: Trial, donor: Trial, config: Config) -> None:
+        """Take over how the donor stands: that is where the trial goes on from."""
+        standing, source = self._standings[trial.trial_id], self._standings[donor.trial_id]
+        standing.time, standing.judged_at = source.time, source.judged_at
+        standing.iteration = source.iteration
+
+    def _forget(self, trial_id: str) -> None:
+        """Drop what is of no use once a trial is over."""
+        self._standings.pop(trial_id, None)
+        self._lineage.forget(trial_id)
+
+    def _quantiles(self, view: StudyView) -> tuple[list[Trial], list[Trial]]:
+        """Return the worst and the best of those that have been judged and are not over."""
+        ranked = []
+        for trial in view.get_trials():
+            standing = self._standings.get(trial.trial_id)
+            if standing and standing.score is not None and not math.isnan(standing.score):
+                ranked.append((standing.score, -trial.number, trial))
+        ranked.sort(key=lambda found: found[:2])
+        size = min(math.ceil(len(ranked) * self._quantile), len(ranked) // 2)
+        trials = [trial for *_, trial in ranked]
+        return trials[:size], trials[len(trials) - size :]
+
+    def _meet(self, view: StudyView, last: Trial) -> str:
+        """Judge all if everybody is there; return what becomes of the last one to come, or go."""
+        trials = [trial for trial in view.get_trials() if trial.trial_id in self._standings]
+        if not trials or not all(map(self._has_arrived, trials)):
+            return self.PAUSE
+        lower, upper = self._quantiles(view)
+        if last in upper:
+            view.save_trial(last)  # the others did when they paused
+        moved = [trial for trial in lower if self._exploit(view, trial, upper)]
+        times = [self._time_of(trial) for trial in trials]
+        self._next_meeting = max(self._next_meeting + self._interval, *times)
+        return self.NOOP if last in moved else self.CONTINUE
+
+    def _exploit(self, view: StudyView, trial: Trial, donors: Sequence[Trial]) -> bool:
+        """Have a trial go on from one of the best that has saved; whether there was one."""
+        self._tries += 1
+        draw = generator_for(self._seed, "donor", self._tries)
+        for donor in draw.sample(donors, len(donors)):
+            config = self._mutate(view, trial, donor)
+            if self._explore_fn is not None:
+                config = explored_by(self._explore_fn, config, draw.getrandbits(32))
+            standing, source = self._standings[trial.trial_id], self._standings[donor.trial_id]
+            tag = tag_for(standing.tag, config, self._mutations)
+            if not view.exploit(trial, donor, config, tag):
+                continue
+            step = [
+                standing.tag, source.tag, standing.iteration, _saved_at(donor, source.iteration),
+                donor.config, config,
+            ]  # fmt: skip
+            self._lineage.add(trial.trial_id, donor.trial_id, step, is_written=self._log_config)
+            self._become(trial, donor, config)
+            self._exploits += 1
+            log.info("%s goes on from %s as %s", trial, donor, tag)
+            return True
+        log.info("%s stays as it is: none of the best trials has a checkpoint yet", trial)
+        return False
+
+    def _leave(self, view: StudyView, trial: Trial) -> None:
+        self._forget(trial.trial_id)
+        if self._synch:
+            self._meet(view, trial)  # the others may have waited for nobody else
+
+    def _has_arrived(self, trial: Trial) -> bool:
+        return self._synch and self._time_of(trial) >= self._next_meeting
+
+    def _place_in_line(self, trial: Trial) -> tuple[float, int, int]:
+        standing = self._standings.get(trial.trial_id)
+        return self._time_of(trial), standing.turn if standing else 0, trial.number
+
+    def _time_of(self, trial: Trial) -> float:
+        standing = self._standings.get(trial.trial_id)
+        return standing.time if standing else 0.0
+
+    def _warn(self, what: str, name: str, result: Mapping[str, Any]) -> None:
+        if self._require_attrs:
+            super()._warn(what, name, result)
+
+
+def _saved_at(donor: Trial, at_least: int) -> int:
+    """Return the iteration of the newest checkpoint; it may have saved since it was judged."""
+    saved = donor.checkpoints.usable()
+    return max(saved[0].step or 0, at_least) if saved else at_least
+
+
+def _check(found: Arguments, mutations: object, factors: object) -> None:
+    found.metric()
+    found.number("perturbation_interval", "trials run so far between judgements", above=0)
+    found.number("burn_in_period", "nothing is judged before", at_least=0)
+    found.number("quantile_fraction", "the worst become the best", at_least=0, at_most=0.5)
+    found.number("resample_probability", "it is a probability", at_least=0, at_most=1)
+    found.function("custom_explore_fn", "it takes a config and returns one")
+    for name in ("log_config", "require_attrs", "synch"):
+        found.flag(name)
+    found.seed()
+    if mutations is not None and not isinstance(mutations, Mapping):
+        found.add("hyperparam_mutations", "not a dict of what may change")
+    elif isinstance(mutations, Mapping):
+        for line in broken_mutation_rules(mutations):
+            found.tell(f"hyperparam_mutations: {line}")
+    if not isinstance(factors, list | tuple) or not factors:
+        found.add("perturbation_factors", "not a list of numbers to multiply by")
+    elif not all(isinstance(one, int | float) and math.isfinite(one) for one in factors):
+        found.add("perturbation_factors", "not only numbers to multiply by")

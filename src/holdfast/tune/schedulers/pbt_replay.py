@@ -1,0 +1,87 @@
+"""One trial that changes its config as another did under population based training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.retention import score_of
+from holdfast.core.study_view import StudyView
+from holdfast.core.trial import Trial
+from holdfast.tune.errors import TuneError
+from holdfast.tune.schedulers.explore import copied
+from holdfast.tune.schedulers.lineage import Step, read_policy
+from holdfast.tune.schedulers.trial_scheduler import FIFOScheduler
+
+
+class PopulationBasedTrainingReplay(FIFOScheduler):
+    """Runs one trial with the configs that led to the weights of a trial of an earlier study.
+
+    At each change the trial saves, and goes on from there with the next config.
+
+    Args:
+        policy_file: A `pbt_policy_<trial id>.txt` that population based training wrote.
+    """
+
+    requires_checkpoints = True
+    accepts_searcher = False
+
+    _policy: list[Step]
+    _done: int
+    _trial_id: str | None
+    _tag: str
+
+    def __init__(self, policy_file: str | Path) -> None:
+        self._policy = read_policy(policy_file)
+        self._done = 0
+        self._trial_id = None
+        self._tag = ""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config that the trial begins with."""
+        found: dict[str, Any] = copied(self._policy[0].before)
+        return found
+
+    def on_trial_add(self, view: StudyView, trial: Trial) -> None:
+        """Give the trial its first config; a second trial is a `TuneError`."""
+        if self._trial_id not in (None, trial.trial_id):
+            raise TuneError(
+                f"a replay is of one trial, and {trial} would be another one",
+                hint="num_samples=1, and no grid_search in param_space",
+            )
+        if self._trial_id is None:
+            self._trial_id, self._tag = trial.trial_id, trial.experiment_tag
+            trial.config = self.config
+
+    def on_trial_result(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:
+        iteration = score_of(result, "training_iteration")
+        if iteration is None or math.isnan(iteration):
+            return self.CONTINUE
+        due = sum(step.after <= iteration for step in self._policy)
+        if due <= self._done:
+            return self.CONTINUE
+        step = self._policy[due - 1]
+        view.save_trial(trial)
+        tag = f"{self._tag}@replayed_{step.after}"
+        if not view.exploit(trial, trial, copied(step.config), tag):
+            return self.CONTINUE  # it has saved by its next result
+        self._done = due
+        return self.NOOP
+
+    def debug_string(self) -> str:
+        return f"PopulationBasedTraining replay: step {self._done} of {len(self._policy)}"
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            **super().get_state(),
+            "done": self._done,
+            "trial_id": self._trial_id,
+            "tag": self._tag,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        super().set_state(state)
+        self._done, self._trial_id, self._tag = state["done"], state["trial_id"], state["tag"]

@@ -1,0 +1,138 @@
+"""A scheduler around another one, which gives running trials more or less of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.api.checks import this_is
+from holdfast.core.study_view import StudyView
+from holdfast.core.trial import Trial
+from holdfast.errors import ConfigError
+from holdfast.tune.schedulers.resource_shares import (
+    Bundles,
+    DistributeResources,
+    DistributeResourcesToTopJob,
+    bundles_of,
+    evenly_distribute_cpus_gpus,
+    evenly_distribute_cpus_gpus_distributed,
+)
+from holdfast.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
+
+__all__ = [
+    "DistributeResources",
+    "DistributeResourcesToTopJob",
+    "ResourceChangingScheduler",
+    "evenly_distribute_cpus_gpus",
+    "evenly_distribute_cpus_gpus_distributed",
+]
+
+AllocationFunction = Callable[[StudyView, Trial, dict[str, Any], "ResourceChangingScheduler"], Any]
+
+
+class ResourceChangingScheduler(TrialScheduler):
+    """Resizes trials that another scheduler lets go on.
+
+    A trial whose share changes pauses, with a save, and starts again with its new share.
+
+    Args:
+        base_scheduler: Who judges trials; a `FIFOScheduler` if None.
+        resources_allocation_function: Called as `function(view, trial, result, scheduler)`; returns
+            what the trial should have, or None to leave it: one dict, a list of dicts, one for
+            each process, or a `PlacementGroupFactory`. None never resizes.
+    """
+
+    requires_checkpoints = True
+    _supports_buffered_results = False
+
+    _base: TrialScheduler
+    _function: AllocationFunction | None
+    _first: dict[str, Bundles]
+
+    def __init__(
+        self,
+        base_scheduler: TrialScheduler | None = None,
+        resources_allocation_function: AllocationFunction | None = DistributeResources(),  # noqa: B008  # it does not change
+    ) -> None:
+        if base_scheduler is not None and not isinstance(base_scheduler, TrialScheduler):
+            raise ConfigError(f"base_scheduler is no scheduler, {this_is(base_scheduler)}")
+        function = resources_allocation_function
+        if function is not None and not callable(function):
+            raise ConfigError(
+                f"resources_allocation_function cannot be called, {this_is(function)}",
+                hint="DistributeResources(), or a function(view, trial, result, scheduler)",
+            )
+        self._base = base_scheduler or FIFOScheduler()
+        self._function = function
+        self._first = {}
+
+    @property
+    def base_scheduler(self) -> TrialScheduler:
+        """Who judges the trials."""
+        return self._base
+
+    @property
+    def metric(self) -> str | None:
+        return self._base.metric
+
+    @property
+    def mode(self) -> str | None:
+        """Whether the metric should become "min" or "max", None if that is not known."""
+        return self._base._mode  # noqa: SLF001  # schedulers keep it there for each other
+
+    @property
+    def accepts_searcher(self) -> bool:  # type: ignore[override]
+        """Whether the one who judges does."""
+        return self._base.accepts_searcher
+
+    def base_resources(self, trial: Trial) -> Bundles:
+        """Return what a trial had when it was made."""
+        return self._first.get(trial.trial_id, bundles_of(trial.resources))
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        return self._base.set_search_properties(metric, mode, **spec)
+
+    def on_trial_add(self, view: StudyView, trial: Trial) -> None:
+        self._first.setdefault(trial.trial_id, bundles_of(trial.resources))
+        self._base.on_trial_add(view, trial)
+
+    def on_trial_error(self, view: StudyView, trial: Trial) -> None:
+        self._base.on_trial_error(view, trial)
+        if trial.is_finished():
+            self._first.pop(trial.trial_id, None)
+
+    def on_trial_result(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:
+        decision = self._base.on_trial_result(view, trial, result)
+        if decision != self.CONTINUE or self._function is None:
+            return decision
+        wanted = self._function(view, trial, result, self)
+        if wanted is None or bundles_of(wanted) == bundles_of(trial.resources):
+            return decision
+        view.resize(trial, bundles_of(wanted))
+        return self.NOOP
+
+    def on_trial_complete(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> None:
+        self._base.on_trial_complete(view, trial, result)
+        self._first.pop(trial.trial_id, None)
+
+    def on_trial_remove(self, view: StudyView, trial: Trial) -> None:
+        self._base.on_trial_remove(view, trial)
+        self._first.pop(trial.trial_id, None)
+
+    def choose_trial_to_run(self, view: StudyView) -> Trial | None:
+        return self._base.choose_trial_to_run(view)
+
+    def debug_string(self) -> str:
+        return f"(ResourceChangingScheduler) {self._base.debug_string()}"
+
+    def take_files(self) -> dict[str, str]:
+        return self._base.take_files()
+
+    def get_state(self) -> dict[str, Any]:
+        first = {name: [dict(one) for one in found] for name, found in self._first.items()}
+        return {**super().get_state(), "base": self._base.get_state(), "first": first}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        super().set_state(state)
+        self._base.set_state(state["base"])
+        self._first = {name: bundles_of(found) for name, found in state["first"].items()}

@@ -1,0 +1,179 @@
+"""Search by a model for every budget, made to go with HyperBand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from holdfast.api.checks import is_number, is_whole
+from holdfast.errors import ConfigError
+from holdfast.tune.search.dimension import Dimension
+from holdfast.tune.search.seeding import generator_for
+from holdfast.tune.search.space_searcher import ModelPicker, ModelSearcher
+from holdfast.tune.search.tpe import JointModel, JointSettings, TreeModel, Tried
+from holdfast.tune.search.variant_generator import Choice, Drawn, Group, Node
+
+log = logging.getLogger(__name__)
+
+
+class TuneBOHB(ModelSearcher):
+    """Draws where configs were good with the largest budget of which enough is known.
+
+    Goes with `HyperBandForBOHB`, which says in every result what budget it is of.
+
+    Args:
+        space: What to search for by name; None takes `param_space`.
+        bohb_config: The fields of `JointSettings`, by name.
+        points_to_evaluate: Values to begin with.
+        seed: None draws one and keeps it with the study.
+        max_concurrent: How many trials run at most, paused ones aside; 0 is no limit.
+    """
+
+    def __init__(
+        self,
+        space: dict[str, Any] | None = None,
+        bohb_config: dict[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[dict[str, Any]] | None = None,
+        seed: int | None = None,
+        max_concurrent: int = 0,
+    ) -> None:
+        if not is_whole(max_concurrent) or max_concurrent < 0:
+            raise ConfigError(f"max_concurrent={max_concurrent!r}: not a whole number from 0 on")
+        self._settings = _settings(bohb_config or {})
+        self._max_concurrent = int(max_concurrent)
+        self._running: list[str] = []
+        self._paused: list[str] = []
+        self._losses: dict[float, dict[str, float]] = {}  # by budget, by trial
+        self._has_told = False
+        super().__init__(space, metric, mode, points_to_evaluate, seed)
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        self._max_concurrent = max_concurrent
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        if self._max_concurrent and len(self._running) >= self._max_concurrent:
+            return None
+        return super().suggest(trial_id)
+
+    def note(self, trial_id: str, config: dict[str, Any]) -> None:
+        super().note(trial_id, config)
+        self._run(trial_id)
+
+    def picker(self, number: int) -> ModelPicker:
+        generator = generator_for(self._seed, number)
+        if generator.random() < self._settings.random_fraction:
+            return ModelPicker(self._seed, number, {})
+        lines = _lines(self._tree)
+        for budget in sorted(self._losses, reverse=True):
+            losses = self._losses[budget]
+            history = [Tried(self._params[one], loss) for one, loss in losses.items()]
+            model = JointModel.of(lines, history, self._settings)
+            if model is not None:
+                given = model.params(generator)
+                return ModelPicker(self._seed, number, given, TreeModel(history))
+        return ModelPicker(self._seed, number, {})
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        if trial_id not in self._params:
+            return
+        if trial_id not in self._paused:
+            self._run(trial_id)
+        budget = _budget(result)
+        if budget is not None:
+            self._learn(trial_id, result, budget)
+        elif not self._has_told:
+            self._has_told = True
+            log.warning(
+                "results do not say what budget they are of, so TuneBOHB learns from the last one "
+                "of each trial only; with HyperBandForBOHB as the scheduler they would"
+            )
+
+    def on_trial_complete(
+        self,
+        trial_id: str,
+        result: dict[str, Any] | None = None,
+        error: bool = False,  # noqa: FBT001, FBT002  as in Ray
+    ) -> None:
+        for among in (self._running, self._paused):
+            if trial_id in among:
+                among.remove(trial_id)
+        if not error and trial_id in self._params:
+            budget = _budget(result or {})
+            if budget is None:
+                budget = float((result or {}).get("training_iteration", 1))
+            self._learn(trial_id, result, budget)
+
+    def on_pause(self, trial_id: str) -> None:
+        if trial_id in self._running:
+            self._running.remove(trial_id)
+        if trial_id in self._params and trial_id not in self._paused:
+            self._paused.append(trial_id)
+
+    def on_unpause(self, trial_id: str) -> None:
+        if trial_id in self._paused:
+            self._paused.remove(trial_id)
+            self._run(trial_id)
+
+    def on_revive(self, trial_id: str) -> None:
+        if trial_id in self._params:
+            self._run(trial_id)
+
+    def get_state(self) -> dict[str, Any]:
+        return super().get_state() | {
+            "running": list(self._running),
+            "paused": list(self._paused),
+            "losses": [[budget, dict(losses)] for budget, losses in self._losses.items()],
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        self._running, self._paused = list(state["running"]), list(state["paused"])
+        self._losses = {budget: dict(losses) for budget, losses in state["losses"]}
+
+    def _run(self, trial_id: str) -> None:
+        if trial_id not in self._running:
+            self._running.append(trial_id)
+
+    def _learn(self, trial_id: str, result: dict[str, Any] | None, budget: float) -> None:
+        loss = self.loss_of(trial_id, result)
+        if loss is not None:
+            self._losses.setdefault(budget, {})[trial_id] = loss
+
+
+def _budget(result: dict[str, Any]) -> float | None:
+    told = result.get("hyperband_info")
+    budget = told.get("budget") if isinstance(told, dict) else None
+    return float(budget) if is_number(budget) else None  # type: ignore[arg-type]
+
+
+def _lines(node: Node) -> dict[str, Dimension | int]:
+    """Return the values that every config has, as lines; of options, how many there are."""
+    match node:
+        case Drawn(name, domain):
+            return {name: Dimension.of(domain)}
+        case Choice(name, options):
+            return {name: len(options)}
+        case Group(_, children):
+            found: dict[str, Dimension | int] = {}
+            for _, child in children:
+                found |= _lines(child)
+            return found
+        case _:
+            return {}
+
+
+def _settings(given: dict[str, Any]) -> JointSettings:
+    known = {field.name for field in fields(JointSettings)}
+    if unknown := given.keys() - known:
+        raise ConfigError(
+            f"bohb_config has {sorted(unknown)}, which is not known", hint=f"one of {sorted(known)}"
+        )
+    for name, value in given.items():
+        if value is not None and (not is_number(value) or value < 0):
+            raise ConfigError(f"bohb_config: {name}={value!r} is not a number from 0 on")
+    return JointSettings(**given)

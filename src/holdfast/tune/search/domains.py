@@ -1,0 +1,313 @@
+"""From what a value may be drawn, and how: the classes behind `uniform`, `choice` and the rest.
+
+A domain is a value: drawing from it changes nothing but the generator it is given.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Self
+
+from holdfast.api.checks import is_number, is_whole
+from holdfast.errors import ConfigError
+from holdfast.tune.search.seeding import seed_of
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How to draw from a domain."""
+
+
+@dataclass(frozen=True)
+class Uniform(Sampler):
+    """Every value is as likely as any other."""
+
+
+@dataclass(frozen=True)
+class LogUniform(Sampler):
+    """Every order of magnitude is as likely as any other."""
+
+
+@dataclass(frozen=True)
+class Normal(Sampler):
+    """Values gather around a mean."""
+
+    mean: float = 0.0
+    sd: float = 1.0
+
+
+@dataclass(frozen=True)
+class Grid(Sampler):
+    """Every value gets its turn; as `grid_search`."""
+
+
+@dataclass(frozen=True)
+class Quantized(Sampler):
+    """Only multiples of `q`, the upper bound included."""
+
+    sampler: Sampler
+    q: float
+
+    def get_sampler(self) -> Sampler:
+        """Return how to draw before rounding."""
+        return self.sampler
+
+
+class Domain:
+    """From what a value may be drawn."""
+
+    sampler: Sampler | None = None
+
+    def draw(self, generator: random.Random) -> Any:
+        """Return one value; the same for a generator in the same state."""
+        raise NotImplementedError
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether `value` could have been drawn from here, roundings aside."""
+        raise NotImplementedError
+
+    @property
+    def domain_str(self) -> str:
+        """The bounds or the options, as text."""
+        raise NotImplementedError
+
+    def get_sampler(self) -> Sampler:
+        """Return how values are drawn."""
+        return self.sampler or Uniform()
+
+    def set_sampler(self, sampler: Sampler, *, allow_override: bool = False) -> None:
+        """Say how values are drawn; once, unless an override is allowed."""
+        if self.sampler is not None and not allow_override:
+            raise ConfigError(f"{self!r} has a sampler already: {self.sampler}")
+        self.sampler = sampler
+
+    def is_grid(self) -> bool:
+        """Whether every value gets its turn."""
+        return isinstance(self.sampler, Grid)
+
+    def is_function(self) -> bool:
+        """Whether values come from a function of the user's."""
+        return False
+
+    def cast(self, value: Any) -> Any:
+        """Return `value` as the type that is drawn here."""
+        return value
+
+    def sample(self, config: Any = None, size: int = 1, random_state: Any = None) -> Any:
+        """Return one value, or a list of `size` values."""
+        generator = random.Random(seed_of(random_state, "random_state"))
+        values = [self._draw_with(generator, config) for _ in range(size)]
+        return values[0] if size == 1 else values
+
+    def _draw_with(self, generator: random.Random, config: Any) -> Any:
+        return self.draw(generator)
+
+    def _with(self, sampler: Sampler) -> Self:
+        made = copy.copy(self)
+        made.sampler = sampler
+        return made
+
+    def __repr__(self) -> str:
+        how = type(self.get_sampler()).__name__
+        return f"{type(self).__name__}{self.domain_str}.{how.lower()}"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # options may be anything
+
+
+class Float(Domain):
+    """Real numbers from `lower` to `upper`; None is no bound."""
+
+    def __init__(self, lower: float | None, upper: float | None) -> None:
+        self.lower = -math.inf if lower is None else float(lower)
+        self.upper = math.inf if upper is None else float(upper)
+
+    def uniform(self) -> Float:
+        return self._with(Uniform())
+
+    def loguniform(self) -> Float:
+        return self._with(LogUniform())
+
+    def normal(self, mean: float = 0.0, sd: float = 1.0) -> Float:
+        return self._with(Normal(mean, sd))
+
+    def quantized(self, q: float) -> Float:
+        return self._with(Quantized(self.get_sampler(), q))
+
+    def cast(self, value: Any) -> float:
+        return float(value)
+
+    def is_valid(self, value: Any) -> bool:
+        return is_number(value) and self.lower <= value <= self.upper
+
+    def draw(self, generator: random.Random) -> float:
+        sampler = self.get_sampler()
+        if isinstance(sampler, Quantized):
+            return multiple(self._draw_steps(generator, sampler.sampler, sampler.q), sampler.q)
+        match sampler:
+            case Normal(mean, sd):
+                drawn = generator.gauss(mean, sd)
+            case LogUniform():
+                drawn = _log_between(generator, self.lower, self.upper)
+            case _:
+                drawn = generator.uniform(self.lower, self.upper)
+        return min(max(drawn, self.lower), self.upper)
+
+    def _draw_steps(self, generator: random.Random, sampler: Sampler, q: float) -> int:
+        """Return how many times `q`; the bounds are as likely as they should be, not half."""
+        if isinstance(sampler, Normal):
+            return round(generator.gauss(sampler.mean, sampler.sd) / q)
+        first, last = steps(self.lower, q), steps(self.upper, q)
+        if isinstance(sampler, LogUniform):
+            drawn = _log_between(generator, self.lower - q / 2, self.upper + q / 2)
+            return min(max(round(drawn / q), first), last)
+        return generator.randrange(first, last + 1)
+
+    @property
+    def domain_str(self) -> str:
+        return f"({self.lower}, {self.upper})"
+
+
+class Integer(Domain):
+    """Whole numbers from `lower` on; `upper` is the first one beyond, or the last if quantized."""
+
+    def __init__(self, lower: int, upper: int) -> None:
+        self.lower, self.upper = int(lower), int(upper)
+
+    @property
+    def last(self) -> int:
+        """The greatest number that can be drawn."""
+        return self.upper if isinstance(self.sampler, Quantized) else self.upper - 1
+
+    def uniform(self) -> Integer:
+        return self._with(Uniform())
+
+    def loguniform(self) -> Integer:
+        return self._with(LogUniform())
+
+    def quantized(self, q: int) -> Integer:
+        return self._with(Quantized(self.get_sampler(), q))
+
+    def cast(self, value: Any) -> int:
+        return int(value)
+
+    def is_valid(self, value: Any) -> bool:
+        return is_number(value) and value == int(value) and self.lower <= value <= self.last
+
+    def draw(self, generator: random.Random) -> int:
+        sampler = self.get_sampler()
+        q = 1
+        if isinstance(sampler, Quantized):
+            q, sampler = int(sampler.q), sampler.sampler
+        first, last = self.lower // q, self.last // q
+        if isinstance(sampler, LogUniform):
+            # Number k stands for everything from k up to k + 1.
+            drawn = int(_log_between(generator, first, last + 1))
+            return min(max(drawn, first), last) * q
+        return generator.randrange(first, last + 1) * q
+
+    @property
+    def domain_str(self) -> str:
+        return f"({self.lower}, {self.upper})"
+
+
+class Categorical(Domain):
+    """One of several options, which may be anything, further domains included."""
+
+    def __init__(self, categories: Sequence[Any]) -> None:
+        self.categories = list(categories)
+
+    def uniform(self) -> Categorical:
+        return self._with(Uniform())
+
+    def grid(self) -> Categorical:
+        return self._with(Grid())
+
+    def draw(self, generator: random.Random) -> Any:
+        return generator.choice(self.categories)
+
+    def is_valid(self, value: Any) -> bool:
+        return any(value is option or value == option for option in self.categories)
+
+    def __len__(self) -> int:
+        return len(self.categories)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.categories[index]
+
+    @property
+    def domain_str(self) -> str:
+        return f"({self.categories})"
+
+
+class Function(Domain):
+    """What a function of the user's returns: called with nothing, or with the config so far."""
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        if not callable(func):
+            raise ConfigError(
+                f"sample_from({func!r}): not a function", hint="sample_from(lambda config: …)"
+            )
+        self.func = func
+        self.pass_config = _takes_one(func)
+
+    def call(self, config: Mapping[str, Any]) -> Any:
+        """Return what the function returns."""
+        return self.func(config) if self.pass_config else self.func()
+
+    def draw(self, generator: random.Random) -> Any:
+        return self.call({})
+
+    def _draw_with(self, generator: random.Random, config: Any) -> Any:
+        return self.call(config or {})
+
+    def is_function(self) -> bool:
+        return True
+
+    def is_valid(self, value: Any) -> bool:
+        return True
+
+    @property
+    def domain_str(self) -> str:
+        return f"({getattr(self.func, '__qualname__', self.func)})"
+
+
+def steps(value: float, q: float) -> int:
+    """Return how many times `q` a multiple of `q` is."""
+    return round(value / q)
+
+
+def multiple(count: int, q: float) -> float:
+    """Return `count` times `q`, as a person would write it: 3 times 0.1 is 0.3."""
+    return float(Decimal(repr(float(q))) * count)
+
+
+def is_multiple(value: float, q: float) -> bool:
+    """Whether `value` is a multiple of `q`, but for what floats leave over."""
+    if is_whole(value) and is_whole(q):
+        return value % q == 0
+    return math.isclose(steps(value, q) * q, value, rel_tol=1e-9, abs_tol=abs(q) * 1e-9)
+
+
+def _log_between(generator: random.Random, lower: float, upper: float) -> float:
+    return math.exp(generator.uniform(math.log(lower), math.log(upper)))
+
+
+def _takes_one(func: Callable[..., Any]) -> bool:
+    try:
+        signature = inspect.signature(func)
+    except (TypeError, ValueError):  # some functions written in C do not tell
+        return True
+    try:
+        signature.bind({})
+    except TypeError:
+        return False
+    return True

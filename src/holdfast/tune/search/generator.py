@@ -1,0 +1,267 @@
+"""The one object a study asks for trials: asked, told and kept the same way, whoever searches.
+
+After a crash: make it with the same arguments, `set_state`, then the same calls again, with
+`recall` for every proposal that is on record.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from holdfast.api.checks import is_whole
+from holdfast.errors import ConfigError
+from holdfast.tune.search.basic_variant import BasicVariantGenerator
+from holdfast.tune.search.concurrency_limiter import ConcurrencyLimiter
+from holdfast.tune.search.objects import Objects, keys_of
+from holdfast.tune.search.plain import config_from_data, config_to_data, merged
+from holdfast.tune.search.points import searched_values, tag_of
+from holdfast.tune.search.searcher import (
+    UNRESOLVED_SEARCH_SPACE,
+    Searcher,
+    check_metric_and_mode,
+)
+from holdfast.tune.search.space_searcher import SpaceSearcher
+from holdfast.tune.search.stored_space import space_to_data
+from holdfast.tune.search.variant_generator import constants, has_search, tree_of
+from holdfast.tune.search.wrapping import give_state, innermost, state_of
+
+FINISHED: Literal["FINISHED"] = Searcher.FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A trial to make. Its config has marks for objects: `SearchPlan.resolve` gives the real one.
+
+    Attributes:
+        number: Its place in the order in which trials are made, from 0.
+        evaluated_params: What was searched for, by path.
+        experiment_tag: The number and those values, as a short text.
+    """
+
+    trial_id: str
+    number: int
+    config: dict[str, Any]
+    evaluated_params: dict[str, Any] = field(default_factory=dict)
+    experiment_tag: str = ""
+
+    def to_data(self) -> dict[str, Any]:
+        """Return it as data for JSON."""
+        return {
+            "trial_id": self.trial_id,
+            "number": self.number,
+            "config": config_to_data(self.config),
+            "evaluated_params": config_to_data(self.evaluated_params),
+            "experiment_tag": self.experiment_tag,
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Proposal:
+        """Return what `to_data` was called on."""
+        return cls(
+            data["trial_id"],
+            data["number"],
+            config_from_data(data["config"]),
+            config_from_data(data["evaluated_params"]),
+            data["experiment_tag"],
+        )
+
+
+class SearchPlan:
+    """What a study will try: its searcher, its space, and how many samples it takes.
+
+    Args:
+        search_alg: Who searches; None goes through grids and draws the rest at random.
+        param_space: What to search for, and what every trial is given.
+        num_samples: How many samples there are; -1 is no end. With grids, each sample is all
+            combinations.
+        max_concurrent: How many trials there are at once; None or 0 is no limit.
+
+    Raises:
+        ConfigError: The search cannot work, or could not be kept over a crash.
+    """
+
+    def __init__(
+        self,
+        search_alg: Searcher | None = None,
+        param_space: Mapping[str, Any] | None = None,
+        *,
+        num_samples: int = 1,
+        metric: str | list[str] | None = None,
+        mode: str | list[str] | None = None,
+        max_concurrent: int | None = None,
+    ) -> None:
+        check_metric_and_mode(metric, mode)
+        _check_num_samples(num_samples)
+        self.space, self.objects = Objects.of(dict(param_space or {}))
+        self._tree = tree_of(self.space)
+        self._constants: dict[str, Any] = constants(self._tree)
+        self.searcher = _limited(search_alg or BasicVariantGenerator(), max_concurrent)
+        self._introduce(metric, mode)
+        self._num_samples = int(num_samples)
+        self._prefix = secrets.token_hex(3)[:5]
+        self._made = 0
+        self._is_over = False
+        state_of(self.searcher)  # what cannot be kept is told now, not after the crash
+
+    @property
+    def keys(self) -> list[str]:
+        """The paths of all values of the space; see `must_have_same_keys`."""
+        return keys_of(self.space)
+
+    @property
+    def space_data(self) -> Any:
+        """The space as data for JSON; see `space_from_data`."""
+        return space_to_data(self.space)
+
+    @property
+    def total(self) -> int | None:
+        """How many trials there will be, None if that is not known."""
+        return self._made if self._is_over else self.searcher.count_trials(self._num_samples)
+
+    @property
+    def made(self) -> int:
+        """How many trials there are so far."""
+        return self._made
+
+    def next(self) -> Proposal | Literal["FINISHED"] | None:
+        """Return a new trial, None if there is none now, FINISHED if there will be none."""
+        total = self.total
+        if self._is_over or (total is not None and self._made >= total):
+            return FINISHED
+        trial_id = f"{self._prefix}_{self._made:05d}"
+        found = self.searcher.suggest(trial_id)
+        if found is None:
+            return None
+        if isinstance(found, str):
+            if found != FINISHED:
+                raise ConfigError(
+                    f"{type(self.searcher).__name__}.suggest returned {found!r}",
+                    hint="a dict, None or Searcher.FINISHED",
+                )
+            self._is_over = True
+            return FINISHED
+        config = merged(self._constants, found)
+        searched = searched_values(self._tree, config)
+        config_to_data(config)  # what cannot be kept is told now, not after the crash
+        number = self._made
+        self._made += 1
+        return Proposal(trial_id, number, config, searched, tag_of(number, searched))
+
+    def recall(self, proposal: Proposal) -> None:
+        """Take in a proposal that was made before a crash, as the next one."""
+        self.searcher.recall(proposal.trial_id, proposal.config)
+        self._prefix = proposal.trial_id.rpartition("_")[0]
+        self._made = proposal.number + 1
+
+    def recall_end(self) -> None:
+        """Take in that the searcher had said, before a crash, that there is nothing more."""
+        self._is_over = True
+
+    def on_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Tell the searcher a result of a trial that goes on."""
+        self.searcher.on_trial_result(trial_id, result)
+
+    def on_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, *, error: bool = False
+    ) -> None:
+        """Tell the searcher that a trial has ended, and its last result, if there is one."""
+        self.searcher.on_trial_complete(trial_id, result=result, error=error)
+
+    def on_pause(self, trial_id: str) -> None:
+        """Tell the searcher that a trial is paused."""
+        self.searcher.on_pause(trial_id)
+
+    def on_unpause(self, trial_id: str) -> None:
+        """Tell the searcher that a paused trial goes on."""
+        self.searcher.on_unpause(trial_id)
+
+    def on_revive(self, trial_id: str) -> None:
+        """Tell the searcher that a trial that had ended is run again."""
+        self.searcher.on_revive(trial_id)
+
+    def extend(self, num_samples: int) -> None:
+        """Take `num_samples` samples in all; at least as many as so far, -1 for no end."""
+        _check_num_samples(num_samples)
+        if num_samples >= 0 and (self._num_samples < 0 or num_samples < self._num_samples):
+            raise ConfigError(
+                f"num_samples={num_samples}: less than the {self._num_samples} there are",
+                hint="the number in all, not how many more",
+            )
+        self._num_samples = num_samples
+        self._is_over = False
+
+    def resolve(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return a config with objects instead of marks."""
+        return self.objects.resolve(config)  # type: ignore[no-any-return]
+
+    def missing(self, config: Any) -> list[str]:
+        """Return the paths of what cannot be resolved; give param_space again for those."""
+        return self.objects.missing(config)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything as data for JSON."""
+        return {
+            "prefix": self._prefix,
+            "made": self._made,
+            "num_samples": self._num_samples,
+            "is_over": self._is_over,
+            "searcher": state_of(self.searcher),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on as the one whose `get_state` this is."""
+        self._prefix, self._made = state["prefix"], state["made"]
+        self._num_samples, self._is_over = state["num_samples"], state["is_over"]
+        give_state(self.searcher, state["searcher"])
+
+    def _introduce(self, metric: Any, mode: Any) -> None:
+        """Tell the searcher what to search for, and what is good."""
+        inner = innermost(self.searcher)
+        if isinstance(inner, SpaceSearcher | BasicVariantGenerator):
+            points = inner.points_to_evaluate
+            if isinstance(inner, SpaceSearcher):
+                self.objects = self.objects.joined(inner.objects)
+                inner.objects = self.objects
+            inner.points_to_evaluate = [self.objects.marked(point) for point in points]
+        elif metric is None and mode is None and not has_search(self._tree):
+            return
+        knows = self.searcher.set_search_properties(metric, mode, self.space)
+        if not knows and has_search(self._tree):
+            raise ConfigError(
+                f"{type(inner).__name__}: {UNRESOLVED_SEARCH_SPACE}"
+                if isinstance(inner, SpaceSearcher)
+                else f"{type(inner).__name__} takes no search space from param_space",
+                hint="constants only in param_space; or a searcher without a space of its own",
+            )
+
+
+def _limited(searcher: Searcher, max_concurrent: int | None) -> Searcher:
+    if not isinstance(searcher, Searcher):
+        raise ConfigError(
+            f"search_alg={searcher!r}: not a searcher",
+            hint="a subclass of tune.search.Searcher, or create_searcher(name)",
+        )
+    if isinstance(searcher, BasicVariantGenerator):
+        limit = max_concurrent or searcher.max_concurrent
+        return ConcurrencyLimiter(searcher, limit) if limit else searcher
+    if not max_concurrent:
+        return searcher
+    if isinstance(searcher, ConcurrencyLimiter):
+        if searcher.max_concurrent == max_concurrent:
+            return searcher
+        raise ConfigError(
+            f"max_concurrent_trials={max_concurrent} is not the {searcher.max_concurrent} of the "
+            "ConcurrencyLimiter",
+            hint="give it in one place",
+        )
+    return ConcurrencyLimiter(searcher, max_concurrent)
+
+
+def _check_num_samples(num_samples: Any) -> None:
+    if not is_whole(num_samples) or (num_samples < 1 and num_samples != -1):
+        raise ConfigError(
+            f"num_samples={num_samples!r}: not a whole number above 0, nor -1 for no end"
+        )

@@ -1,0 +1,5 @@
+"""Search by Optuna."""
+
+from holdfast.tune.search.optuna.optuna_search import OptunaSearch as OptunaSearch
+
+__all__ = ["OptunaSearch"]

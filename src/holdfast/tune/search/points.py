@@ -1,0 +1,209 @@
+"""Configs looked at beside the space they are from: given points, searched values, tags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.errors import ConfigError
+from holdfast.tune.search.plain import Mark, flattened_config, name_of, own, same
+from holdfast.tune.search.variant_generator import (
+    Call,
+    Choice,
+    Drawn,
+    GridOf,
+    Group,
+    Node,
+    Plain,
+    Steps,
+)
+
+_UNFIT_FOR_NAMES = re.compile(r"[^a-zA-Z0-9_.-]+")
+_TAG_VALUE_LENGTH = 40
+
+
+def params_of(node: Node, value: Any) -> dict[str, Any]:
+    """Return what a picker must have said for `value` to come out, as far as it can be known.
+
+    Numbers are by name as they are, of options it is the place. What is missing, and what does not
+    fit the space, is left out.
+    """
+    match node:
+        case Drawn(name, domain):
+            value = own(value)
+            return {name: domain.cast(value)} if domain.is_valid(value) else {}
+        case Choice(name, options):
+            place = option_of(options, value)
+            return {} if place is None else {name: place} | params_of(options[place], value)
+        case Group(kind, children):
+            found: dict[str, Any] = {}
+            for key, child in children:
+                if _has(kind, key, value):
+                    found |= params_of(child, value[key])
+            return found
+        case _:
+            return {}
+
+
+def option_of(options: tuple[Node, ...], value: Any) -> int | None:
+    """Return which option `value` is; one of the same type goes before one that is equal."""
+    for strict in (True, False):
+        for place, option in enumerate(options):
+            if fits(option, value, strict=strict):
+                return place
+    return None
+
+
+def fits(node: Node, value: Any, *, strict: bool = True) -> bool:
+    """Whether `value` can come out of a tree."""
+    match node:
+        case Plain(given):
+            return same(given, value) or (not strict and _equal(given, value))
+        case Drawn(_, domain):
+            return domain.is_valid(own(value))
+        case Choice(_, options) | GridOf(_, options):
+            return any(fits(option, value, strict=strict) for option in options)
+        case Call():
+            return True
+        case Group(kind, children):
+            if kind is dict:
+                if not isinstance(value, Mapping) or value.keys() != {key for key, _ in children}:
+                    return False
+            elif not isinstance(value, list | tuple) or len(value) != len(children):
+                return False
+            return all(fits(child, value[key], strict=strict) for key, child in children)
+
+
+def preset(node: Node, point: Any, steps: Steps = ()) -> Node:
+    """Return the tree in which the values of a given point are no longer searched for."""
+    if isinstance(node, Group) and _is_container(node.kind, point):
+        known = {key for key, _ in node.children}
+        keys = point.keys() if node.kind is dict else range(len(point))
+        for key in keys:
+            if key not in known:
+                raise ConfigError(
+                    f"points_to_evaluate: {name_of((*steps, key))!r} is not in the search space, "
+                    f"which has {sorted(map(str, known))}"
+                )
+        children = tuple(
+            (key, preset(child, point[key], (*steps, key)) if key in keys else child)
+            for key, child in node.children
+        )
+        size = 1
+        for _, child in children:
+            size *= child.size
+        return Group(node.kind, children, size)
+    point = own(point)
+    if isinstance(node, Plain) and _is_part(point, node.value):
+        return node
+    if not fits(node, point, strict=False):
+        raise ConfigError(
+            f"points_to_evaluate: {name_of(steps)}={point!r} cannot come out of the search space",
+            hint=f"a value of {_shown(node)}",
+        )
+    if isinstance(node, Drawn):
+        return Plain(node.domain.cast(point))
+    return Plain(point)
+
+
+def searched_values(node: Node, config: Any, steps: Steps = ()) -> dict[str, Any]:
+    """Return the values that were searched for, by path; of a dict, what is inside."""
+    if isinstance(node, Plain):
+        if isinstance(node.value, dict) and isinstance(config, Mapping):
+            return _unplanned(node.value, config, steps)
+        return {} if same(node.value, config) else {name_of(steps): config}
+    if isinstance(node, Group) and _is_container(node.kind, config):
+        found: dict[str, Any] = {}
+        children = dict(node.children)
+        for key in config if node.kind is dict else range(len(config)):
+            inner = (*steps, key)
+            if key in children:
+                found |= searched_values(children[key], config[key], inner)
+            else:
+                found |= _flat(config[key], inner)
+        return found
+    return _flat(config, steps)
+
+
+def tag_of(number: int, searched: Mapping[str, Any]) -> str:
+    """Return a short text for a trial: its number, and what was searched for."""
+    names = [_last_name(path) for path in searched]
+    parts = []
+    for path, name in sorted(zip(searched, names, strict=True)):
+        shown = name if names.count(name) == 1 else path
+        parts.append(f"{_fit(shown)}={_tag_value(searched[path])}")
+    return f"{number}_{','.join(parts)}" if parts else str(number)
+
+
+def _unplanned(given: dict[Any, Any], config: Mapping[Any, Any], steps: Steps) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        below = Plain(given[key]) if key in given else None
+        inner = (*steps, key)
+        found |= searched_values(below, value, inner) if below else _flat(value, inner)
+    return found
+
+
+def _flat(value: Any, steps: Steps) -> dict[str, Any]:
+    name = name_of(steps)
+    if isinstance(value, Mapping) and value:
+        return flattened_config(value, f"{name}/" if name else "")
+    return {name: value}
+
+
+def _last_name(path: str) -> str:
+    """Return the last part of a path that is not a place in a list, and what follows it."""
+    parts = path.split("/")
+    start = len(parts) - 1
+    while start > 0 and parts[start].isdigit():
+        start -= 1
+    return "_".join(parts[start:])
+
+
+def _tag_value(value: Any) -> str:
+    if isinstance(value, float):
+        # Four decimals, but a learning rate of 0.00001 is not 0.
+        return f"{value:.4g}" if 0 < abs(value) < 0.001 else f"{value:.4f}"
+    return _fit(str(value))[:_TAG_VALUE_LENGTH]
+
+
+def _fit(text: str) -> str:
+    return _UNFIT_FOR_NAMES.sub("_", text).strip("_")
+
+
+def _has(kind: type, key: Any, value: Any) -> bool:
+    if kind is dict:
+        return isinstance(value, Mapping) and key in value
+    return isinstance(value, list | tuple) and key < len(value)
+
+
+def _is_container(kind: type, value: Any) -> bool:
+    return isinstance(value, Mapping) if kind is dict else isinstance(value, list | tuple)
+
+
+def _is_part(point: Any, value: Any) -> bool:
+    if not isinstance(point, Mapping) or not isinstance(value, dict):
+        return False
+    return all(key in value and _equal(value[key], point[key]) for key in point)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Mark) or isinstance(other, Mark):
+        return one == other if isinstance(one, Mark) and isinstance(other, Mark) else False
+    try:
+        return bool(one == other)
+    except (TypeError, ValueError):  # arrays do not compare to one truth
+        return False
+
+
+def _shown(node: Node) -> str:
+    match node:
+        case Plain(value):
+            return repr(value)
+        case Drawn(_, domain):
+            return repr(domain)
+        case Choice(_, options) | GridOf(_, options):
+            return ", ".join(_shown(option) for option in options)
+        case _:
+            return "the same form"

@@ -1,0 +1,72 @@
+"""Randomness that needs no state: a generator for every purpose, derived from one seed.
+
+What the n-th draw gives depends on the seed and on n, never on how many draws came before. So
+nothing has to be remembered to go on after a crash, and no draw disturbs another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast.api.checks import is_whole, this_is
+from holdfast.errors import ConfigError
+
+SEED_BITS = 32  # as much as numpy's older generators take
+
+
+def number_for(seed: int, *purpose: str | int) -> int:
+    """Return a number of 64 bits that is the same for the same seed and purpose, everywhere."""
+    text = json.dumps([seed, *purpose]).encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
+
+
+def generator_for(seed: int, *purpose: str | int) -> random.Random:
+    """Return a new generator that is the same for the same seed and purpose."""
+    return random.Random(number_for(seed, *purpose))
+
+
+def seed_of(given: object, name: str = "seed") -> int:
+    """Return the seed that an argument means; None draws one.
+
+    A generator gives one number away, so that two searches that share it differ.
+    """
+    if given is None:
+        return secrets.randbits(SEED_BITS)
+    if is_whole(given):
+        return int(given)  # type: ignore[call-overload,no-any-return]
+    if isinstance(given, random.Random):
+        return given.getrandbits(SEED_BITS)
+    for method in ("integers", "randint"):  # numpy's Generator, numpy's RandomState
+        if hasattr(given, method):
+            return int(getattr(given, method)(0, 2**31 - 1))
+    raise ConfigError(
+        f"{name}={given!r}: not a whole number, {this_is(given)}",
+        hint=f"{name}=42, or None for a seed that is drawn and kept with the study",
+    )
+
+
+@contextmanager
+def seeded_globals(seed: int) -> Iterator[None]:
+    """Make `random` and `numpy.random` give what `seed` says, inside; put them back after.
+
+    Functions of users draw from there, and should give the same when they are asked again.
+    """
+    before = random.getstate()
+    numpy: Any = sys.modules.get("numpy")
+    numpy_before = numpy.random.get_state() if numpy is not None else None
+    random.seed(seed)
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        if numpy is not None:
+            numpy.random.set_state(numpy_before)

@@ -1,0 +1,231 @@
+"""The folder of a trial, read without its study: rows, config, checkpoints, error.
+
+This is what there is of a trial that was copied from elsewhere; while the study's own record is at
+hand, that knows more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint.manifests import MANIFESTS, PRIVATE, has_manifest
+from holdfast.core.metric_history import flattened
+from holdfast.core.trial import Statistics, Status
+from holdfast.data.libraries import library
+from holdfast.errors import ObjectMissing
+from holdfast.storage.arrow import absolute, filesystem_path, has_scheme
+from holdfast.storage.base import Store
+from holdfast.storage.locate import child, describe, open_store, reopen
+from holdfast.tune.errors import TuneError
+from holdfast.tune.logger import csv_rows, json_lines
+from holdfast.tune.result import (
+    CHECKPOINT_DIR_NAME,
+    CONFIG,
+    DONE,
+    EXPR_ERROR_FILE,
+    EXPR_PARAM_FILE,
+    EXPR_PROGRESS_FILE,
+    EXPR_RESULT_FILE,
+    TRIAL_ID,
+    Result,
+)
+from holdfast.tune.summaries import StoredTrial
+
+log = logging.getLogger(__name__)
+_NAMES_MAX = 5
+
+
+def read_rows(store: Store) -> list[dict[str, Any]] | None:
+    """Return the results in the folder of a trial, each iteration once; None if it has no file."""
+    for name, rows_in in (
+        (EXPR_RESULT_FILE, json_lines.rows_in),
+        (EXPR_PROGRESS_FILE, csv_rows.rows_in),
+    ):
+        data = _read(store, name)
+        if data is not None:
+            return rows_in(data)
+    return None
+
+
+def frame_of(rows: Iterable[Mapping[str, Any]]) -> Any:
+    """Return results as a table of pandas; what is `b` inside `a` is in the column `a/b`."""
+    return library("pandas").DataFrame([flattened(row) for row in rows])
+
+
+class FrameAt:
+    """The table of a trial's results, read when it is called; it can be sent to a process."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        self._store, self._folder = store, folder
+
+    def __call__(self) -> Any:
+        rows = read_rows(child(self._store, self._folder))
+        if rows is None:
+            log.warning("there are no results in %s/%s", self._store.url, self._folder)
+        return frame_of(rows or ())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _frame_at, (describe(self._store), self._folder)
+
+
+def _frame_at(store: Mapping[str, Any], folder: str) -> FrameAt:
+    return FrameAt(reopen(store), folder)
+
+
+# ---------------------------------------------------------------------- one trial
+
+
+def result_at(path: str | os.PathLike[str], filesystem: Any | None = None) -> Result:
+    """Return what the folder of a trial says of it; `RuntimeError` if it is not one."""
+    location = os.fspath(path) if filesystem is not None else absolute(path)
+    store = open_store(location, filesystem)
+    rows = read_rows(store)
+    if rows is None:
+        raise RuntimeError(_not_a_trial(store, location, filesystem))
+    metrics = rows[-1] if rows else None
+    config = _config_in(store)
+    if config is None and metrics is not None and isinstance(metrics.get(CONFIG), dict):
+        config = metrics[CONFIG]
+    kept = list(_checkpoints(store, location, filesystem, rows))
+    return Result(
+        metrics=metrics,
+        checkpoint=kept[-1][0] if kept else None,
+        error=_error_in(store, metrics),
+        path=filesystem_path(location).rstrip("/"),
+        metrics_dataframe=FrameAt(store, ""),
+        best_checkpoints=kept,
+        _storage_filesystem=filesystem,
+        config=config,
+        _location=location,
+    )
+
+
+def _checkpoints(
+    store: Store, location: str, filesystem: Any | None, rows: list[dict[str, Any]]
+) -> Iterator[tuple[Checkpoint, dict[str, Any]]]:
+    """Yield the trial's checkpoints, oldest first, with the results they were saved with."""
+    by_name = {row.get(CHECKPOINT_DIR_NAME): row for row in rows}
+    parent, name = _parent(location)
+    study = open_store(parent, filesystem) if parent else None
+    # Where the study is at hand, only what it has committed is a checkpoint.
+    is_known = study is not None and MANIFESTS.rpartition("/")[2] in study.folders(PRIVATE)
+    for folder in store.folders():
+        if not folder.startswith("checkpoint_"):
+            continue
+        if is_known and study is not None and not has_manifest(study, f"{name}/{folder}"):
+            continue
+        yield Checkpoint(_below(location, folder), filesystem), by_name.get(folder, {})
+
+
+def _config_in(store: Store) -> dict[str, Any] | None:
+    data = _read(store, EXPR_PARAM_FILE)
+    try:
+        found = None if data is None else json.loads(data)
+    except ValueError:
+        log.warning("%s/%s is not whole", store.url, EXPR_PARAM_FILE)
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _error_in(store: Store, metrics: Mapping[str, Any] | None) -> Exception | None:
+    if metrics is not None and metrics.get(DONE) is True:
+        return None  # it failed once, and went on to its end
+    text = _read(store, EXPR_ERROR_FILE)
+    return None if text is None else TuneError(text.decode(errors="replace").strip())
+
+
+def _not_a_trial(store: Store, location: str, filesystem: Any | None) -> str:
+    """Return what is wrong with a folder that is not a trial's, and which is right."""
+    said = f"{location} is not the folder of a trial: it has no {EXPR_RESULT_FILE}"
+    trials = [name for name in store.folders() if _is_trial(child(store, name))]
+    if trials:
+        more = f" and {len(trials) - _NAMES_MAX} more" if len(trials) > _NAMES_MAX else ""
+        return f"{said}; it is that of a study, whose trials are {_listed(trials)}{more}"
+    parent, name = _parent(location)
+    if parent and _is_trial(open_store(parent, filesystem)):
+        return f"{said}; {name} is part of the trial in {parent}"
+    if not store.folders() and next(iter(store.entries()), None) is None:
+        return f"{said}; there is nothing there"
+    return said
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:_NAMES_MAX]))
+
+
+def _is_trial(store: Store) -> bool:
+    names = (EXPR_RESULT_FILE, EXPR_PROGRESS_FILE, EXPR_PARAM_FILE)
+    return any(store.stat(name) is not None for name in names)
+
+
+# ---------------------------------------------------------------------- all trials of a folder
+
+
+def stored_trials(store: Store) -> list[StoredTrial]:
+    """Return the trials whose folders are in a study's folder, as far as these tell."""
+    found = []
+    for name in store.folders():
+        below = child(store, name)
+        if not name.startswith(".") and _is_trial(below):
+            found.append(_stored_trial(below, name, f"{store.url.rstrip('/')}/{name}"))
+    return found
+
+
+def _stored_trial(store: Store, folder: str, location: str) -> StoredTrial:
+    rows = read_rows(store) or []
+    last = rows[-1] if rows else {}
+    kept = list(_checkpoints(store, location, None, rows))
+    error = _error_in(store, last)
+    return StoredTrial(
+        trial_id=str(last.get(TRIAL_ID, folder)),
+        status=Status.TERMINATED if error is None else Status.ERROR,
+        config=_config_in(store) or last.get(CONFIG) or {},
+        last_result=last,
+        statistics=statistics_of(rows),
+        folder=folder,
+        error=error,
+        checkpoints=kept,
+        checkpoint=kept[-1][0] if kept else None,
+    )
+
+
+def statistics_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Statistics]:
+    """Return what is remembered of every metric of a trial that reported these results."""
+    found: dict[str, Statistics] = {}
+    for row in rows:
+        metrics = {name: value for name, value in row.items() if name != CONFIG}
+        for name, value in flattened(metrics).items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if name in found:
+                found[name].add(float(value))
+            else:
+                found[name] = Statistics.of(float(value))
+    return found
+
+
+# ---------------------------------------------------------------------- pieces
+
+
+def _read(store: Store, name: str) -> bytes | None:
+    try:
+        return store.get(name).data
+    except ObjectMissing:
+        return None
+
+
+def _below(location: str, name: str) -> str:
+    place, mark, query = location.partition("?") if has_scheme(location) else (location, "", "")
+    return f"{place.rstrip('/')}/{name}{mark}{query}"
+
+
+def _parent(location: str) -> tuple[str, str]:
+    """Return the folder above a location, '' if there is none, and the name below it."""
+    place, mark, query = location.partition("?") if has_scheme(location) else (location, "", "")
+    above, _, name = place.rstrip("/").rpartition("/")
+    return ("" if not above or above.endswith((":", ":/")) else f"{above}{mark}{query}"), name

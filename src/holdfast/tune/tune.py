@@ -1,0 +1,249 @@
+"""`tune.run` and `run_experiments`: studies by the calls of older eras."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.api.checks import this_is
+from holdfast.api.deprecated import warn_user
+from holdfast.control.study_plan import Resumption
+from holdfast.core.names import shown
+from holdfast.core.trial import Status
+from holdfast.errors import ConfigError
+from holdfast.tune.analysis import ExperimentAnalysis
+from holdfast.tune.errors import TuneError
+from holdfast.tune.experiment import Experiment
+from holdfast.tune.older import warn_of_older
+from holdfast.tune.resources import bundles_of
+from holdfast.tune.result_grid import ResultGrid
+from holdfast.tune.resume_modes import Ask, begun, goes_on, make_room, mode_of
+from holdfast.tune.study_spec import StudySpec
+from holdfast.tune.summaries import TrialSummary, error_of
+from holdfast.tune.tune_config import ResumeConfig
+from holdfast.tune.tuner import Tuner
+
+_SHOWN_MAX = 5
+_OVER = (Status.TERMINATED, Status.ERROR)
+# What a call says of the study and not of how it is searched or resumed.
+_OF_EXPERIMENT = (
+    "stop", "config", "resources_per_trial", "num_samples", "local_dir", "upload_dir",
+    "trial_name_creator", "loggers", "time_budget_s", "storage_path", "storage_filesystem",
+    "sync_config", "checkpoint_config", "trial_dirname_creator", "log_to_file", "export_formats",
+    "max_failures", "restore", "checkpoint_freq", "checkpoint_at_end", "keep_checkpoints_num",
+    "checkpoint_score_attr",
+)  # fmt: skip
+_OF_SEARCH = ("metric", "mode", "search_alg", "scheduler", "reuse_actors", "max_concurrent_trials")
+_OF_RUN = ("callbacks", "verbose", "progress_reporter")
+
+
+def run(
+    run_or_experiment: Any,
+    name: str | None = None,
+    stop: Any = None,
+    config: Mapping[str, Any] | None = None,
+    resources_per_trial: Any = None,
+    num_samples: int = 1,
+    local_dir: Any = None,
+    upload_dir: str | None = None,
+    trial_name_creator: Callable[[Any], str] | None = None,
+    loggers: Sequence[Any] | None = None,
+    *,
+    metric: Any = None,
+    mode: Any = None,
+    time_budget_s: Any = None,
+    storage_path: Any = None,
+    storage_filesystem: Any = None,
+    search_alg: Any = None,
+    scheduler: Any = None,
+    checkpoint_config: Any = None,
+    verbose: Any = None,
+    progress_reporter: Any = None,
+    log_to_file: Any = False,
+    trial_dirname_creator: Callable[[Any], str] | None = None,
+    sync_config: Any = None,
+    export_formats: Sequence[str] | None = None,
+    max_failures: int = 0,
+    fail_fast: bool | str = False,
+    restore: Any = None,
+    resume: bool | str | None = None,
+    resume_config: ResumeConfig | None = None,
+    reuse_actors: bool = False,
+    raise_on_failed_trial: bool = True,
+    callbacks: Sequence[Any] | None = None,
+    max_concurrent_trials: int | None = None,
+    keep_checkpoints_num: int | None = None,
+    checkpoint_score_attr: str | None = None,
+    checkpoint_freq: int = 0,
+    checkpoint_at_end: bool = False,
+    chdir_to_trial_dir: Any = None,
+    sync_to_cloud: Any = None,
+    sync_to_driver: Any = None,
+    sync_function: Any = None,
+    global_checkpoint_period: float = 10,
+    with_server: bool = False,
+    server_port: int = 4321,
+    queue_trials: bool = False,
+    trial_executor: Any = None,
+    return_trials: bool = False,
+    ray_auto_init: bool = True,
+    _remote: Any = None,
+    _prompt: Ask | None = None,
+) -> Any:
+    """Run a study to its end and return an `ExperimentAnalysis`, or its trials if told to.
+
+    `run_or_experiment` is what `Tuner` takes as its trainable, or an `Experiment`, whose arguments
+    the ones here have their meaning from; `name` is the trainable's own if not given. `resume` says
+    what becomes of a study of that name: see `resume_modes`. Arguments of older eras warn.
+
+    Raises `TuneError` if a trial has failed, unless `raise_on_failed_trial` is false.
+    """
+    return _run(dict(locals()))
+
+
+def run_experiments(
+    experiments: Any,
+    scheduler: Any = None,
+    verbose: Any = None,
+    *,
+    search_alg: Any = None,
+    progress_reporter: Any = None,
+    resume: bool | str | None = None,
+    resume_config: ResumeConfig | None = None,
+    reuse_actors: bool = False,
+    raise_on_failed_trial: bool = True,
+    concurrent: bool = True,
+    callbacks: Sequence[Any] | None = None,
+    with_server: bool = False,
+    server_port: int = 4321,
+    queue_trials: bool = False,
+    trial_executor: Any = None,
+    _remote: Any = None,
+    _prompt: Ask | None = None,
+) -> list[TrialSummary]:
+    """Run several studies, one after the other, and return all their trials.
+
+    `experiments` is an `Experiment`, a list of them, or a dictionary `{name: {"run": trainable,
+    "stop": …, "config": …}}`. A trial that fails is told once all have run.
+    """
+    given = dict(locals())
+    warn_of_older(run_experiments, given)
+    outcomes = []
+    for experiment in _experiments(experiments):
+        outcomes.append(_outcome(experiment, given))
+        if outcomes[-1].was_interrupted:
+            break
+    if raise_on_failed_trial:
+        _must_have_completed(outcomes)
+    return [trial for outcome in outcomes for trial in outcome.grid.trials]
+
+
+def _run(given: Mapping[str, Any]) -> Any:
+    trainable = given["run_or_experiment"]
+    of_study = {name: given[name] for name in _OF_EXPERIMENT}
+    warn_of_older(run, {name: one for name, one in given.items() if name not in of_study})
+    if isinstance(trainable, list | tuple):
+        raise ConfigError(
+            f"run_or_experiment={shown(trainable)}: tune.run runs one study",
+            hint="tune.run_experiments([…]) runs several",
+        )
+    if isinstance(trainable, Experiment):
+        experiment = trainable
+        usual = inspect.signature(run).parameters
+        if ignored := [name for name, one in of_study.items() if one is not usual[name].default]:
+            warn_user(f"the Experiment says what to run; ignored: {', '.join(ignored)}")
+    else:
+        experiment = Experiment(given["name"], trainable, **of_study)
+    outcome = _outcome(experiment, given)
+    trials = outcome.grid.trials
+    if given["raise_on_failed_trial"]:
+        _must_have_completed([outcome])
+    if given["return_trials"]:
+        return list(trials)
+    config = outcome.spec.tune_config
+    return ExperimentAnalysis(
+        outcome.grid.experiment_path
+        if outcome.spec.run_config.storage_filesystem is not None
+        else outcome.url,
+        storage_filesystem=outcome.spec.run_config.storage_filesystem,
+        trials=trials,
+        default_metric=config.metric,
+        default_mode=config.mode,
+    )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """A study that was driven, and what it has come to."""
+
+    spec: StudySpec
+    grid: ResultGrid
+    url: str
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether somebody stopped it before all its trials were over."""
+        return any(trial.status not in _OVER for trial in self.grid.trials)
+
+
+def _outcome(experiment: Experiment, given: Mapping[str, Any]) -> _Outcome:
+    """Drive one study to its end, a new one or one that goes on."""
+    mode = mode_of(given["resume"], given["resume_config"])
+    spec = experiment.to_study(
+        fail_fast=given.get("fail_fast", False),
+        run_options={name: given[name] for name in _OF_RUN},
+        **{name: given[name] for name in _OF_SEARCH if name in given},
+    )
+    store = spec.store()
+    uploads = experiment.upload_dir is not None
+    how = Resumption()
+    if goes_on(mode, store, uploads=uploads, ask=given["_prompt"]):
+        spec, how = begun(spec, store), mode.how
+    else:
+        _must_work(spec)
+        make_room(spec, store)
+    grid = Tuner(_restored=(spec, how, ResultGrid([], store))).fit()
+    return _Outcome(spec, grid, store.url)
+
+
+def _must_work(spec: StudySpec) -> None:
+    """Raise what is wrong with a study before anything is moved out of its way."""
+    spec.trainable.program(spec.run_config.checkpoint_config, spec.export_formats)
+    spec.search()
+    spec.scheduler()
+    spec.stopper()
+    if spec.resources is not None and not callable(spec.resources):
+        bundles_of(spec.resources, {})
+
+
+def _must_have_completed(outcomes: Sequence[_Outcome]) -> None:
+    """Raise if trials have failed; where somebody stopped a study, he knows."""
+    trials = [trial for one in outcomes if not one.was_interrupted for trial in one.grid.trials]
+    failed = [trial for trial in trials if trial.status is Status.ERROR]
+    if not failed:
+        return
+    names = [str(trial) for trial in failed[:_SHOWN_MAX]]
+    if len(failed) > _SHOWN_MAX:
+        names.append(f"and {len(failed) - _SHOWN_MAX} more")
+    first = error_of(failed[0])
+    raise TuneError(
+        f"{len(failed)} of {len(trials)} trials did not complete: {', '.join(names)};"
+        f" the first: {str(first).splitlines()[0]}",
+        hint="resume='LOCAL+ERRORED' has them go on; raise_on_failed_trial=False returns without"
+        " raising",
+    ) from first
+
+
+def _experiments(given: Any) -> list[Experiment]:
+    if isinstance(given, Experiment):
+        return [given]
+    if isinstance(given, Mapping):
+        return [Experiment.from_json(str(name), spec) for name, spec in given.items()]
+    if isinstance(given, list | tuple) and all(isinstance(one, Experiment) for one in given):
+        return list(given)
+    raise ConfigError(
+        f"experiments={shown(given)}: {this_is(given)}",
+        hint="run_experiments({'my_study': {'run': trainable}}), or a list of Experiment",
+    )

@@ -1,0 +1,125 @@
+"""What people are told of a run, in words that help."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import train
+from holdfast.train import FailureConfig, RunConfig, ScalingConfig, TrainRunContext, UserCallback
+from holdfast.train.trainer import DataParallelTrainer
+from tests.integration.train.conftest import Lab
+from tests.integration.train.loops import STATE, begin, save
+
+HERE = Path(__file__).name
+
+
+def damage(lab: Lab, checkpoint: str) -> None:
+    file = lab.run / checkpoint / STATE
+    file.write_text(file.read_text().replace("1", "7"))
+
+
+def test_a_run_whose_newest_checkpoint_is_damaged_says_which_one_it_carries_on_from(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    notes = lab.notes
+
+    def loop() -> None:
+        for step in range(begin(notes), 2):
+            save(step)
+
+    lab.fit(loop)
+    damage(lab, "checkpoint_000001")
+    lab.fit(loop)
+
+    told = "run 'run' carries on from checkpoint_000000 instead of from checkpoint_000001, which is"
+    assert any(line.startswith(told) for line in caplog.messages)
+    assert [fact["step"] for fact in lab.begun()] == [None, 0]
+
+
+def test_a_run_without_a_whole_checkpoint_says_that_it_begins_again(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.fit(lambda: save(1))
+    damage(lab, "checkpoint_000000")
+    lab.fit(lambda: save(1))
+
+    assert "run 'run' begins again instead of from checkpoint_000000, which is" in caplog.text
+
+
+def test_a_run_that_carries_on_as_announced_says_no_more(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.fit(lambda: save(1))
+    lab.fit(lambda: save(2))
+
+    assert "instead" not in caplog.text
+
+
+def test_after_a_failure_the_same_command_is_recommended_and_nothing_deprecated(lab: Lab) -> None:
+    def loop() -> None:
+        save(0)
+        raise ValueError("no")
+
+    with pytest.raises(train.WorkerGroupError) as caught:
+        lab.fit(loop)
+
+    assert caught.value.hint == "the same command again, which carries on from checkpoint_000000"
+    assert "restore(" not in str(caught.value)
+
+
+class Broken(UserCallback):
+    def after_report(self, run_context: TrainRunContext, *_: Any) -> None:
+        raise ValueError("not a number")
+
+
+def test_a_callback_that_fails_is_named_as_its_author_named_it(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.fit(lambda: save(0), callbacks=[Broken()])
+
+    assert "Broken.after_report failed; the run goes on" in caplog.messages
+    assert "CallbackObserver" not in caplog.messages
+    assert "ValueError: not a number" in caplog.text
+
+
+def test_a_disk_that_is_full_again_is_not_called_a_bug(lab: Lab) -> None:
+    def loop() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(train.WorkerGroupError) as caught:
+        lab.fit(loop, max_failures=1)
+
+    shown = " ".join(str(caught.value).split())
+    assert (
+        "2 times in a row the same, and at the same place: it will not go away by itself" in shown
+    )
+    assert "bug" not in shown
+
+
+def test_of_a_hang_the_users_frames_are_shown_and_nothing_below_the_worker(lab: Lab) -> None:
+    def loop() -> None:
+        threading.Event().wait()
+
+    hanging = DataParallelTrainer(
+        loop,
+        scaling_config=ScalingConfig(num_workers=1),
+        run_config=RunConfig(
+            name="run",
+            storage_path=str(lab.storage),
+            failure_config=FailureConfig(hang_timeout_s=1.0),
+        ),
+    )
+    with pytest.raises(train.WorkerGroupError) as caught:
+        hanging.fit()
+
+    shown = str(caught.value).split("innermost first:")[1].split("\n\n")[0].splitlines()[1:]
+    assert f'/{HERE}", line ' in shown[-1] and shown[-1].endswith(" in loop")
+    assert all("/threading.py" in line for line in shown[:-1])
+    stacks = (lab.run / "logs" / "attempt-1" / "stacks.txt").read_text()
+    assert "worker/entry.py" in stacks, "in the file is everything"

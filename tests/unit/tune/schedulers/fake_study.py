@@ -1,0 +1,224 @@
+"""A study without processes: what schedulers see and may ask, carried out at once and in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from holdfast.core.trial import Status, Trial
+from holdfast.tune.schedulers import TrialScheduler
+
+Score = Callable[[Trial, int], Any]
+MISSING = object()
+STUCK_AFTER = 20_000
+
+
+def constant(trial: Trial, time: int) -> Any:
+    """The higher its number, the better a trial is, from the beginning."""
+    return trial.number
+
+
+class FakeStudy:
+    """Runs trials in which one step is one unit of every kind of time.
+
+    Args:
+        scheduler: Who judges; or what makes one, if it is to be made anew after every call.
+        slots: How many trials run at the same time, if each wants one CPU.
+        score: What a trial reports at a time; MISSING for nothing.
+    """
+
+    def __init__(
+        self,
+        scheduler: TrialScheduler,
+        *,
+        slots: int = 4,
+        score: Score = constant,
+        remade: Callable[[], TrialScheduler] | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.slots = slots
+        self.score = score
+        self.remade = remade
+        self.trials: list[Trial] = []
+        self.times: dict[str, int] = {}
+        self.saved: dict[str, int] = {}
+        self.log: list[tuple[Any, ...]] = []
+        self.files: dict[str, str] = {}
+        self.takes_files = True
+        self._asked: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._saving: set[str] = set()
+
+    # ------------------------------------------------------------------ what schedulers see
+
+    def get_trials(self) -> Sequence[Trial]:
+        return [trial for trial in self.trials if not trial.is_finished()]
+
+    def get_trial(self, trial_id: str) -> Trial | None:
+        return next((one for one in self.get_trials() if one.trial_id == trial_id), None)
+
+    def has_resources_for_trial(self, trial: Trial) -> bool:
+        wanted = sum(bundle.get("CPU", 0) for bundle in trial.resources)
+        return wanted <= self.free_resources()["CPU"]
+
+    def free_resources(self) -> Mapping[str, float]:
+        running = (one for one in self.trials if one.status == Status.RUNNING)
+        used = sum(bundle.get("CPU", 0) for one in running for bundle in one.resources)
+        return {"CPU": self.slots - used}
+
+    def stop_trial(self, trial: Trial) -> None:
+        self._ask(self._stop, trial)
+
+    def pause_trial(self, trial: Trial, *, should_checkpoint: bool = True) -> None:
+        self._ask(self._pause, trial, should_checkpoint)
+
+    def save_trial(self, trial: Trial) -> None:
+        self._saving.add(trial.trial_id)
+        self._ask(self._save, trial)
+
+    def exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> bool:
+        if donor.trial_id not in self.saved.keys() | self._saving:
+            return False
+        self._ask(self._exploit, trial, donor, config, tag)
+        return True
+
+    def resize(self, trial: Trial, resources: Sequence[Mapping[str, float]]) -> None:
+        self._ask(self._resize, trial, tuple(resources))
+
+    # ------------------------------------------------------------------ what happens in it
+
+    def add(self, config: dict[str, Any] | None = None, cpus: float = 1.0) -> Trial:
+        number = len(self.trials)
+        trial = Trial(
+            f"t{number}", number, config or {}, experiment_tag=str(number),
+            resources=({"CPU": cpus},),
+        )  # fmt: skip
+        self.trials.append(trial)
+        self.times[trial.trial_id] = 0
+        self._tell("on_trial_add", trial)
+        return trial
+
+    def choose(self) -> Trial | None:
+        chosen = self.scheduler.choose_trial_to_run(self)
+        assert self.scheduler.choose_trial_to_run(self) is chosen
+        self._note("chosen", chosen and chosen.trial_id)
+        return chosen
+
+    def start(self, trial: Trial) -> None:
+        trial.status = Status.RUNNING
+
+    def fill(self) -> None:
+        while (chosen := self.choose()) is not None:
+            assert chosen.status in (Status.PENDING, Status.PAUSED)
+            assert self.has_resources_for_trial(chosen)
+            self.start(chosen)
+
+    def report(self, trial: Trial, time: int | None = None, **metrics: Any) -> str:
+        """One more result of a running trial, and all that follows from it."""
+        now = self.times[trial.trial_id] + 1 if time is None else time
+        self.times[trial.trial_id] = now
+        score = self.score(trial, now)
+        result = {"training_iteration": now, "time_total_s": float(now)}
+        result |= {} if score is MISSING else {"score": score}
+        result |= metrics
+        decision = self._tell("on_trial_result", trial, result)
+        trial.last_result = result
+        self._note("decided", trial.trial_id, now, decision)
+        if decision == TrialScheduler.PAUSE:
+            self._pause(trial, True)
+        elif decision == TrialScheduler.STOP:
+            self._stop(trial)
+        self._perform()
+        assert isinstance(decision, str)
+        return decision
+
+    def complete(self, trial: Trial) -> None:
+        """A running trial comes to its own end."""
+        self._stop(trial)
+        self._perform()
+
+    def lose(self, trial: Trial, *, for_good: bool = False) -> None:
+        """A running trial fails; what it had not saved is lost."""
+        trial.status = Status.ERROR if for_good else Status.PENDING
+        self.times[trial.trial_id] = self.saved.get(trial.trial_id, 0)
+        self._tell("on_trial_error", trial)
+        if not for_good:
+            self._tell("on_trial_add", trial)
+        self._perform()
+
+    def run(self, supply: int = 0, *, until: int | None = None) -> None:
+        """Run until nothing can run any more; `supply` more trials are made as there is room."""
+        for _ in range(STUCK_AFTER):
+            while supply and not any(one.status == Status.PENDING for one in self.trials):
+                self.add()
+                supply -= 1
+            self.fill()
+            running = [one for one in self.trials if one.status == Status.RUNNING]
+            if not running:
+                return
+            trial = min(running, key=lambda one: (self.times[one.trial_id], one.number))
+            if until is not None and self.times[trial.trial_id] >= until:
+                self.complete(trial)
+            else:
+                self.report(trial)
+        raise AssertionError(f"no end in sight: {self.scheduler.debug_string()}")
+
+    def statuses(self) -> list[str]:
+        return [str(trial.status) for trial in self.trials]
+
+    def reached(self) -> list[int]:
+        return [self.times[trial.trial_id] for trial in self.trials]
+
+    # ------------------------------------------------------------------ how it is carried out
+
+    def _tell(self, hook: str, *args: Any) -> Any:
+        answer = getattr(self.scheduler, hook)(self, *args)
+        if self.takes_files:
+            for name, text in self.scheduler.take_files().items():
+                self.files[name] = self.files.get(name, "") + text
+        if self.remade is not None:
+            state = json.loads(json.dumps(self.scheduler.get_state()))
+            self.scheduler = self.remade()
+            self.scheduler.set_state(state)
+        return answer
+
+    def _note(self, *what: Any) -> None:
+        self.log.append(what)
+
+    def _ask(self, what: Callable[..., None], *args: Any) -> None:
+        self._asked.append((what, args))
+
+    def _perform(self) -> None:
+        while self._asked:
+            what, args = self._asked.pop(0)
+            self._note(what.__name__, *(one.trial_id if isinstance(one, Trial) else one for one in args))
+            what(*args)
+        self._saving.clear()
+
+    def _stop(self, trial: Trial) -> None:
+        if trial.is_finished():
+            return
+        was_running = trial.status == Status.RUNNING
+        trial.status = Status.TERMINATED
+        if was_running:
+            self._tell("on_trial_complete", trial, trial.last_result)
+        else:
+            self._tell("on_trial_remove", trial)
+
+    def _pause(self, trial: Trial, should_checkpoint: bool) -> None:
+        if should_checkpoint:
+            self._save(trial)
+        trial.status = Status.PAUSED
+
+    def _save(self, trial: Trial) -> None:
+        self.saved[trial.trial_id] = self.times[trial.trial_id]
+
+    def _exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> None:
+        trial.config, trial.experiment_tag = config, tag
+        self.times[trial.trial_id] = self.saved[donor.trial_id]
+        self.saved[trial.trial_id] = self.saved[donor.trial_id]
+        trial.status = Status.PAUSED
+
+    def _resize(self, trial: Trial, resources: tuple[Mapping[str, float], ...]) -> None:
+        self._pause(trial, True)
+        trial.resources = resources

@@ -1,0 +1,449 @@
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast.core.trial import Status, Trial
+from holdfast.errors import ConfigError
+from holdfast.tune.errors import TuneError
+from holdfast.tune.schedulers import PopulationBasedTraining
+from holdfast.tune.schedulers.pbt import NothingToExplore
+from holdfast.tune.search.sample import choice, sample_from, uniform
+from tests.unit.tune.schedulers.fake_study import MISSING, FakeStudy
+
+
+def pbt(**kwargs: object) -> PopulationBasedTraining:
+    given: dict[str, object] = {
+        "time_attr": "training_iteration",
+        "metric": "score",
+        "mode": "max",
+        "perturbation_interval": 2,
+        "hyperparam_mutations": {"lr": uniform(0, 1)},
+        "seed": 1,
+    }
+    return PopulationBasedTraining(**{**given, **kwargs})  # type: ignore[arg-type]
+
+
+def population(scheduler: PopulationBasedTraining, size: int = 8, **kwargs: Any) -> FakeStudy:
+    study = FakeStudy(scheduler, slots=kwargs.pop("slots", size), **kwargs)
+    for number in range(size):
+        study.add({"lr": 0.1 * (number + 1), "depth": number})
+    study.fill()
+    return study
+
+
+def judge_all(study: FakeStudy, time: int) -> list[str]:
+    return [study.report(trial, time) for trial in list(study.trials)]
+
+
+def test_who_is_worst_goes_on_from_who_is_best_with_its_config_changed() -> None:
+    """Of 8 trials, with the default quarter, the 2 worst go on from one of the 2 best."""
+    study = population(pbt(), score=lambda trial, _: [7, 0, 5, 4, 3, 2, 1, 6][trial.number])
+    judge_all(study, 2)  # who was first had nobody to be compared with
+    judge_all(study, 4)
+    moved = [(entry[1], entry[2]) for entry in study.log if entry[0] == "_exploit"]
+
+    assert {trial for trial, _ in moved} == {"t1", "t6"}
+    assert {donor for _, donor in moved} <= {"t0", "t7"}
+    for trial_id in ("t1", "t6"):
+        donor = next(donor for one, donor in reversed(moved) if one == trial_id)
+        trial = study.trials[int(trial_id[1])]
+        source = study.trials[int(donor[1])]
+        assert trial.config["depth"] == source.config["depth"]
+        assert trial.config["lr"] != source.config["lr"]
+        assert trial.experiment_tag == f"{trial_id[1]}@perturbed[lr={trial.config['lr']:.4f}]"
+
+
+@pytest.mark.parametrize(
+    ("size", "fraction", "expected"),
+    [(2, 0.25, 1), (3, 0.25, 1), (4, 0.25, 1), (5, 0.25, 2), (8, 0.25, 2), (9, 0.25, 3),
+     (8, 0.5, 4), (5, 0.5, 2), (8, 0.0, 0), (1, 0.5, 0), (40, 0.25, 10)],
+)  # fmt: skip
+def test_how_many_are_worst_and_best(size: int, fraction: float, expected: int) -> None:
+    """ceil(n * fraction), and never more than half. With all scores known, one more round."""
+    study = population(pbt(synch=True, quantile_fraction=fraction), size)
+    judge_all(study, 2)
+    moved = [(entry[1], entry[2]) for entry in study.log if entry[0] == "_exploit"]
+    worst = {f"t{number}" for number in range(expected)}
+    best = {f"t{number}" for number in range(size - expected, size)}
+
+    assert {trial for trial, _ in moved} == worst
+    assert {donor for _, donor in moved} <= best
+
+
+def test_min_takes_the_lowest_for_the_best() -> None:
+    study = population(pbt(synch=True, mode="min"), 4)
+    judge_all(study, 2)
+
+    assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t3", "t0")]
+
+
+def test_of_equals_the_one_that_was_made_first_is_better() -> None:
+    study = population(pbt(synch=True), 4, score=lambda *_: 1)
+    judge_all(study, 2)
+
+    assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t3", "t0")]
+
+
+def test_not_a_number_and_who_is_over_belong_to_no_quantile() -> None:
+    scores = [math.nan, 1, 2, 3, 4, 99]
+    study = population(pbt(synch=True), 6, score=lambda trial, _: scores[trial.number])
+    study.complete(study.trials[5])
+    for trial in study.trials[:5]:
+        study.report(trial, 2)
+
+    assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t1", "t4")]
+
+
+def test_nothing_is_judged_before_the_interval_or_the_burn_in_is_over() -> None:
+    study = population(pbt(perturbation_interval=3, burn_in_period=7), 4)
+    quiet = [decision for time in range(1, 7) for decision in judge_all(study, time)]
+    assert set(quiet) == {"CONTINUE"}
+    assert "_exploit" not in {entry[0] for entry in study.log}
+    study.report(study.trials[2], 7)
+    study.report(study.trials[3], 7)
+
+    assert study.report(study.trials[0], 7) == "NOOP"
+
+
+def test_the_best_save_themselves_when_they_are_judged() -> None:
+    study = population(pbt(), 4)
+    judge_all(study, 2)
+
+    assert [entry[1] for entry in study.log if entry[0] == "_save"] == ["t1", "t2", "t3"]
+
+
+def test_without_a_checkpoint_of_any_of_the_best_a_trial_stays_as_it_is() -> None:
+    study = population(pbt(), 4)
+    study.report(study.trials[0], 2)  # alone, so neither best nor worst
+    study.scheduler.on_trial_result(
+        study, study.trials[3], {"training_iteration": 2, "score": 3}
+    )  # its save is still to come
+
+    study._asked.clear()  # noqa: SLF001
+    study._saving.clear()  # noqa: SLF001
+    assert study.report(study.trials[1], 2) == "CONTINUE"
+    assert study.trials[1].config["depth"] == 1
+
+
+def test_a_donor_without_a_checkpoint_is_passed_over_for_another() -> None:
+    study = population(pbt(quantile_fraction=0.5), 4)
+    for trial in study.trials[1:]:
+        study.report(trial, 2)
+    del study.saved["t3"]
+
+    assert study.report(study.trials[0], 2) == "NOOP"
+    assert study.trials[0].config["depth"] == 2
+
+
+def test_who_was_copied_is_judged_again_an_interval_after_its_donor() -> None:
+    """It is now where its donor was, so waiting for its own old time would skip intervals."""
+    study = population(pbt(perturbation_interval=4), 4)
+    study.report(study.trials[2], 4)
+    study.report(study.trials[3], 4)
+    assert study.report(study.trials[0], 100) == "NOOP"
+    study.fill()
+    assert study.times["t0"] == 4
+
+    assert study.report(study.trials[0], 7) == "CONTINUE"
+    assert study.report(study.trials[0], 8) == "NOOP"
+
+
+def test_while_others_wait_trials_take_turns() -> None:
+    study = FakeStudy(pbt(quantile_fraction=0.0), slots=1)
+    for _ in range(3):
+        study.add({"lr": 0.5})
+    study.run(until=4)
+    turns = [entry[1] for entry in study.log if entry[0] == "decided"]
+
+    assert turns[:6] == ["t0", "t0", "t1", "t1", "t2", "t2"]
+    assert set(study.reached()) == {4}
+
+
+def test_a_trial_that_always_loses_does_not_keep_its_donor_from_running() -> None:
+    study = FakeStudy(pbt(), slots=1)
+    for _ in range(2):
+        study.add({"lr": 0.5})
+    study.run(until=20)
+
+    assert study.reached() == [20, 20]
+
+
+def test_what_a_config_lacks_is_drawn_when_the_trial_is_added() -> None:
+    mutations = {"lr": uniform(3, 4), "net": {"width": [7], "drop": lambda: 0.5}}
+    study = FakeStudy(pbt(hyperparam_mutations=mutations))
+    empty, full = study.add({}), study.add({"lr": 9, "net": {"width": 1, "drop": 2}})
+
+    assert 3 <= empty.config["lr"] <= 4
+    assert empty.config["net"] == {"width": 7, "drop": 0.5}
+    assert full.config == {"lr": 9, "net": {"width": 1, "drop": 2}}
+
+
+def mutated(mutation: Any, value: Any, times: int = 400, **kwargs: Any) -> Counter[Any]:
+    """Return what becomes of a value, how often."""
+    found: Counter[Any] = Counter()
+    for seed in range(times):
+        scheduler = pbt(hyperparam_mutations={"x": mutation}, synch=True, seed=seed, **kwargs)
+        study = FakeStudy(scheduler, slots=2)
+        study.add({"x": value})
+        study.add({"x": value})
+        study.fill()
+        judge_all(study, 2)
+        found[study.trials[0].config["x"]] += 1
+    return found
+
+
+def test_a_number_is_multiplied_by_one_of_the_factors() -> None:
+    found = mutated(uniform(5, 6), 10.0, resample_probability=0)
+
+    assert set(found) == {12.0, 8.0}
+    assert 160 < found[12.0] < 240
+
+
+def test_a_whole_number_stays_whole() -> None:
+    found = mutated(lambda: 1, 7, resample_probability=0)
+
+    assert set(found) == {8, 5}  # 8.4 and 5.6, cut off
+    assert {type(value) for value in found} == {int}
+
+
+def test_the_factors_can_be_chosen() -> None:
+    assert set(mutated(uniform(5, 6), 1.0, 50, resample_probability=0, perturbation_factors=[3.0])) == {3.0}
+
+
+def test_a_value_of_a_list_moves_by_one_place() -> None:
+    found = mutated(["a", "b", "c", "d"], "b", resample_probability=0)
+    assert set(found) == {"a", "c"}
+    assert 160 < found["a"] < 240
+
+    assert set(mutated(["a", "b", "c"], "c", resample_probability=0)) == {"b", "c"}
+    assert set(mutated(choice([1, 2, 3]), 1, resample_probability=0)) == {1, 2}
+
+
+def test_a_value_that_is_not_in_the_list_is_drawn() -> None:
+    assert set(mutated(["a", "b"], "z", resample_probability=0)) == {"a", "b"}
+
+
+def test_values_are_drawn_anew_as_often_as_said() -> None:
+    found = mutated(["a", "b", "c", "d"], "b", resample_probability=0.25)
+
+    # A quarter of the time one of four, else a neighbour: d only by a draw, 1/16 of the time.
+    assert 10 < found["d"] < 45
+    assert 10 < found["b"] < 45
+    assert set(mutated(uniform(5, 6), 1.0, 50, resample_probability=1)).isdisjoint({1.2, 0.8})
+
+
+def test_what_cannot_be_multiplied_is_drawn() -> None:
+    assert set(mutated(lambda: "new", "old", 20, resample_probability=0)) == {"new"}
+    assert set(mutated(lambda: 5, True, 20, resample_probability=0)) == {5}
+
+
+def test_functions_of_users_draw_the_same_again_and_leave_no_trace() -> None:
+    def drawn() -> tuple[Any, ...]:
+        mutations = {"a": lambda: random.random(), "b": lambda: np.random.rand()}  # noqa: NPY002
+        study = FakeStudy(pbt(hyperparam_mutations=mutations, seed=5))
+        return tuple(study.add({}).config.values())
+
+    random.seed(1)
+    expected = random.random()
+    random.seed(1)
+    first, second = drawn(), drawn()
+
+    assert first == second
+    assert all(type(value) is float for value in first)
+    assert random.random() == expected
+
+
+def test_a_function_of_the_user_has_the_last_word() -> None:
+    def explore(config: dict[str, Any]) -> dict[str, Any]:
+        return {**config, "lr": -1.0}
+
+    study = population(pbt(synch=True, custom_explore_fn=explore), 4)
+    judge_all(study, 2)
+
+    assert study.trials[0].config["lr"] == -1.0
+
+
+def test_a_function_that_returns_nothing_is_told_so() -> None:
+    study = population(pbt(synch=True, custom_explore_fn=lambda config: None), 4)
+    with pytest.raises(TuneError, match="custom_explore_fn returned None"):
+        judge_all(study, 2)
+
+
+# --------------------------------------------------------------------------- together
+
+
+@pytest.mark.req("U-083")
+def test_synchronous_trials_wait_for_each_other_and_are_judged_together() -> None:
+    study = population(pbt(synch=True), 4, slots=4)
+
+    assert judge_all(study, 2) == ["PAUSE", "PAUSE", "PAUSE", "CONTINUE"]
+    assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t0", "t3")]
+    assert study.choose() is study.trials[0]
+    study.fill()
+    assert judge_all(study, 3) == ["CONTINUE"] * 4
+    assert judge_all(study, 4)[0] == "PAUSE"
+
+
+def test_synchronous_trials_need_not_all_fit_at_once() -> None:
+    study = FakeStudy(pbt(synch=True), slots=2)
+    for _ in range(5):
+        study.add({"lr": 0.5})
+    study.run(until=8)
+
+    assert study.reached() == [8] * 5
+
+
+@pytest.mark.parametrize("how", ["complete", "error", "remove", "silence"])
+def test_who_is_over_is_not_waited_for(how: str) -> None:
+    study = population(pbt(synch=True), 4)
+    for trial in study.trials[1:]:
+        study.report(trial, 2)
+    gone = study.trials[0]
+    match how:
+        case "complete":
+            study.complete(gone)
+        case "error":
+            study.lose(gone, for_good=True)
+        case "remove":
+            gone.status = Status.PAUSED
+            study.complete(gone)
+        case _:
+            gone.status = Status.TERMINATED
+    study.fill()
+    study.run(until=6)
+
+    assert study.reached()[1:] == [6, 6, 6]
+
+
+def test_a_synchronous_trial_that_never_tells_its_score_holds_nobody_up_for_ever() -> None:
+    study = population(
+        pbt(synch=True), 3, slots=3, score=lambda trial, _: trial.number or MISSING
+    )
+    study.run(until=8)
+
+    assert study.reached() == [8, 8, 8]
+
+
+# --------------------------------------------------------------------------- what is written
+
+
+def test_each_step_is_written_with_all_that_led_to_it() -> None:
+    study = population(pbt(synch=True), 4)
+    before = [dict(trial.config) for trial in study.trials]
+    judge_all(study, 2)
+    [line] = study.files["pbt_global.txt"].splitlines()
+
+    assert json.loads(line) == ["0", "3", 2, 2, before[3], study.trials[0].config]
+    assert study.files["pbt_policy_t0.txt"] == f"{line}\n"
+    assert set(study.files) == {"pbt_global.txt", "pbt_policy_t0.txt"}
+
+
+def test_the_history_of_a_donor_becomes_that_of_who_was_made_from_it() -> None:
+    """t0 is made from t2, then t1 from t0, then t0 from t1: the files tell the ways of weights."""
+    rounds = [{0: 1, 1: 2, 2: 3}, {0: 3, 1: 1, 2: 2}, {0: 1, 1: 3, 2: 2}]
+    study = population(
+        pbt(synch=True, quantile_fraction=0.3), 3,
+        score=lambda trial, time: rounds[time // 2 - 1][trial.number],
+    )  # fmt: skip
+    for time in (2, 4, 6):
+        judge_all(study, time)
+        study.fill()
+    steps = [line for line in study.files["pbt_global.txt"].splitlines()]
+
+    assert [json.loads(step)[:4] for step in steps] == [
+        ["0", "2", 2, 2], ["1", "0", 4, 4], ["0", "1", 6, 6],
+    ]  # fmt: skip
+    assert study.files["pbt_policy_t1.txt"].splitlines() == [steps[0], steps[1]]
+    assert study.files["pbt_policy_t0.txt"].splitlines() == [steps[0], "", *steps]
+
+
+def test_nothing_is_written_if_that_is_not_wanted() -> None:
+    study = population(pbt(synch=True, log_config=False), 4)
+    judge_all(study, 2)
+
+    assert study.files == {}
+
+
+def test_what_was_not_taken_yet_survives_a_crash() -> None:
+    scheduler = pbt(synch=True)
+    study = population(scheduler, 4)
+    study.takes_files = False
+    judge_all(study, 2)
+    other = pbt(seed=None)
+    other.set_state(json.loads(json.dumps(scheduler.get_state())))
+
+    assert set(other.take_files()) == {"pbt_global.txt", "pbt_policy_t0.txt"}
+    assert other.take_files() == {}
+
+
+def test_what_led_to_trials_that_are_over_is_forgotten() -> None:
+    study = population(pbt(synch=True), 4)
+    judge_all(study, 2)
+    assert len(study.scheduler.get_state()["lineage"]["steps"]) == 1
+    for trial in study.trials:
+        study.complete(trial)
+
+    assert study.scheduler.get_state()["lineage"]["steps"] == []
+    assert study.scheduler.get_state()["standings"] == {}
+
+
+def test_configs_hold_what_is_no_data() -> None:
+    study = FakeStudy(pbt(synch=True), slots=2)
+    thing = object()
+    for _ in range(2):
+        study.add({"lr": 0.5, "thing": thing})
+    study.fill()
+    judge_all(study, 2)
+
+    assert study.trials[0].config["thing"] is thing
+    assert "object object" in study.files["pbt_global.txt"]
+
+
+# --------------------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ({"perturbation_interval": 0}, "perturbation_interval=0: not above 0"),
+        ({"quantile_fraction": 0.6}, "quantile_fraction=0.6: more than 0.5"),
+        ({"resample_probability": 2}, "resample_probability=2: more than 1"),
+        ({"perturbation_factors": ()}, "perturbation_factors=()"),
+        ({"perturbation_factors": ("a",)}, "perturbation_factors=('a',)"),
+        ({"custom_explore_fn": 3}, "custom_explore_fn=3: cannot be called"),
+        ({"hyperparam_mutations": [1]}, "hyperparam_mutations=[1]"),
+        ({"hyperparam_mutations": {"a": {"b": 3}}}, "'a/b': 3 is no list"),
+        ({"hyperparam_mutations": {"a": []}}, "'a': an empty list"),
+        ({"hyperparam_mutations": {"a": sample_from(lambda: 1)}}, "'a': `sample_from`"),
+    ],
+)
+def test_bad_arguments_are_named(bad: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        pbt(**bad)
+
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [NothingToExplore, ConfigError, TuneError, ValueError])
+def test_there_must_be_something_to_change(error: type[Exception]) -> None:
+    with pytest.raises(error, match="nothing that it could change"):
+        PopulationBasedTraining(metric="score", mode="max")
+
+
+def test_missing_metrics_are_told_unless_that_is_not_wanted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for require, records in [(False, 0), (True, 1)]:
+        study = population(pbt(require_attrs=require), 1, score=lambda *_: MISSING)
+        study.report(study.trials[0])
+        study.report(study.trials[0])
+        warned = [one for one in caplog.records if one.levelname == "WARNING"]
+
+        assert len(warned) == records

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import logging
+import statistics
+from typing import Any
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.tune.search import BasicVariantGenerator, Searcher, SearchPlan
+from holdfast.tune.search.bohb import TuneBOHB
+from holdfast.tune.search.dimension import Dimension
+from holdfast.tune.search.hyperopt import HyperOptSearch
+from holdfast.tune.search.sample import (
+    choice,
+    lograndint,
+    loguniform,
+    qloguniform,
+    qrandint,
+    qrandn,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
+from tests.unit.tune.search.landscapes import BRANIN, HARTMANN, best_found, branin, hartmann
+
+SEEDS = range(5)
+DOMAINS = {
+    "uniform": uniform(-1, 3),
+    "quniform": quniform(0, 1, 0.1),
+    "loguniform": loguniform(1e-4, 1),
+    "qloguniform": qloguniform(0.5, 8, 0.5),
+    "randint": randint(0, 10),
+    "lograndint": lograndint(1, 100),
+    "qrandint": qrandint(2, 10, 2),
+    "randn": randn(5, 2),
+    "qrandn": qrandn(5, 2, 0.5),
+}
+
+
+def random_search(seed: int) -> Searcher:
+    return BasicVariantGenerator(random_state=seed)
+
+
+@pytest.mark.parametrize("kind", [HyperOptSearch, TuneBOHB])
+@pytest.mark.parametrize(
+    ("space", "function", "budget"),
+    [(BRANIN, branin, 80), (HARTMANN, hartmann, 80)],
+    ids=["branin", "hartmann"],
+)
+def test_a_model_finds_what_chance_does_not(
+    kind: Any, space: Any, function: Any, budget: int
+) -> None:
+    def searcher(seed: int) -> Searcher:
+        if kind is HyperOptSearch:
+            return HyperOptSearch(random_state_seed=seed)
+        return TuneBOHB(seed=seed)
+
+    found = [best_found(searcher(seed), space, function, budget) for seed in SEEDS]
+    floor = [best_found(random_search(seed), space, function, budget) for seed in SEEDS]
+
+    assert statistics.median(found) < statistics.median(floor)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_a_value_comes_back_from_its_place_on_the_line(name: str) -> None:
+    domain: Any = DOMAINS[name]
+    line = Dimension.of(domain)
+    for seed in range(50):
+        value = domain.sample(random_state=seed)
+        place = line.place(value)
+
+        assert line.low <= place <= line.high
+        assert line.value(place) == pytest.approx(value)
+        span = line.span(value)
+        assert span is None or span[0] < place < span[1]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: HyperOptSearch(n_initial_points=3), TuneBOHB], ids=["hyperopt", "bohb"]
+)
+def test_every_kind_of_domain_is_searched_within_its_bounds(make: Any) -> None:
+    space = {
+        **DOMAINS,
+        "choice": choice(["a", "b"]),
+        "double": sample_from(lambda c: c["randn"] * 2),
+    }
+    plan = SearchPlan(make(), space, num_samples=40, metric="score", mode="max")
+    for _ in range(40):
+        proposal: Any = plan.next()
+        config = proposal.config
+        for name, domain in DOMAINS.items():
+            assert domain.is_valid(config[name]), (name, config[name])
+        assert config["double"] == config["randn"] * 2
+        assert round(config["quniform"] * 10) / 10 == config["quniform"]
+        score = config["randn"] - abs(config["uniform"])
+        plan.on_complete(proposal.trial_id, {"score": score, "training_iteration": 1})
+
+
+def test_values_that_only_some_options_have_are_learned() -> None:
+    space = {
+        "opt": choice(
+            [{"kind": "sgd", "lr": uniform(0, 1)}, {"kind": "adam", "beta": uniform(0, 1)}]
+        )
+    }
+    plan = SearchPlan(
+        HyperOptSearch(random_state_seed=1), space, num_samples=80, metric="loss", mode="min"
+    )
+    configs = []
+    for _ in range(80):
+        proposal: Any = plan.next()
+        opt = proposal.config["opt"]
+        configs.append(opt)
+        loss = abs(opt["lr"] - 0.3) if opt["kind"] == "sgd" else 1 + opt["beta"]
+        plan.on_complete(proposal.trial_id, {"loss": loss})
+
+    assert all(set(one) == {"kind", "lr" if one["kind"] == "sgd" else "beta"} for one in configs)
+    late = configs[40:]
+    assert sum(one["kind"] == "sgd" for one in late) > 30
+    assert statistics.median(abs(one["lr"] - 0.3) for one in late if "lr" in one) < 0.1
+
+
+def test_points_come_first_and_what_they_leave_open_is_drawn() -> None:
+    searcher = HyperOptSearch(points_to_evaluate=[{"x": 0.5, "k": "b"}, {"k": "a"}])
+    space = {"x": uniform(0, 1), "k": choice(["a", "b"])}
+    plan = SearchPlan(searcher, space, num_samples=3, metric="loss", mode="min")
+    found: list[Any] = [plan.next() for _ in range(3)]
+
+    assert found[0].config == {"x": 0.5, "k": "b"}
+    assert found[1].config["k"] == "a"
+    with pytest.raises(ConfigError, match="cannot come out"):
+        SearchPlan(
+            HyperOptSearch(points_to_evaluate=[{"x": 2.0}]), space, metric="loss", mode="min"
+        )
+
+
+def test_a_missing_metric_is_told_once_with_what_there_was(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plan = SearchPlan(
+        HyperOptSearch(), {"x": uniform(0, 1)}, num_samples=3, metric="loss", mode="min"
+    )
+    trials: list[Any] = [plan.next() for _ in range(3)]
+    with caplog.at_level(logging.WARNING):
+        plan.on_complete(trials[0].trial_id, {"acc": 1.0})
+        plan.on_complete(trials[1].trial_id, None)
+        plan.on_complete(trials[2].trial_id, {"loss": float("nan")})
+        plan.on_complete("unknown", {"loss": 1.0})
+
+    assert len(caplog.records) == 1
+    assert "acc" in caplog.text
+
+
+def test_what_was_tried_elsewhere_is_learned_from() -> None:
+    space = {"x": uniform(0, 1)}
+    searcher = HyperOptSearch(space, "loss", "min", n_initial_points=20, random_state_seed=3)
+    searcher.add_evaluated_points(
+        [{"x": at / 40} for at in range(41)], [abs(at / 40 - 0.2) for at in range(41)]
+    )
+    found = [searcher.suggest(f"t{at}") for at in range(20)]
+
+    assert statistics.median(abs(one["x"] - 0.2) for one in found if one) < 0.1
+
+
+def test_bohb_goes_by_the_largest_budget_of_which_enough_is_known() -> None:
+    space = {"x": uniform(0, 1)}
+    plan = SearchPlan(
+        TuneBOHB(seed=2, bohb_config={"random_fraction": 0.0}),
+        space,
+        num_samples=60,
+        metric="loss",
+        mode="min",
+    )
+    for at in range(30):
+        trial: Any = plan.next()
+        x = trial.config["x"]
+        for budget, best in ((1, 0.9), (3, 0.1)):
+            if budget == 1 or at % 2:
+                told = {"budget": budget}
+                plan.on_result(trial.trial_id, {"loss": abs(x - best), "hyperband_info": told})
+    state = json.loads(json.dumps(plan.get_state()))
+    found = []
+    for _ in range(20):
+        trial = plan.next()
+        found.append(trial.config["x"])
+
+    assert statistics.median(abs(x - 0.1) for x in found) < 0.15
+    assert state["searcher"]["losses"][1][0] == 3.0

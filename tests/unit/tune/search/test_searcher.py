@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.tune.search import (
+    BasicVariantGenerator,
+    ConcurrencyLimiter,
+    Repeater,
+    Searcher,
+    SearchPlan,
+    create_searcher,
+)
+from holdfast.tune.search.bohb import TuneBOHB
+from holdfast.tune.search.hyperopt import HyperOptSearch
+from holdfast.tune.search.sample import uniform
+
+
+class Climber(Searcher):
+    """A user's: remembers in attributes of all sorts."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        super().__init__("loss", "min")
+        self.best = (start, float("inf"))
+        self.generator = random.Random(5)
+        self.open: dict[str, float] = {}
+        self.seen: set[str] = set()
+        self.last: deque[int] = deque([1])
+        self.by_number = {1: ("a", "b")}
+        self.function = len
+        self.space = {"x": uniform(0, 1)}
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        x = self.best[0] + self.generator.gauss(0, 1)
+        self.open[trial_id] = x
+        return {"x": x}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        self.seen.add(trial_id)
+        if result and result["loss"] < self.best[1]:
+            self.best = (self.open.pop(trial_id), result["loss"])
+
+
+class Saved(Searcher):
+    """A user's that keeps something no JSON can hold, and saves itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+        self.count = 0
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.count += 1
+        return {"x": self.count}
+
+    def on_trial_complete(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def save(self, checkpoint_path: str) -> None:
+        Path(checkpoint_path).write_bytes(bytes([255, self.count]))
+
+    def restore(self, checkpoint_path: str) -> None:
+        self.count = Path(checkpoint_path).read_bytes()[1]
+
+
+class Forgetful(Searcher):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+        self.list = [object()]
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        return {}
+
+
+def copied(searcher: Searcher, other: Searcher) -> Searcher:
+    other.set_state(json.loads(json.dumps(searcher.get_state())))
+    return other
+
+
+@pytest.mark.req("U-078")
+def test_a_searcher_of_the_user_goes_on_without_a_line_about_state() -> None:
+    one = Climber()
+    for number in range(5):
+        x = one.suggest(f"t{number}")["x"]
+        one.on_trial_complete(f"t{number}", {"loss": (x - 3) ** 2})
+    other = copied(one, Climber())
+
+    assert isinstance(other, Climber)
+    assert [one.suggest("a"), one.suggest("b")] == [other.suggest("a"), other.suggest("b")]
+    assert other.seen == one.seen and type(other.seen) is set
+    assert (other.by_number, other.last, other.best) == (one.by_number, one.last, one.best)
+
+
+def test_a_searcher_that_saves_itself_is_kept_by_its_own_file() -> None:
+    one = Saved()
+    one.suggest("a")
+    one.suggest("b")
+
+    assert copied(one, Saved()).suggest("c") == {"x": 3}
+
+
+@pytest.mark.req("U-078")
+def test_a_searcher_that_cannot_be_kept_is_refused_at_the_start() -> None:
+    with pytest.raises(ConfigError, match=r"self\.lock") as caught:
+        SearchPlan(Forgetful(), {})
+
+    assert "self.list" in str(caught.value)
+    assert "get_state" in str(caught.value)
+
+
+def test_a_state_of_the_users_own_that_is_no_data_is_refused_at_the_start() -> None:
+    class Own(Climber):
+        def get_state(self) -> dict[str, Any]:
+            return {"model": object()}
+
+    with pytest.raises(ConfigError, match="model"):
+        SearchPlan(ConcurrencyLimiter(Own(), 2), {})
+
+
+def test_generators_of_numpy_are_kept() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    class Drawing(Climber):
+        def __init__(self) -> None:
+            super().__init__()
+            self.new = numpy.random.default_rng()
+            self.old = numpy.random.RandomState()
+
+        def suggest(self, trial_id: str) -> dict[str, Any]:
+            return {"x": float(self.new.random()), "y": float(self.old.rand())}
+
+    one = Drawing()
+    one.suggest("a")
+    other = copied(one, Drawing())
+
+    assert [one.suggest("b") for _ in range(3)] == [other.suggest("b") for _ in range(3)]
+
+
+def test_a_searcher_that_changes_its_mind_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    searcher = Climber()
+    with caplog.at_level(logging.WARNING):
+        searcher.recall("a", {"x": 99.0, "constant": 1})
+        searcher.recall("b", {"x": 99.0, "constant": 1})
+
+    assert len(caplog.records) == 1
+    assert "99.0" in caplog.text
+
+
+def test_what_is_the_same_again_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    expected = Climber().suggest("a")
+    with caplog.at_level(logging.WARNING):
+        Climber().recall("a", {**expected, "constant": 1})
+
+    assert not caplog.records
+
+
+def test_a_searcher_is_saved_to_a_file_and_a_folder(tmp_path: Path) -> None:
+    one = Climber()
+    one.suggest("a")
+    one.save(str(tmp_path / "state"))
+    one.save_to_dir(str(tmp_path), "now")
+    by_file, by_folder = Climber(), Climber()
+    by_file.restore(str(tmp_path / "state"))
+    by_folder.restore_from_dir(str(tmp_path))
+
+    assert one.suggest("b") == by_file.suggest("b") == by_folder.suggest("b")
+    with pytest.raises(FileNotFoundError):
+        one.restore_from_dir(str(tmp_path.parent / tmp_path.name / ".."))
+
+
+def test_a_limiter_holds_back_and_forgets_nobody() -> None:
+    limiter = ConcurrencyLimiter(Climber(), 2)
+    limiter.suggest("a")
+    limiter.suggest("b")
+    assert limiter.suggest("c") is None
+
+    limiter.on_trial_complete("a", error=True)
+    limiter.suggest("c")
+    limiter.on_revive("a")
+    other = copied(limiter, ConcurrencyLimiter(Climber(), 2))
+
+    assert isinstance(other, ConcurrencyLimiter)
+    assert other.live_trials == ["b", "c", "a"]
+    other.on_trial_complete("a", {"loss": 0.5})
+    assert "a" in other.searcher.seen  # type: ignore[attr-defined]
+    other.on_trial_complete("z", {"loss": 9.0})
+    assert "z" in other.searcher.seen  # type: ignore[attr-defined]
+
+
+def test_a_batch_is_told_when_all_of_it_has_ended() -> None:
+    limiter = ConcurrencyLimiter(Climber(), 2, batch=True)
+    limiter.suggest("a")
+    limiter.suggest("b")
+    limiter.on_trial_complete("b", {"loss": 1.0})
+    assert limiter.suggest("c") is None
+    other = copied(limiter, ConcurrencyLimiter(Climber(), 2, batch=True))
+    inner = other.searcher  # type: ignore[attr-defined]
+
+    assert inner.seen == set()
+    other.on_trial_complete("a", {"loss": 2.0})
+    assert inner.seen == {"a", "b"}
+    assert isinstance(other.suggest("c"), dict)
+
+
+def test_a_searcher_that_limits_itself_is_left_to_it() -> None:
+    searcher = TuneBOHB({"x": uniform(0, 1)}, metric="loss", mode="min")
+    limiter = ConcurrencyLimiter(searcher, 1)
+    limiter.suggest("a")
+    assert limiter.suggest("b") is None
+
+    limiter.on_pause("a")
+
+    assert isinstance(limiter.suggest("b"), dict)
+
+
+def test_a_repeater_repeats_and_tells_the_mean_of_what_came() -> None:
+    repeater = Repeater(Climber(), repeat=3)
+    first = [repeater.suggest(name) for name in "abc"]
+    assert [one["__trial_index__"] for one in first] == [0, 1, 2]  # type: ignore[index,call-overload]
+    assert len({one["x"] for one in first}) == 1  # type: ignore[index,call-overload]
+    inner = repeater.searcher
+    assert isinstance(inner, Climber)
+
+    repeater.on_trial_complete("a", {"loss": 1.0})
+    repeater.on_trial_complete("b", {"loss": float("nan")})
+    assert inner.best[1] == float("inf")
+    repeater.on_trial_complete("c", {"loss": 3.0})
+
+    assert inner.best[1] == 2.0
+
+
+def test_a_repeater_whose_trials_all_failed_says_so() -> None:
+    repeater = Repeater(Climber(), repeat=2)
+    repeater.suggest("a")
+    repeater.suggest("b")
+    repeater.on_trial_complete("a", error=True)
+    repeater.on_trial_complete("b", error=True)
+
+    assert repeater.searcher.seen == {"a"}  # type: ignore[attr-defined]
+    assert repeater.searcher.best == (0.0, float("inf"))  # type: ignore[attr-defined]
+
+
+def test_searchers_are_made_by_name() -> None:
+    assert isinstance(create_searcher("random"), BasicVariantGenerator)
+    assert isinstance(create_searcher("bohb", seed=1), TuneBOHB)
+    with pytest.warns(UserWarning, match="takes no depth"):
+        assert isinstance(create_searcher("hyperopt", depth=3, gamma=0.3), HyperOptSearch)
+    with pytest.raises(ConfigError, match="'optuna'"):
+        create_searcher("nevergrad")
+    with pytest.raises(ConfigError, match="no searcher"):
+        create_searcher("magic")
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ConfigError, match="min"):
+        Searcher("loss", "smallest")
+    with pytest.raises(ConfigError, match="2 metrics"):
+        Searcher(["a", "b"], ["min"])
+    with pytest.raises(ConfigError, match="max_concurrent"):
+        ConcurrencyLimiter(Climber(), 0)
+    with pytest.raises(ConfigError, match="not a searcher"):
+        ConcurrencyLimiter("optuna", 1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="repeat"):
+        Repeater(Climber(), 0)
+    with pytest.raises(ConfigError, match="bohb_config"):
+        TuneBOHB(bohb_config={"speed": 3})
+    with pytest.raises(ConfigError, match="random_state"):
+        BasicVariantGenerator(random_state="seven")

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.tune.errors import TuneError
+from holdfast.tune.search import BasicVariantGenerator, RecursiveDependencyError
+from holdfast.tune.search.sample import (
+    choice,
+    grid_search,
+    loguniform,
+    randint,
+    sample_from,
+    uniform,
+)
+
+
+def variants(space: dict[str, Any], num_samples: int = 1, **arguments: Any) -> list[dict[str, Any]]:
+    generator = BasicVariantGenerator(**{"random_state": 1, **arguments})
+    generator.set_search_properties(None, None, space)
+    count = generator.count_trials(num_samples)
+    assert count is not None
+    return [generator.suggest(f"t{number}") for number in range(count)]
+
+
+def test_the_first_path_in_order_varies_fastest() -> None:
+    space = {
+        "b": grid_search([1, 2]),
+        "a": {"z": grid_search(["x", "y"]), "c": grid_search([5, 6])},
+    }
+
+    found = [(one["a"]["c"], one["a"]["z"], one["b"]) for one in variants(space)]
+
+    assert found == [
+        (5, "x", 1), (6, "x", 1), (5, "y", 1), (6, "y", 1),
+        (5, "x", 2), (6, "x", 2), (5, "y", 2), (6, "y", 2),
+    ]  # fmt: skip
+
+
+def test_every_sample_goes_through_the_whole_grid_and_draws_anew() -> None:
+    found = variants({"a": grid_search([1, 2]), "x": uniform(0, 1)}, num_samples=3)
+
+    assert [one["a"] for one in found] == [1, 2, 1, 2, 1, 2]
+    assert len({one["x"] for one in found}) == 6
+
+
+def test_a_constant_grid_search_draws_once_per_sample() -> None:
+    found = variants(
+        {"a": grid_search([1, 2]), "x": uniform(0, 1)}, num_samples=2, constant_grid_search=True
+    )
+
+    assert found[0]["x"] == found[1]["x"] != found[2]["x"] == found[3]["x"]
+
+
+def test_twenty_five_samples_and_twenty_five_more_are_the_same_fifty() -> None:
+    space = {"a": grid_search([1, 2]), "x": loguniform(1e-4, 1), "k": choice(["p", "q"])}
+
+    generator = BasicVariantGenerator(random_state=1)
+    generator.set_search_properties(None, None, space)
+    first = [generator.suggest("t") for _ in range(50)]
+    resumed = BasicVariantGenerator()
+    resumed.set_search_properties(None, None, space)
+    resumed.set_state(json.loads(json.dumps(generator.get_state())))
+    more = [resumed.suggest("t") for _ in range(50)]
+
+    assert first + more == variants(space, 50)
+
+
+def test_a_parameter_more_changes_no_other() -> None:
+    one = variants({"x": uniform(0, 1)}, 5)
+    other = variants({"w": uniform(0, 1), "x": uniform(0, 1)}, 5)
+
+    assert [found["x"] for found in one] == [found["x"] for found in other]
+
+
+def test_a_grid_of_a_trillion_is_lazy_and_can_be_gone_on_with() -> None:
+    space = {f"p{at:02d}": grid_search(list(range(10))) for at in range(12)}
+    generator = BasicVariantGenerator(random_state=1)
+    generator.set_search_properties(None, None, space)
+    assert generator.count_trials(1) == 10**12
+
+    generator.set_state({"seed": 1, "made": 123_456_789_012})
+    found = generator.suggest("t")
+
+    assert "".join(str(found[f"p{at:02d}"]) for at in reversed(range(12))) == "123456789012"
+    assert len(json.dumps(generator.get_state())) < 100
+
+
+def test_lists_tuples_and_nested_options_are_searched() -> None:
+    space = {
+        "layers": [{"units": grid_search([8, 16])}, 4],
+        "pair": (choice([1]), "x"),
+        "opt": choice([{"lr": uniform(0, 1), "name": "sgd"}]),
+        "kind": grid_search([{"depth": grid_search([1, 2])}, "flat"]),
+    }
+    found = variants(space)
+
+    assert len(found) == 6
+    assert {json.dumps(one["kind"]) for one in found} == {'{"depth": 1}', '{"depth": 2}', '"flat"'}
+    assert found[0]["pair"] == (1, "x")
+    assert 0 <= found[0]["opt"]["lr"] <= 1
+    assert [one["layers"][0]["units"] for one in found].count(8) == 3
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda config: config["a"] * 10,
+        lambda spec: spec.config.a * 10,
+        lambda spec: spec["config"]["a"] * 10,
+        lambda spec: spec.get("a", 0) * 10,
+    ],
+    ids=["by key", "by attribute", "by both", "by get"],
+)
+def test_a_function_reads_what_was_drawn(function: Any) -> None:
+    found = variants({"a": grid_search([1, 2]), "z": sample_from(function)})
+
+    assert [one["z"] for one in found] == [10, 20]
+
+
+def test_functions_wait_for_each_other_in_any_order() -> None:
+    space = {
+        "a": sample_from(lambda config: config["b"] + 1),
+        "b": sample_from(lambda config: config["deep"]["c"] + 1),
+        "deep": {"c": sample_from(lambda: 5)},
+        "e": {"eval": "spec.config.a * 2"},
+    }
+
+    assert variants(space) == [{"a": 7, "b": 6, "deep": {"c": 5}, "e": 14}]
+
+
+def test_functions_that_wait_in_a_circle_are_named() -> None:
+    space = {
+        "a": sample_from(lambda config: config["b"]),
+        "b": sample_from(lambda config: config["a"]),
+    }
+
+    with pytest.raises(RecursiveDependencyError, match="a needs b needs a"):
+        variants(space)
+
+
+def test_a_function_that_draws_gives_the_same_again_and_disturbs_nobody() -> None:
+    numpy = pytest.importorskip("numpy")
+    space = {
+        "x": sample_from(lambda _: random.random()),
+        "y": sample_from(lambda: float(numpy.random.uniform())),
+    }
+    random.seed(4)
+    expected = random.random()
+    random.seed(4)
+
+    first, second = variants(space, 2), variants(space, 2)
+
+    assert random.random() == expected
+    assert first == second
+    assert first[0] != first[1]
+
+
+def test_what_a_function_returns_is_searched_too() -> None:
+    space = {"x": sample_from(lambda: {"lr": uniform(0, 1), "n": [randint(0, 3)]})}
+    found = variants(space)[0]
+
+    assert 0 <= found["x"]["lr"] <= 1
+    assert found["x"]["n"][0] in (0, 1, 2)
+
+
+def test_an_error_in_a_function_names_the_parameter() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        variants({"x": sample_from(lambda: 1 / 0)})
+
+    assert "'x'" in caught.value.__notes__[0]
+
+
+def test_a_point_takes_the_place_of_a_sample_and_the_rest_is_drawn() -> None:
+    space = {"a": grid_search([1, 2]), "x": uniform(0, 1), "k": 3}
+    points = [{"a": 2, "x": 0.5}, {"x": 0.25}]
+
+    found = variants(space, 3, points_to_evaluate=points)
+
+    assert [(one["a"], one["x"]) for one in found[:3]] == [(2, 0.5), (1, 0.25), (2, 0.25)]
+    assert [one["a"] for one in found[3:]] == [1, 2]
+    assert {one["k"] for one in found} == {3}
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        ({"a": 3}, "cannot come out"),
+        ({"x": 2.0}, "cannot come out"),
+        ({"k": 4}, "cannot come out"),
+        ({"unknown": 4}, "not in the search space"),
+    ],
+)
+def test_a_point_that_the_space_cannot_give_is_refused(point: Any, words: str) -> None:
+    space = {"a": grid_search([1, 2]), "x": uniform(0, 1), "k": 3}
+
+    with pytest.raises(ConfigError, match=words):
+        variants(space, points_to_evaluate=[point])
+
+
+def test_grids_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(TuneError, match="not a list"):
+        variants({"a": {"grid_search": 5}})
+    with pytest.raises(TuneError, match="no value"):
+        variants({"a": {"grid_search": []}})
+    with pytest.raises(ConfigError, match="inside an option of choice"):
+        variants({"a": choice([grid_search([1, 2]), 3])})
+    with pytest.raises(ConfigError, match="returned a grid_search"):
+        variants({"a": sample_from(lambda: grid_search([1, 2]))})
+
+
+def test_a_trial_cannot_change_the_config_of_another() -> None:
+    space = {"layers": [1, 2], "a": grid_search([{"p": [1]}, {"p": [2]}])}
+    first = variants(space)
+    first[0]["layers"].append(3)
+    first[0]["a"]["p"].append(9)
+
+    assert space["layers"] == [1, 2]
+    assert variants(space)[0] == {"layers": [1, 2], "a": {"p": [1]}}
