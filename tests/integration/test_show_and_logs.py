@@ -118,6 +118,21 @@ def test_a_run_whose_driver_left_without_an_ending_is_interrupted(
     assert holdfast("show", folder).fact("state") == "interrupted"
 
 
+def test_ls_says_how_every_run_goes_or_came_out(holdfast: Any, run: OpenRun, folder: Path) -> None:
+    happen(run, START, GroupEnded(1, (RAISED,)))
+    with open_run(open_store(folder.parent / "gpt"), accounts=[RunHistory]) as other:
+        happen(other, START)
+        running = holdfast("ls", folder.parent)
+    listed = holdfast("ls", folder.parent, "--json").json["runs"]
+
+    rows = {row[0]: row[2] for row in map(str.split, running.out.splitlines())}
+    assert rows == {"NAME": "STATUS", "bert-7": "failed", "gpt": "running"}
+    assert {row["name"]: row["status"] for row in listed} == {
+        "bert-7": "failed",
+        "gpt": "interrupted",
+    }
+
+
 def test_show_counts_losses_of_all_drivers_and_names_the_last_failure(
     holdfast: Any, run: OpenRun, folder: Path
 ) -> None:

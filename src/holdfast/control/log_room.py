@@ -45,7 +45,7 @@ class LogRoom:
         self._is_given_up = bytes_max is None
 
     def look(self, attempt: int) -> None:
-        """Make room if there is too much, and it is time to look; `attempt` is the one that runs."""
+        """Make room if it is time to look and there is too much; `attempt` is the one that runs."""
         if self._is_given_up or self._clock.monotonic() < self._looks_at:
             return
         self._looks_at = self._clock.monotonic() + LOOK_EVERY_S

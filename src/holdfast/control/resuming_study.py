@@ -47,18 +47,20 @@ def continue_study(
     for trial in list(study.trials.values()):
         if trial.status is Status.RUNNING:
             _take_in_what_was_cut_off(run, trial, journal)
-    again = []
+    again: list[dict[str, Any]] = []
     how = plan.resumption
-    if how.errored or how.errored_from_scratch:
+    if how.errored or how.errored_from_scratch or how.finished:
         from_scratch = how.errored_from_scratch and not how.errored
-        again = [
-            {"trial": trial.to_data(), "from_scratch": from_scratch}
-            for trial in finished_trials(run, study)
-            if trial.status is Status.ERROR
-        ]
+        for trial in finished_trials(run, study):
+            is_failed = trial.status is Status.ERROR
+            if (how.errored or how.errored_from_scratch) if is_failed else how.finished:
+                how_again = {"from_scratch": from_scratch and is_failed}
+                again.append({"trial": trial.to_data(), **how_again})
     rooms = {node.name: dict(node.room) for node in engine.nodes() if node.leaves is None}
     opened = {"rooms": rooms, "resume_unfinished": how.unfinished, "again": again}
     journal.happen("study_opened", opened)
+    if how.num_samples is not None:
+        journal.happen("study_extended", {"num_samples": how.num_samples})
     journal.settle()
 
 

@@ -23,11 +23,18 @@ class Proposer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """What becomes of the trials that an earlier launch left."""
+    """What becomes of the trials that an earlier launch left.
+
+    Attributes:
+        finished: Whether those that are done go on too, because they may do more now.
+        num_samples: How many samples the study is to take in all from now on, None as before.
+    """
 
     unfinished: bool = True
     errored: bool = False
     errored_from_scratch: bool = False
+    finished: bool = False
+    num_samples: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,14 +138,14 @@ class Study:
         trial.run = renewed(trial.run, self.rules.budget, self.rules.backoff_max_s)
 
     def _try_again(self, trial: Trial, *, from_scratch: bool) -> None:
-        """Bring back a trial that had failed for good."""
+        """Bring back a trial that was over."""
         self.finished.pop(trial.trial_id, None)
-        self.counts[Status.ERROR] -= 1
+        self.counts[trial.status] -= 1
         trial.status, trial.error, trial.concluded = Status.PENDING, None, False
-        trial.doomed = trial.halted = False
+        trial.doomed, trial.halted, trial.verdict = False, False, CONTINUE
         if from_scratch:
             trial.step = trial.judged = 0
-            trial.verdict, trial.donor, trial.last_result = CONTINUE, None, {}
+            trial.donor, trial.last_result = None, {}
             for kept in trial.checkpoints.usable():
                 trial.checkpoints.apply("checkpoint_retired", {"number": kept.number})
         self._renew(trial)

@@ -55,10 +55,10 @@ class _Object:
 
     def problem(self) -> HoldfastError | None:
         """Return why the value is not to be had, None if it is."""
-        if self._view is not None or self.memory is not None:
+        if self.memory is not None:
             return None
         try:
-            self._opened()
+            self._mapped()
         except ObjectLost as error:
             return error
         return None

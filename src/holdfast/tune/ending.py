@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from holdfast.control.study_controller import StudyController
+from holdfast.control.study_plan import Resumption
 from holdfast.tune.launching import Launch
 from holdfast.tune.result_grid import ResultGrid
 
@@ -40,3 +41,20 @@ def say_end(launch: Launch, controller: StudyController, results: ResultGrid) ->
             f" have them go on with: {restore_call(launch, errored=True)}",
             file=sys.stderr,
         )
+
+
+def extension_plan(
+    results: ResultGrid, how: Resumption, num_samples: int | None, stop: object
+) -> str:
+    """Return what an extended study will do, in a few lines."""
+    lines = [f"This study has {len(results)} trials, {results.num_errors} of which failed."]
+    if stop is not None:
+        lines.append(f"  go on    {results.num_terminated} that had ended, until {stop!r}")
+    else:
+        lines.append(f"  kept     {results.num_terminated} that are done")
+    if results.num_errors:
+        again = "go on" if how.errored else "begin anew" if how.errored_from_scratch else "stay so"
+        lines.append(f"  failed   {results.num_errors} {again}")
+    if num_samples is not None:
+        lines.append(f"  new      {num_samples} samples more, {how.num_samples} in all")
+    return "\n".join(lines)

@@ -99,7 +99,7 @@ class Experiment:
         )
 
     @classmethod
-    def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
+    def from_json(cls, name: str, spec: Any) -> Experiment:
         """Return the experiment that a dictionary with a `run` describes.
 
         An `env` in it goes to the config, as environments of RLlib are given.

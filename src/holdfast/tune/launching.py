@@ -88,7 +88,7 @@ class Launch:
 
     def keep(self) -> None:
         """Write down what `restore` needs, once."""
-        if self.is_new or self.spec.stored is None:
+        if self.is_new or self.spec.stored is None or self._is_extended():
             record = stored(
                 self.spec.trainable.name,
                 self.search.keys,
@@ -98,6 +98,9 @@ class Launch:
                 {name: getattr(self.spec, name) for name in PER_TRIAL},
             )
             record.write(self.run.store)
+
+    def _is_extended(self) -> bool:
+        return self._how.finished or self._how.num_samples is not None
 
     def drive(self, observers: Sequence[StudyObserver]) -> StudyController:
         """Run until the study is over, or somebody wants this driver to stop."""

@@ -9,6 +9,8 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.control.study_plan import Rows, StudyObserver
 from holdfast.core.study import Study
 from holdfast.core.trial import Status, Trial
+from holdfast.errors import ObjectMissing
+from holdfast.storage.base import Store
 from holdfast.tune.callback import CallbackList
 from holdfast.tune.result import CONFIG, EXPERIMENT_TAG
 
@@ -78,3 +80,30 @@ class CallbackTeller(StudyObserver):
 
     def flush(self) -> None:
         self._callbacks.flush(durable=True)
+
+
+class FileTeller(StudyObserver):
+    """Writes what a scheduler has to say to files in the study's folder, each line once."""
+
+    def __init__(self, study: Study, store: Store) -> None:
+        self._scheduler, self._store = study.judges.scheduler, store
+
+    def turned(self, *, is_over: bool) -> None:
+        del is_over
+        self._write()
+
+    def flush(self) -> None:
+        self._write()
+
+    def _write(self) -> None:
+        taken: Mapping[str, str] = getattr(self._scheduler, "take_files", dict)()
+        for name, text in taken.items():
+            try:
+                there = self._store.get(name).data.decode()
+            except ObjectMissing:
+                there = ""
+            # After a crash the last lines are said again; they may be in the file.
+            known = set(there.splitlines())
+            new = [line for line in text.splitlines() if line not in known]
+            if new:
+                self._store.put(name, (there + "\n".join(new) + "\n").encode())

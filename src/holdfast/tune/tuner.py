@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from holdfast import settings
@@ -13,7 +14,7 @@ from holdfast.errors import CannotResume, ConfigError, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from holdfast.tune.callback import Callback, CallbackList
-from holdfast.tune.ending import Preempted, say_end
+from holdfast.tune.ending import Preempted, extension_plan, say_end
 from holdfast.tune.launching import Launch, opened
 from holdfast.tune.logger import DEFAULT_CALLBACK_CLASSES
 from holdfast.tune.reading import read_results, results_of
@@ -26,7 +27,7 @@ from holdfast.tune.stored_study import (
     read_study,
 )
 from holdfast.tune.study_spec import StudySpec, name_of_study
-from holdfast.tune.telling import CallbackTeller
+from holdfast.tune.telling import CallbackTeller, FileTeller
 from holdfast.tune.trainables import runnable
 from holdfast.tune.tune_config import ResumeConfig, TuneConfig
 
@@ -121,6 +122,37 @@ class Tuner:
             how = _resume_config.to_resumption()
         return cls(_restored=(spec, how, read_results(store, spec, storage_filesystem)))
 
+    def extend(self, *, num_samples: int | None = None, stop: Any = None) -> Tuner:
+        """Have the study go further than it was to, and return it, to be fitted.
+
+        What is done stays done; what this will do is printed.
+
+        Args:
+            num_samples: How many samples to take besides.
+            stop: When trials end from now on, instead of what was said before. Trials that had
+                ended go on from their last checkpoint until then.
+        """
+        if not self._is_restored or self._results is None:
+            raise ConfigError(
+                "only a study that was begun can be extended",
+                hint="Tuner.restore(path, trainable).extend(num_samples=50).fit()",
+            )
+        if num_samples is None and stop is None:
+            raise ConfigError(
+                "extend() was told neither num_samples nor stop, so nothing would happen",
+                hint="extend(num_samples=50) takes 50 samples more",
+            )
+        spec, how = self._spec, self._how
+        if num_samples is not None:
+            total = spec.tune_config.num_samples + num_samples
+            config = replace(spec.tune_config, num_samples=total)
+            spec, how = replace(spec, tune_config=config), replace(how, num_samples=total)
+        if stop is not None:
+            spec = replace(spec, run_config=replace(spec.run_config, stop=stop))
+            how = replace(how, finished=True)
+        print(extension_plan(self._results, how, num_samples, stop))  # noqa: T201
+        return Tuner(_restored=(spec, how, self._results))
+
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
         """Whether there is a study in a folder that `restore` could go on with."""
@@ -156,7 +188,10 @@ class Tuner:
             num_samples=spec.tune_config.num_samples,
             total_num_samples=launch.search.total,
         )
-        observers: list[StudyObserver] = [CallbackTeller(callbacks, launch.study, launch.config_of)]
+        observers: list[StudyObserver] = [
+            CallbackTeller(callbacks, launch.study, launch.config_of),
+            FileTeller(launch.study, launch.run.store),
+        ]
         try:
             controller = launch.drive(observers)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import train
+from holdfast.control import log_room
 from holdfast.train import FailureConfig, RunConfig, ScalingConfig, TrainRunContext, UserCallback
 from holdfast.train.trainer import DataParallelTrainer
 from tests.integration.train.conftest import Lab
@@ -123,3 +125,23 @@ def test_of_a_hang_the_users_frames_are_shown_and_nothing_below_the_worker(lab: 
     assert all("/threading.py" in line for line in shown[:-1])
     stacks = (lab.run / "logs" / "attempt-1" / "stacks.txt").read_text()
     assert "worker/entry.py" in stacks, "in the file is everything"
+
+
+def test_a_run_that_prints_without_end_does_not_fill_the_disk(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_LOG_BYTES", str(1 << 20))
+    monkeypatch.setattr(log_room, "LOOK_EVERY_S", 0.0)
+    path = lab.run / "logs" / "attempt-1" / "rank-0.log"
+
+    def loop() -> None:
+        sys.stdout.write("the beginning\n")
+        while b"cut out here" not in path.read_bytes():
+            sys.stdout.write(f"{'x' * 60_000}\n")
+            train.report({})
+        sys.stdout.write("the end\n")
+
+    lab.fit(loop)
+
+    told = path.read_text()
+    assert told.startswith("the beginning\n") and told.endswith("the end\n")

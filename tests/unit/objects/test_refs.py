@@ -39,11 +39,11 @@ def open_objects() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Any:
-    gc.collect()
-    before = sorted(open_objects())
+    before = set(open_objects())
     yield
-    gc.collect()
-    assert sorted(open_objects()) == before
+    if set(open_objects()) - before:
+        gc.collect()  # an error that was raised may be part of a cycle
+    assert set(open_objects()) <= before
 
 
 # ---------------------------------------------------------------------- values

@@ -41,8 +41,8 @@ class TreeModel:
 
     Args:
         history: What was tried, in the order in which it was done.
-        gamma: How many count as good: four times this times the root of how many there are. HyperOpt
-            takes a quarter of that, which on test functions finds less with the same budget.
+        gamma: How many count as good: four times this times the root of how many there are.
+            HyperOpt takes a quarter of that, which finds less with the same budget.
     """
 
     def __init__(

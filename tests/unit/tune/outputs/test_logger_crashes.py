@@ -121,6 +121,25 @@ def record(kind: str) -> tuple[SimDisk, dict[str, tuple[Any, Any]]]:
     return disk, promised
 
 
+@every_kind
+def test_what_a_killed_process_wrote_is_made_durable_by_the_next(kind: str) -> None:
+    disk = SimDisk("/lab")
+    study = Study(kind, lambda: LocalStore("/lab/study", disk))
+    study.report(1, 1.0)
+    study.flush(durable=False)
+    study.logger = a_logger(kind, LocalStore("/lab/study", disk))  # the first one was killed
+    study.report(2, 2.0)
+    study.flush(durable=True)
+    disk.mark("durable")
+
+    left = [left for point, left in crash_states(disk) if point.marks]
+
+    assert left
+    for one in left:
+        store = LocalStore("/lab/study", one)
+        assert rows(kind, store, "train_00000") == [(1, 1.0), (2, 2.0)]
+
+
 @pytest.mark.slow
 @every_kind
 def test_no_power_cut_loses_what_was_durable_and_reconciling_makes_the_file_right(

@@ -205,9 +205,10 @@ def test_patience_waits_for_some_results_more() -> None:
 
 def test_a_result_done_again_is_not_a_second_good_result() -> None:
     stopper = ExperimentPlateauStopper("loss", top=3, std=0.001)
-    for iteration in (1, 2, 2, 2, 2, 2):
-        assert not stopper("t", at(iteration, loss=float(iteration)))
+    for iteration in (1, 2, 1, 2, 2, 2):
+        assert not stopper("t", at(iteration, loss=1.0))
     assert not stopper.stop_all()
+    assert stopper("t", at(3, loss=1.0))
 
 
 def test_a_missing_or_nan_metric_lets_the_trial_go_on_and_is_told_of_once(

@@ -41,17 +41,17 @@ def hartmann(config: dict[str, Any]) -> float:
     return -total
 
 
-def best_found(
+def losses_of(
     searcher: Searcher,
     space: dict[str, Any],
     function: Callable[[dict[str, Any]], float],
     budget: int,
-) -> float:
-    """Return the least value that a search comes to."""
+) -> list[float]:
+    """Return the values that a search comes to, in order."""
     plan = SearchPlan(searcher, space, num_samples=budget, metric="loss", mode="min")
     losses = []
     while isinstance(proposal := plan.next(), Proposal):
         losses.append(function(proposal.config))
         plan.on_complete(proposal.trial_id, {"loss": losses[-1], "training_iteration": 1})
     assert len(losses) == budget
-    return min(losses)
+    return losses

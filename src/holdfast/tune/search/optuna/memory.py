@@ -15,11 +15,12 @@ _DIRECTIONS = {"min": "minimize", "max": "maximize"}
 class StudyMemory:
     """A study of Optuna in memory, and, if wanted, a copy of what is finished in a storage."""
 
-    def __init__(self, modes: Sequence[str], storage: Any, name: str | None) -> None:
+    def __init__(self, modes: Sequence[str], sampler: Any, storage: Any, name: str | None) -> None:
         self._optuna = optuna_module()
         self._own = self._optuna.storages.InMemoryStorage()
         self._directions = [_DIRECTIONS[mode] for mode in modes]
         self.study = self._quietly_made(self._own, None)
+        self.study.sampler = sampler or self._optuna.samplers.TPESampler()
         self._id = self._own.get_study_id_from_name(self.study.study_name)
         self._numbers: dict[str, int] = {}
         self._copy = None if storage is None else self._quietly_made(storage, name or "holdfast")

@@ -77,7 +77,7 @@ class OptunaSearch(SpaceSearcher):
     def suggest(self, trial_id: str) -> dict[str, Any]:
         memory = self._ready()
         number = self._asked
-        memory.study.sampler = self._sampler_for(number)
+        seed_anew(memory.study.sampler, number_for(self._seed, number) % 2**32)
         points = self.points_to_evaluate if self._rewards is None else []
         if number < len(points):
             memory.study.enqueue_trial(self._encoded(points[number])[0])
@@ -163,7 +163,7 @@ class OptunaSearch(SpaceSearcher):
 
     def _new_memory(self) -> StudyMemory:
         modes = self._mode if isinstance(self._mode, list | tuple) else [str(self._mode)]
-        return StudyMemory(list(modes), self._storage, self._study_name)
+        return StudyMemory(list(modes), self._sampler, self._storage, self._study_name)
 
     def _config(self, trial: Any, number: int) -> dict[str, Any]:
         if self._define is not None:
@@ -183,20 +183,13 @@ class OptunaSearch(SpaceSearcher):
         self._define(trial)
         return dict(trial.params), dict(trial.distributions)
 
-    def _sampler_for(self, number: int) -> Any:
-        seed = number_for(self._seed, number) % 2**32
-        if self._sampler is None:
-            return optuna_module().samplers.TPESampler(seed=seed)
-        _seed_anew(self._sampler, seed)
-        return self._sampler
 
-
-def _seed_anew(sampler: Any, seed: int) -> None:
+def seed_anew(sampler: Any, seed: int) -> None:
     """Seed every generator that a sampler holds, in itself or in samplers it works with."""
     base = optuna_module().samplers.BaseSampler
     for held in vars(sampler).values():
         if isinstance(held, base):
-            _seed_anew(held, seed)
+            seed_anew(held, seed)
         else:
             generator = getattr(held, "rng", held)
             if type(generator).__name__ == "RandomState":

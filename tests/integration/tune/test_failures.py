@@ -1,0 +1,140 @@
+"""Trials that die: they go on, others do not notice, and what happened is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from tests.integration.train.loops import is_first
+from tests.integration.tune.conftest import Lab, last
+from tests.integration.tune.trainables import Counter, begin, save
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.req("U-040")
+@pytest.mark.req("U-012")
+def test_a_trial_that_always_fails_is_tried_as_often_as_allowed_and_no_more(lab: Lab) -> None:
+    notes = lab.notes
+
+    def train(config: dict[str, Any]) -> None:
+        begin(notes)
+        raise ValueError("no such luck")
+
+    results = lab.fit(train, max_failures=3)
+
+    assert len(lab.noted("began")) == 4
+    assert results.num_errors == 1
+    assert "no such luck" in str(results.errors[0])
+
+
+@pytest.mark.req("U-001")
+@pytest.mark.req("U-039")
+@pytest.mark.req("U-041")
+@pytest.mark.parametrize("how", ["SIGKILL", "MemoryError", "ENOSPC", "exit"])
+def test_a_trial_that_dies_goes_on_from_its_checkpoint(lab: Lab, how: str) -> None:
+    notes = lab.notes
+
+    def die() -> None:
+        match how:
+            case "SIGKILL":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "MemoryError":
+                raise MemoryError
+            case "ENOSPC":
+                raise OSError(28, "No space left on device")
+            case "exit":
+                os._exit(0)
+
+    def train(config: dict[str, Any]) -> None:
+        for step in range(begin(notes), 6):
+            if step == 4 and is_first(notes.with_name("death")):
+                die()
+            save(step)
+
+    [result] = lab.fit(train, max_failures=1)
+
+    assert [fact["step"] for fact in lab.noted("began")] == [None, 3]
+    assert result.error is None and last(result)["step"] == 5
+    assert [row["training_iteration"] for row in lab.rows("00000")] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.req("U-043")
+def test_others_do_not_notice_and_the_study_goes_on(lab: Lab) -> None:
+    notes = lab.notes
+
+    def train(config: dict[str, Any]) -> None:
+        for step in range(begin(notes), 4):
+            if config["x"] == 1:
+                raise RuntimeError("only this one")
+            save(step)
+
+    results = lab.fit(train, {"x": tune.grid_search([0, 1, 2])})
+
+    assert (results.num_errors, results.num_terminated) == (1, 2)
+    assert len(lab.noted("began")) == 3
+
+
+@pytest.mark.req("U-002")
+@pytest.mark.req("U-082")
+def test_killed_again_and_again_a_class_ends_as_if_undisturbed(lab: Lab) -> None:
+    notes = lab.notes
+
+    class Mortal(Counter):
+        def step(self) -> dict[str, Any]:
+            if self.iteration % 3 == 2 and is_first(notes.with_name(f"death-{self.iteration}")):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().step()
+
+    [result] = lab.fit(
+        Mortal,
+        {"add": 3},
+        max_failures=-1,
+        stop={"training_iteration": 10},
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=2),
+    )
+
+    assert last(result)["count"] == 30
+    assert [row["count"] for row in lab.rows("00000")] == list(range(3, 31, 3))
+
+
+def test_the_first_failure_can_end_the_study(lab: Lab) -> None:
+    def train(config: dict[str, Any]) -> None:
+        if config["x"] == 0:
+            raise RuntimeError("the first")
+        while True:
+            tune.report({"x": 1})
+
+    results = lab.fit(train, {"x": tune.grid_search([0, 1, 2])}, fail_fast=True)
+
+    assert results.num_errors == 1
+    assert len(results) <= 3
+
+
+def test_the_first_failure_can_be_raised(lab: Lab) -> None:
+    def train(config: dict[str, Any]) -> None:
+        raise RuntimeError("the very error")
+
+    with pytest.raises(RuntimeError, match="the very error"):
+        lab.fit(train, fail_fast="raise")
+
+
+def test_a_damaged_checkpoint_is_passed_over(lab: Lab) -> None:
+    notes, study = lab.notes, lab.study
+
+    def train(config: dict[str, Any]) -> None:
+        for step in range(begin(notes), 5):
+            if step == 4 and is_first(notes.with_name("death")):
+                [newest] = study.glob("*/checkpoint_000002/state.json")
+                newest.write_text("garbage")
+                raise RuntimeError("now it is damaged")
+            save(step)
+
+    [result] = lab.fit(train, max_failures=1)
+
+    assert [fact["step"] for fact in lab.noted("began")] == [None, 2]
+    assert last(result)["step"] == 4
