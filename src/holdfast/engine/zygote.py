@@ -16,6 +16,7 @@ import errno
 import gc
 import importlib
 import json
+import logging
 import os
 import selectors
 import signal
@@ -28,6 +29,8 @@ from typing import Any
 from holdfast.engine import processes
 from holdfast.engine.forking import fork, stray_threads
 from holdfast.engine.worker_process import Handles, become_worker, hold_back_signals
+
+log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 1 << 16
 ORPHAN_PATIENCE_S = 2.0
@@ -155,13 +158,17 @@ class Zygote:
         return max(0.0, max(self._later_from, self._quiet_from) - time.monotonic())
 
     def _import_one(self) -> None:
-        """Import the next module of those that can wait; that one cannot be, nobody has to know.
+        """Import the next module of those that can wait.
 
-        Whatever it raises must not end this process, and with it all workers.
+        Whatever it raises must not end this process, and with it all workers. Nor is it worth a
+        line among theirs: whoever needs the module will meet it as well.
         """
         if self._later:
-            with contextlib.suppress(BaseException):
-                importlib.import_module(self._later.pop(0))
+            module = self._later.pop(0)
+            try:
+                importlib.import_module(module)
+            except BaseException as error:  # noqa: BLE001
+                log.debug("%s cannot be imported ahead: %r", module, error)
             gc.freeze()
 
     def _fork(self, request: dict[str, Any], handles: Handles) -> None:

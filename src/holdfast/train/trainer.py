@@ -129,6 +129,12 @@ class BaseTrainer:
             engine.close()
             sweep_unused(cache_root())  # workers end too abruptly to tidy up themselves
 
+    def as_trainable(self) -> Callable[[dict[str, Any]], None]:
+        """Return what a study runs: `Tuner(trainer)` does it by itself."""
+        from holdfast.train.as_trial import as_trainable
+
+        return as_trainable(self)
+
     def _launch(self) -> Launch:
         function, config = self._work()
         return Launch(

@@ -88,6 +88,8 @@ def bundles_of(wanted: Any, config: Mapping[str, Any]) -> list[Bundle]:
             return [dict(bundle) for bundle in wanted.bundles]
         case Mapping():
             return [bundle_of(wanted)]
+        case list() if all(isinstance(one, Mapping) for one in wanted):
+            return [bundle_of(one) for one in wanted]
         case _:
             raise ConfigError(
                 f"resources={shown(wanted)}: a dictionary, a PlacementGroupFactory, or a function"

@@ -1,7 +1,7 @@
 """Trainables of `tune.run`'s era for these tests; they run inside trials, or as a script.
 
-What a trial sees, it notes in the file `config["notes"]`. Beside it, tests leave files that say what
-is to happen: see `Counter`.
+What a trial sees, it notes in the file `config["notes"]`. Beside it, tests leave files that say
+what is to happen: see `Counter`.
 
     python -m tests.integration.tune.classes NOTES '{"name": "study", "resume": true}'
 """
@@ -80,7 +80,7 @@ def main() -> None:
         config["x"] = tune.grid_search(config.pop("xs"))
     if config.pop("draws", False):
         config["x"] = tune.uniform(1, 2)
-    given = {"stop": {"training_iteration": 6}, "config": config}
+    given: dict[str, Any] = {"stop": {"training_iteration": 6}, "config": config}
     if "asha" in arguments:
         given["scheduler"] = tune.schedulers.ASHAScheduler(**arguments.pop("asha"))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a test runner ignores it

@@ -16,6 +16,7 @@ import pytest
 
 from holdfast import tune
 from tests.integration.train.loops import read_notes
+from tests.integration.tune import classes
 from tests.integration.tune.classes import Counter
 
 
@@ -44,8 +45,7 @@ class OldLab:
     def launch(self, config: Any = None, **given: Any) -> subprocess.Popen[str]:
         usual = {"name": "study", "local_dir": str(self.storage), "config": config or {}}
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.tune.classes", str(self.notes)]
-            + [json.dumps({**usual, **given})],
+            [sys.executable, "-m", classes.__name__, str(self.notes), json.dumps(usual | given)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -262,9 +262,12 @@ class Watcher(tune.Callback):
     """Looks into the trial's folder whenever a checkpoint is told of."""
 
     def __init__(self, study: Path) -> None:
-        self.study, self.seen = study, []  # type: ignore[var-annotated]
+        self.study = study
+        self.seen: list[list[str]] = []
 
-    def on_checkpoint(self, *, trial: Any, **_: Any) -> None:
+    def on_checkpoint(
+        self, iteration: int, trials: Any, trial: Any, checkpoint: Any, **info: Any
+    ) -> None:
         folder = self.study / trial.folder
         self.seen.append(sorted(path.name for path in folder.glob("checkpoint_*/count")))
 

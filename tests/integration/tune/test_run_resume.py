@@ -80,7 +80,7 @@ def test_the_whole_study_comes_back(old_lab: OldLab) -> None:
     given = {"num_samples": 4, "max_concurrent_trials": 1, "stop": {"count": 3}}
     config = {"draws": True, "waits_at": 2, "waiting": "_00001"}
     old_lab.interrupt(old_lab.launch(config, checkpoint_freq=1, **given))
-    before = tune.ExperimentAnalysis(str(old_lab.study))
+    before = tune.Tuner.restore(str(old_lab.study), Counter).get_results()
     begun = [(one["trial"], one["x"]) for one in old_lab.noted("setup")]
     old_lab.open_gate()
 
@@ -91,11 +91,9 @@ def test_the_whole_study_comes_back(old_lab: OldLab) -> None:
     assert list(values.items())[:2] == begun and len(set(values.values())) == 4
     assert trials == [[x, "TERMINATED"] for x in values.values()]
     assert [one["count"] for one in old_lab.noted("restore")] == [1]
-    done = begun[0][0]
-    assert after.results[done] == before.results[done]
-    assert before.get_best_config("score", "max") == {
-        "notes": str(old_lab.notes), "x": begun[0][1], "waits_at": 2, "waiting": "_00001"
-    }  # fmt: skip
+    assert before[0].metrics == after.results[begun[0][0]]
+    best = before.get_best_result("score", "max")
+    assert best.config is not None and best.config["x"] == begun[0][1]
 
 
 @pytest.mark.req("U-078")
@@ -130,7 +128,7 @@ def test_a_scheduler_judges_after_a_kill_as_it_would_have_without(old_lab: OldLa
 @pytest.mark.req("U-066")
 @pytest.mark.parametrize("resume", ["local+", "NEVER", 1, "LOCAL+ALL", "", ["LOCAL"]])
 def test_an_unknown_mode_is_refused_with_all_there_are(old_lab: OldLab, resume: Any) -> None:
-    with pytest.raises(ValueError, match="LOCAL.*REMOTE.*PROMPT.*AUTO.*ERRORED_ONLY"):
+    with pytest.raises(ValueError, match=r"LOCAL.*REMOTE.*PROMPT.*AUTO.*ERRORED_ONLY"):
         old_lab.run(resume=resume)
 
     assert not old_lab.storage.exists()
@@ -141,7 +139,7 @@ def test_an_unknown_mode_is_refused_with_all_there_are(old_lab: OldLab, resume: 
 def test_another_name_has_nothing_to_go_on_with(old_lab: OldLab, resume: Any) -> None:
     old_lab.run()
 
-    with pytest.raises(ValueError, match="there is no study at .*another to go on with"):
+    with pytest.raises(ValueError, match=r"there is no study at .*another to go on with"):
         old_lab.run(name="another", resume=resume)
 
     assert [path.name for path in old_lab.storage.iterdir()] == ["study"]
@@ -292,7 +290,7 @@ def test_a_study_goes_on_from_where_it_was_uploaded_to(old_lab: OldLab) -> None:
 def test_without_a_place_to_upload_to_there_is_no_remote(old_lab: OldLab) -> None:
     old_lab.run()
 
-    with pytest.raises(ValueError, match="REMOTE.*without upload_dir"):
+    with pytest.raises(ValueError, match=r"REMOTE.*without upload_dir"):
         old_lab.run(resume="REMOTE")
 
 
@@ -334,8 +332,8 @@ def test_trials_that_failed_go_on_or_begin_anew_or_stay(
 
     status = "ERROR" if first is None else "TERMINATED"
     assert trials == [[1, status], [2, status]]
-    begun = [list(steps)[0]["count"] for _, steps in
-             itertools.groupby(old_lab.noted("step"), lambda one: one["trial"])]  # fmt: skip
+    by_trial = itertools.groupby(old_lab.noted("step"), lambda one: one["trial"])
+    begun = [next(steps)["count"] for _, steps in by_trial]
     assert begun == ([] if first is None else [first, first])
 
 

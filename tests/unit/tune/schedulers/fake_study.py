@@ -11,7 +11,7 @@ from holdfast.tune.schedulers import TrialScheduler
 
 Score = Callable[[Trial, int], Any]
 MISSING = object()
-STUCK_AFTER = 20_000
+STUCK_AFTER = 6_000
 
 
 def constant(trial: Trial, time: int) -> Any:
@@ -46,6 +46,7 @@ class FakeStudy:
         self.log: list[tuple[Any, ...]] = []
         self.files: dict[str, str] = {}
         self.takes_files = True
+        self._reports: dict[str, int] = {}
         self._asked: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._saving: set[str] = set()
 
@@ -117,6 +118,7 @@ class FakeStudy:
         """One more result of a running trial, and all that follows from it."""
         now = self.times[trial.trial_id] + 1 if time is None else time
         self.times[trial.trial_id] = now
+        self._reports[trial.trial_id] = len(self.log)
         score = self.score(trial, now)
         result = {"training_iteration": now, "time_total_s": float(now)}
         result |= {} if score is MISSING else {"score": score}
@@ -156,7 +158,7 @@ class FakeStudy:
             running = [one for one in self.trials if one.status == Status.RUNNING]
             if not running:
                 return
-            trial = min(running, key=lambda one: (self.times[one.trial_id], one.number))
+            trial = min(running, key=lambda one: (self._reports.get(one.trial_id, 0), one.number))
             if until is not None and self.times[trial.trial_id] >= until:
                 self.complete(trial)
             else:

@@ -229,8 +229,8 @@ def test_a_searcher_that_limits_itself_is_left_to_it() -> None:
 def test_a_repeater_repeats_and_tells_the_mean_of_what_came() -> None:
     repeater = Repeater(Climber(), repeat=3)
     first = [repeater.suggest(name) for name in "abc"]
-    assert [one["__trial_index__"] for one in first] == [0, 1, 2]  # type: ignore[index,call-overload]
-    assert len({one["x"] for one in first}) == 1  # type: ignore[index,call-overload]
+    assert [one["__trial_index__"] for one in first] == [0, 1, 2]  # type: ignore[index]
+    assert len({one["x"] for one in first}) == 1  # type: ignore[index]
     inner = repeater.searcher
     assert isinstance(inner, Climber)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,8 @@ class StudyMemory:
         self._own = self._optuna.storages.InMemoryStorage()
         self._directions = [_DIRECTIONS[mode] for mode in modes]
         self.study = self._quietly_made(self._own, None)
-        self.study.sampler = sampler or self._optuna.samplers.TPESampler()
+        # Samplers keep notes about one study, so every study has one of its own.
+        self.study.sampler = copy.deepcopy(sampler) or self._optuna.samplers.TPESampler()
         self._id = self._own.get_study_id_from_name(self.study.study_name)
         self._numbers: dict[str, int] = {}
         self._copy = None if storage is None else self._quietly_made(storage, name or "holdfast")
