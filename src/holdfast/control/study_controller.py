@@ -23,6 +23,7 @@ from holdfast.control.study_journal import StudyJournal
 from holdfast.control.study_plan import StudyObserver, StudyPlan
 from holdfast.control.trial_losses import trial_card
 from holdfast.control.trial_process import TrialCheckpoints, TrialProcess
+from holdfast.control.trial_watch import TrialWatch
 from holdfast.core.manifest import Manifest
 from holdfast.core.outcomes import Died, Evicted, Finished, WorkerExit, to_data
 from holdfast.core.placement import Place
@@ -66,6 +67,7 @@ class StudyController:
         self._processes: dict[int, TrialProcess] = {}  # by the number of the launch
         self._idle: dict[int, str] = {}  # launches that wait for another trial, and their nodes
         self._launches = itertools.count(1)
+        self._watch = TrialWatch(plan.hang_timeout_s, engine, clock)
         self._checkpoints: dict[str, TrialCheckpoints] = {}  # of trials that are not over
         self._due: dict[str, float] = {}  # when trials that wait after a loss may start
         self._sources: list[Callable[[], Iterable[str]]] = []
@@ -134,11 +136,13 @@ class StudyController:
 
     def _hear(self, launch: int, message: Message) -> None:
         process = self._processes[launch]
+        self._watch.heard(launch, message)
         match message:
             case Warned():
                 process.trial.save_wanted = True
             case JobDone(value):
                 del self._processes[launch]
+                self._watch.ended(launch)
                 self._idle[launch] = process.node
                 self._exited(process, Finished(0, process.node), LastWords(value))
             case _:
@@ -222,12 +226,14 @@ class StudyController:
             attempt,
             checkpoints,
             node=places[0],
+            log=self.log_of(trial, attempt),
             is_reused=is_reused,
             tell=lambda message: self._engine.send(launch, 0, message),
             scribe=self._journal,
             on_result=lambda trial, result: self._observers.tell("trial_result", trial, result),
             on_saved=self._on_saved,
         )
+        self._watch.begin(launch, trial.trial_id)
         self._observers.tell("trial_started", trial, after_step)
 
     def _assign(self, trial: Trial, job: Job) -> tuple[int, bool]:
@@ -279,6 +285,7 @@ class StudyController:
             "config": self._plan.config_of(trial),
             "resources": [dict(one) for one in trial.resources],
             "before": dict(before),
+            "verdict": trial.reply().action,  # STOP if it was to end, and died before it had
             "experiment": self._run.identity.name,
             **self._plan.settings,
         }
@@ -313,6 +320,8 @@ class StudyController:
                 continue
             process.is_stopped = True
             self._engine.stop_group(launch)
+        for launch in self._watch.look(self._processes):
+            self._engine.stop_group(launch)
 
     def _on_saved(self, trial: Trial, manifest: Manifest) -> None:
         checkpoints = self.checkpoints_of(trial)
@@ -333,7 +342,10 @@ class StudyController:
 
     def _note_end(self, ended: Ended) -> None:
         process = self._processes.pop(ended.attempt)
+        self._watch.ended(ended.attempt)
         exit_ = ended.exit
+        if process.hung is not None and isinstance(exit_, Evicted):
+            exit_ = process.hung
         if process.is_reused and not process.began and isinstance(exit_, Died):
             exit_ = Evicted(0, exit_.node)  # it died of what it did before, if of anything
         self._exited(process, exit_, ended.words)
@@ -352,7 +364,7 @@ class StudyController:
                 trial,
                 process.attempt,
                 ended,
-                log=self.log_of(trial, process.attempt),
+                log=process.log,
                 reached=reached,
                 waits_s=self.study.delays.get(trial.trial_id, 0.0),
             )
@@ -365,6 +377,7 @@ class StudyController:
         for trial in self._journal.take_ended():
             self._checkpoints.pop(trial.trial_id, None)
             self._due.pop(trial.trial_id, None)
+            self._watch.forget(trial.trial_id)
             self._observers.tell("trial_ended", trial)
 
 

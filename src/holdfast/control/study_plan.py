@@ -46,6 +46,7 @@ class StudyPlan:
         propose: Makes the next trial.
         config_of: The config that a trial's process is given: all that stood for objects resolved.
         settings: What else every trial's process is told.
+        hang_timeout_s: After how long without a report a trial counts as hung; None learns it.
         reuses: Whether a process does one trial after the other.
         max_concurrent: How many trials may run at once, None for as many as there is room for.
         log_folder: Where logs go if the study's own storage is far away.
@@ -60,6 +61,7 @@ class StudyPlan:
     environment: Mapping[str, str] = field(default_factory=dict)
     max_concurrent: int | None = None
     reuses: bool = False
+    hang_timeout_s: float | None = None
     first_checkpoint: Checkpoint | None = None
     resumption: Resumption = field(default_factory=Resumption)
 

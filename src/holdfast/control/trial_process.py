@@ -11,6 +11,7 @@ from holdfast.checkpoint.commit import Slot
 from holdfast.clock import Clock
 from holdfast.control.checkpoints import Checkpoints
 from holdfast.core.manifest import FileEntry, Manifest, Part
+from holdfast.core.outcomes import Hung
 from holdfast.core.record import Event
 from holdfast.core.trial import Trial
 from holdfast.errors import HoldfastError, LeaseLost
@@ -87,6 +88,7 @@ class TrialProcess:
         began: Whether the user's code has been called.
         is_reused: Whether the process has done another trial before.
         is_stopped: Whether we have ended it.
+        hung: How it stood still, if that is why we have ended it.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class TrialProcess:
         checkpoints: TrialCheckpoints,
         *,
         node: str,
+        log: str,
         is_reused: bool,
         tell: Callable[[Message], None],
         scribe: Scribe,
@@ -103,7 +106,8 @@ class TrialProcess:
         on_saved: Callable[[Trial, Manifest], None],
     ) -> None:
         self.trial, self.attempt, self.checkpoints = trial, attempt, checkpoints
-        self.node, self.is_reused = node, is_reused
+        self.node, self.log, self.is_reused = node, log, is_reused
+        self.hung: Hung | None = None
         self._tell, self._scribe = tell, scribe
         self._on_result, self._on_saved = on_result, on_saved
         self._saving: _Saving | None = None
@@ -129,6 +133,11 @@ class TrialProcess:
                 pass
             case other:
                 log.warning("%s said something unexpected: %r", self.trial, other)
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a checkpoint is on its way."""
+        return self._saving is not None
 
     def _is_saving(self, index: int) -> bool:
         return self._saving is not None and self._saving.index == index

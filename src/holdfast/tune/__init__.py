@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from holdfast.api.config import RunConfig as RunConfig
     from holdfast.api.config import SyncConfig as SyncConfig
     from holdfast.checkpoint import Checkpoint as Checkpoint
+    from holdfast.tune.analysis import Analysis as Analysis
     from holdfast.tune.analysis import ExperimentAnalysis as ExperimentAnalysis
     from holdfast.tune.callback import Callback as Callback
     from holdfast.tune.errors import TuneError as TuneError
+    from holdfast.tune.experiment import Experiment as Experiment
     from holdfast.tune.functions import TuneContext as TuneContext
     from holdfast.tune.functions import get_checkpoint as get_checkpoint
     from holdfast.tune.functions import get_context as get_context
     from holdfast.tune.functions import report as report
+    from holdfast.tune.older import function as function
     from holdfast.tune.registry import register_env as register_env
     from holdfast.tune.registry import register_trainable as register_trainable
     from holdfast.tune.resources import PlacementGroupFactory as PlacementGroupFactory
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from holdfast.tune.stopper import Stopper as Stopper
     from holdfast.tune.trainable import Trainable as Trainable
     from holdfast.tune.trainables import with_parameters as with_parameters
+    from holdfast.tune.tune import run as run
+    from holdfast.tune.tune import run_experiments as run_experiments
     from holdfast.tune.tune_config import ResumeConfig as ResumeConfig
     from holdfast.tune.tune_config import TuneConfig as TuneConfig
     from holdfast.tune.tuner import Tuner as Tuner
@@ -87,9 +92,11 @@ _NAMES = {
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "Analysis",
     "Callback",
     "Checkpoint",
     "CheckpointConfig",
+    "Experiment",
     "ExperimentAnalysis",
     "FailureConfig",
     "PlacementGroupFactory",
@@ -107,6 +114,7 @@ __all__ = [
     "choice",
     "create_scheduler",
     "create_searcher",
+    "function",
     "get_checkpoint",
     "get_context",
     "grid_search",
@@ -122,6 +130,8 @@ __all__ = [
     "register_env",
     "register_trainable",
     "report",
+    "run",
+    "run_experiments",
     "sample_from",
     "uniform",
     "with_parameters",

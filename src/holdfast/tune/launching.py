@@ -140,6 +140,7 @@ class Launch:
             environment={str(name): str(value) for name, value in variables.items()},
             max_concurrent=most or None,
             reuses=spec.tune_config.reuse_actors,
+            hang_timeout_s=config.failure_config.hang_timeout_s,
             first_checkpoint=first,
             resumption=self._how,
         )

@@ -151,6 +151,9 @@ class ClassProgram:
         return trial
 
     def _advance(self, context: WorkerContext, trial: Trainable) -> str:
+        if context.job.metadata.get("verdict") == "STOP":
+            self._export(context, trial)
+            return "stopped"
         heard: list[Judged] = []
         context.reporter.then = lambda index: heard.append(_verdict(context, index))
         while True:

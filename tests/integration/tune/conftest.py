@@ -33,12 +33,13 @@ class Lab:
         **run: Any,
     ) -> Tuner:
         failures = FailureConfig(max_failures=max_failures, fail_fast=fail_fast, backoff_max_s=0.0)
-        given = {"name": "study", "storage_path": str(self.storage), **run}
+        usual = {"name": "study", "storage_path": str(self.storage), "failure_config": failures}
+        given = {**usual, **run}
         return Tuner(
             trainable,
             param_space=space,
             tune_config=TuneConfig(**(tune or {})),
-            run_config=RunConfig(failure_config=failures, **given),
+            run_config=RunConfig(**given),
         )
 
     def fit(

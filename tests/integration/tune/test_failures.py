@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import Any
 
 import pytest
@@ -138,3 +139,29 @@ def test_a_damaged_checkpoint_is_passed_over(lab: Lab) -> None:
 
     assert [fact["step"] for fact in lab.noted("began")] == [None, 2]
     assert last(result)["step"] == 4
+
+
+@pytest.mark.parametrize("how", ["SIGSTOP", "deadlock"])
+def test_a_trial_that_hangs_is_found_and_goes_on(lab: Lab, how: str) -> None:
+    notes = lab.notes
+
+    def hang() -> None:
+        if how == "SIGSTOP":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+
+    def train(config: dict[str, Any]) -> None:
+        for step in range(begin(notes), 5):
+            if step == 3 and is_first(notes.with_name("hang")):
+                hang()
+            save(step)
+
+    failures = tune.FailureConfig(max_failures=1, hang_timeout_s=1.0, backoff_max_s=0.0)
+    [result] = lab.fit(train, failure_config=failures)
+
+    assert last(result)["step"] == 4
+    assert [fact["step"] for fact in lab.noted("began")] == [None, 2]
+    [stacks] = lab.study.glob("*/logs/stacks-1.txt")
+    assert how == "SIGSTOP" or "in hang" in stacks.read_text()

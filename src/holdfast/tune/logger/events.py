@@ -170,13 +170,14 @@ def _message(number: int, data: bytes) -> bytes:
 def _scalar(tag: str, value: float) -> bytes:
     if abs(value) > _FLOAT_MAX:  # beyond what TensorBoard's numbers reach
         value = float("inf") if value > 0 else float("-inf")
-    name = _tag(tag)
-    return _varint(10) + _varint(len(name) + 5) + name + b"\x15" + struct.pack("<f", value)
+    return _before_number(tag) + struct.pack("<f", value)
 
 
 @lru_cache(4096)
-def _tag(tag: str) -> bytes:
-    return _message(1, tag.encode(errors="replace"))
+def _before_number(tag: str) -> bytes:
+    """Return a value's bytes up to its number: they are the same in every event."""
+    name = _message(1, tag.encode(errors="replace"))
+    return _varint(10) + _varint(len(name) + 5) + name + b"\x15"
 
 
 def _variant(value: object) -> bytes:

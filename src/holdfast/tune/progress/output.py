@@ -144,14 +144,18 @@ class StudyOutput:
 
         The last table stays, and under it the best trial and what has failed.
         """
-        with self._guarded():
-            self._screen.close()
+        self.close()
         if not self._verbosity:
             return
         for line in self._budget.rest(self._clock.monotonic(), is_end=True):
             self._print(line)
         with self._guarded():
             self._screen.print(self._summary(progress, resume))
+
+    def close(self) -> None:
+        """Give the terminal back, also if the study ends badly; may be called more than once."""
+        with self._guarded():
+            self._screen.close()
 
     # ------------------------------------------------------------------ pieces
 

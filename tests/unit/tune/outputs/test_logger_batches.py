@@ -173,6 +173,34 @@ def test_a_rewind_that_fails_is_made_up_for(kind: str, tmp_path: Path) -> None:
     assert rows(kind, store, "train_00000") == [(1, 0.0)]
 
 
+class SyncFailsOnce:
+    """Fails the first sync, after which the kernel may have dropped the bytes."""
+
+    def __init__(self) -> None:
+        self.left = 1
+
+    def judge(self, step: Step) -> Verdict:
+        if step.verb == "sync" and self.left and "tmp" not in os.path.basename(step.path):
+            self.left -= 1
+            return Refuse(OSError(5, "Input/output error"))
+        return ALLOW
+
+
+@every_kind
+def test_a_file_whose_sync_has_failed_is_written_anew(kind: str, tmp_path: Path) -> None:
+    store = LocalStore(tmp_path, TappedDisk(PosixDisk(), SyncFailsOnce()))
+    logger = a_logger(kind, store)
+    log_all(logger, result(1))
+    assert not logger.flush()
+    (before,) = (path.stat().st_ino for path in (tmp_path / "train_00000").iterdir())
+
+    assert logger.flush()
+
+    (after,) = (path.stat().st_ino for path in (tmp_path / "train_00000").iterdir())
+    assert after != before
+    assert rows(kind, store, "train_00000") == [(1, 0.0)]
+
+
 @every_kind
 def test_a_file_that_somebody_else_deleted_or_added_to_is_not_torn(kind: str, store: Store) -> None:
     ours, other = a_logger(kind, store), a_logger(kind, store)

@@ -329,6 +329,14 @@ def test_what_is_no_form_of_stopping_is_refused_with_a_hint(bad: Any, says: str)
         stopper_of(bad)
 
 
+def test_of_several_stoppers_each_sees_every_result() -> None:
+    own = Picky()
+    several = CombinedStopper(DictStopper({"training_iteration": 0}), own)
+
+    assert several("t", at(1, accuracy=0)) and several("t", at(2, accuracy=0))
+    assert own.seen == 2
+
+
 # ---------------------------------------------------------------------- crashes
 
 
