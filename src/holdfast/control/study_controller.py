@@ -20,6 +20,7 @@ from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun
 from holdfast.control.resuming_study import continue_study
 from holdfast.control.study_journal import StudyJournal
+from holdfast.control.study_leaving import Leaving
 from holdfast.control.study_plan import StudyObserver, StudyPlan
 from holdfast.control.trial_losses import trial_card
 from holdfast.control.trial_process import TrialCheckpoints, TrialProcess
@@ -73,6 +74,7 @@ class StudyController:
         self._sources: list[Callable[[], Iterable[str]]] = []
         self._news: deque[str] = deque()
         self.errors: dict[str, bytes | None] = {}
+        self._leaving: Leaving | None = None
         self.is_stopped = self.was_preempted = False
 
     def listen_to(self, source: Callable[[], Iterable[str]]) -> None:
@@ -104,8 +106,10 @@ class StudyController:
         for source in self._sources:
             self._news.extend(source())
         if self._news:
-            log.warning("the study stops: %s", self._news[0])
+            self._take_news()
+        if self._leaving is not None and self._leaving.go_on(self._processes):
             self.is_stopped = True
+        if self.is_stopped:
             return
         if self.study.judges.stop_all() and self.study.stopping is None:
             self._journal.happen("study_stopped", {"reason": "the stopper says so"})
@@ -116,6 +120,15 @@ class StudyController:
         self._tell_of_ends()
         self._journal.tidy()
         self._observers.tell("turned", is_over=False)
+
+    def _take_news(self) -> None:
+        log.warning("the study stops: %s", self._news[0])
+        self._news.clear()
+        if self.was_preempted and self._leaving is None:
+            notice_s = self._plan.notice_s
+            self._leaving = Leaving(self._processes, self._engine, self._clock, notice_s)
+        else:
+            self.is_stopped = True
 
     def _hear_all(self) -> None:
         """Take in what has happened, waiting for the first of it."""
@@ -174,7 +187,7 @@ class StudyController:
 
     def _may_start(self) -> bool:
         most = self._plan.max_concurrent
-        return most is None or len(self._processes) < most
+        return self._leaving is None and (most is None or len(self._processes) < most)
 
     def _make_one(self) -> bool:
         """Make another trial if one should be; return whether there is one more."""

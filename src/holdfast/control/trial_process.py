@@ -88,6 +88,8 @@ class TrialProcess:
         began: Whether the user's code has been called.
         is_reused: Whether the process has done another trial before.
         is_stopped: Whether we have ended it.
+        is_leaving: Whether it is to save itself as soon as it can, because its machine goes.
+        is_safe: Whether it has done so.
         hung: How it stood still, if that is why we have ended it.
     """
 
@@ -111,7 +113,7 @@ class TrialProcess:
         self._tell, self._scribe = tell, scribe
         self._on_result, self._on_saved = on_result, on_saved
         self._saving: _Saving | None = None
-        self.began = self.is_stopped = False
+        self.began = self.is_stopped = self.is_leaving = self.is_safe = False
 
     def hear(self, message: Message) -> None:
         """Take in what the process says, and answer it."""
@@ -177,6 +179,7 @@ class TrialProcess:
             self._not_saved(str(error), tell=True)
             return
         self._saving = None
+        self.is_safe = self.is_leaving
         self._tell(Committed(saving.index, manifest.directory))
         if saving.result is not None:
             self._take(saving.index, saving.result | {"checkpoint_dir_name": manifest.directory})
@@ -198,4 +201,5 @@ class TrialProcess:
         self._scribe.happen("trial_result", happened)
         self._on_result(trial, result)
         reply = trial.reply()
-        self._tell(Judged(step, reply.action, reply.save or bool(result.get(SHOULD_CHECKPOINT))))
+        save = reply.save or self.is_leaving or bool(result.get(SHOULD_CHECKPOINT))
+        self._tell(Judged(step, reply.action, save))

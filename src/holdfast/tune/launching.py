@@ -141,6 +141,8 @@ class Launch:
             max_concurrent=most or None,
             reuses=spec.tune_config.reuse_actors,
             hang_timeout_s=config.failure_config.hang_timeout_s,
+            notice_s=config.failure_config.preemption_notice_s
+            + config.failure_config.preemption_grace_s,
             first_checkpoint=first,
             resumption=self._how,
         )

@@ -41,9 +41,9 @@ class Trainable:
 
     # ------------------------------------------------------------------ to be written by users
 
-    def setup(self, config: dict[str, Any], **parameters: Any) -> None:
-        """Prepare for the first step; `parameters` are those of `tune.with_parameters`."""
-        self._setup(config, **parameters)
+    def setup(self, config: dict[str, Any]) -> None:
+        """Prepare for the first step; those of `tune.with_parameters` are arguments besides."""
+        self._setup(config)
 
     def step(self) -> dict[str, Any]:
         """Do one step and return its result."""
@@ -215,7 +215,9 @@ class Trainable:
         """Take up a trial in its process."""
         self.config, self._told = config, told
         self._filling = Filling(config, told, iteration, time.monotonic)
-        self.setup(config, **parameters)
+        is_older = type(self).setup is Trainable.setup
+        prepare: Callable[..., None] = self._setup if is_older else self.setup
+        prepare(config, **parameters)
 
     def _become(self, config: dict[str, Any], told: Mapping[str, Any], iteration: int) -> bool:
         """Take up another trial in the same process; return whether that was done."""

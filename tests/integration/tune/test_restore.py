@@ -247,3 +247,25 @@ def test_trials_that_had_ended_go_on_when_they_may_do_more(lab: Lab) -> None:
     assert [row["count"] for row in lab.rows("00000")] == [1, 2, 3, 4, 5]
     [again] = lab.restore(Counter)
     assert last(again)["count"] == 5
+
+
+def test_a_machine_that_goes_lets_every_trial_save_itself_first(lab: Lab) -> None:
+    from tests.integration.tune.trainables import Counter
+
+    notes, driver = lab.notes, os.getpid()
+
+    class Preempted(Counter):
+        def step(self) -> dict[str, Any]:
+            if self.iteration == 5 and is_first(notes.with_name("notice")):
+                os.kill(driver, signal.SIGTERM)
+            return super().step()
+
+    # It saves itself only when it is told to.
+    with pytest.raises(SystemExit) as left:
+        lab.fit(Preempted, stop={"training_iteration": 400})
+    assert left.value.code == 75
+    [result] = Tuner.restore(str(lab.study), Preempted).fit()
+
+    rows = [row["count"] for row in lab.rows("00000")]
+    assert rows == list(range(1, 401))
+    assert last(result)["iterations_since_restore"] < 396

@@ -34,10 +34,10 @@ class Stopper(Made, abc.ABC):
         """Return what is remembered, as data that JSON can hold."""
         return {}
 
-    def set_state(self, state: Mapping[str, Any]) -> None:  # noqa: B027  # most need none
+    def set_state(self, state: Mapping[str, Any]) -> None:  # most need none
         """Go on from what `get_state` has returned, perhaps in another process."""
 
-    def forget(self, trial_id: str) -> None:  # noqa: B027
+    def forget(self, trial_id: str) -> None:
         """The trial is over: what is remembered of it alone can go."""
 
 
