@@ -328,13 +328,13 @@ def test_a_fork_keeps_no_object_alive_that_its_parent_has_put(parent: Process) -
     ref = parent.do("ref = holdfast.put(np.arange(1000)); send(ref)")
     child = parent.do(
         "import signal\n"
+        "ours, theirs = os.pipe()\n"
         "child = os.fork()\n"
         "if not child:\n"
-        "    sys.stdout.close(); signal.pause(); os._exit(0)\n"
+        "    sys.stdout.close(); os.write(theirs, b'.'); signal.pause(); os._exit(0)\n"
+        "os.read(ours, 1)\n"
         "send(child)"
     )
-    while holds(child, ref.id):
-        os.sched_yield()  # it has just been forked
 
     parent.kill()
 

@@ -28,32 +28,42 @@ _ALIGNMENT = 64
 _CHUNK = 1 << 30  # more than 2 GiB at once is not written
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Pickles with buffers apart; knows how tensors and references are to be treated.
+class _Taken:
+    """What a pickler takes out of a value.
+
+    It is no part of the pickler, which would be part of a cycle then, and would keep the value, and
+    all that it is made of, until somebody collects garbage.
 
     Attributes:
         buffers: In the order in which they are wanted back, and whether each is a tensor's.
         refs: The references met inside the value.
     """
 
-    def __init__(self, file: BinaryIO, ref_kind: type) -> None:
-        super().__init__(file, protocol=5, buffer_callback=self._take)
+    def __init__(self) -> None:
         self.buffers: list[tuple[memoryview, bool]] = []
         self.refs: list[Any] = []
-        self._ref_kind = ref_kind
-        self._of_tensors: dict[int, pickle.PickleBuffer] = {}
+        self.of_tensors: dict[int, pickle.PickleBuffer] = {}
 
-    def _take(self, buffer: pickle.PickleBuffer) -> None:
-        self.buffers.append((buffer.raw(), id(buffer) in self._of_tensors))
+    def take(self, buffer: pickle.PickleBuffer) -> None:
+        self.buffers.append((buffer.raw(), id(buffer) in self.of_tensors))
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Pickles with buffers apart; knows how tensors and references are to be treated."""
+
+    def __init__(self, file: BinaryIO, taken: _Taken, ref_kind: type) -> None:
+        super().__init__(file, protocol=5, buffer_callback=taken.take)
+        self._taken = taken
+        self._ref_kind = ref_kind
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
         if kind is self._ref_kind:
-            self.refs.append(obj)
+            self._taken.refs.append(obj)
         elif kind.__module__ == "torch" and kind.__qualname__ == "Tensor" and _lies_flat(obj):
             flat = obj.detach().reshape(-1).view(import_module("torch").uint8)
             buffer = pickle.PickleBuffer(flat.numpy())
-            self._of_tensors[id(buffer)] = buffer
+            self._taken.of_tensors[id(buffer)] = buffer
             dtype = str(obj.dtype).removeprefix("torch.")
             return _tensor, (buffer, dtype, tuple(obj.shape), obj.requires_grad)
         return super().reducer_override(obj)
@@ -86,28 +96,28 @@ def write(value: Any, memory: Memory, ref_kind: type) -> tuple[int, list[Any]]:
     """Write a value to memory; return how many bytes it takes, and the references inside it."""
     with open(memory.handle, "wb", closefd=False) as file:
         file.write(bytes(_HEADER.size))
-        pickler = _Pickler(file, ref_kind)
-        pickler.dump(value)
+        taken = _Taken()
+        _Pickler(file, taken, ref_kind).dump(value)
         stream_size = file.tell() - _HEADER.size
     # Tensors last, with a mapping of their own in mind: it begins at a page.
     table_at = _HEADER.size + stream_size
-    end = table_at + _BUFFER.size * len(pickler.buffers)
+    end = table_at + _BUFFER.size * len(taken.buffers)
     places: dict[int, tuple[int, int]] = {}
-    for index, (buffer, _) in _in_order(pickler.buffers, of_tensors=False):
+    for index, (buffer, _) in _in_order(taken.buffers, of_tensors=False):
         places[index] = (_aligned(end, _ALIGNMENT), buffer.nbytes)
         end = sum(places[index])
     tail = end = _aligned(end, mmap.ALLOCATIONGRANULARITY)
-    for index, (buffer, _) in _in_order(pickler.buffers, of_tensors=True):
+    for index, (buffer, _) in _in_order(taken.buffers, of_tensors=True):
         places[index] = (_aligned(end, _ALIGNMENT), buffer.nbytes)
         end = sum(places[index])
     os.truncate(memory.handle, end)
     table = b"".join(_BUFFER.pack(*places[index]) for index in range(len(places)))
     _write_at(memory.handle, memoryview(table), table_at)
-    for index, (buffer, _) in enumerate(pickler.buffers):
+    for index, (buffer, _) in enumerate(taken.buffers):
         _write_at(memory.handle, buffer, places[index][0])
     header = _HEADER.pack(_MAGIC, stream_size, len(places), tail)
     _write_at(memory.handle, memoryview(header), 0)
-    return end, pickler.refs
+    return end, taken.refs
 
 
 def _in_order(

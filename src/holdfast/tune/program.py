@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import copy
 import inspect
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError, HoldfastBug
 from holdfast.objects.shared import unshared
@@ -24,7 +22,6 @@ from holdfast.tune.filling import Filling
 from holdfast.tune.trainable import Trainable
 from holdfast.wire import Judged
 from holdfast.worker.context import WorkerContext, current
-from holdfast.worker.reporting import Save
 
 SHOULD_CHECKPOINT = "should_checkpoint"
 EXPORTED = "export"  # the folder of a trial that models are exported to
@@ -187,9 +184,7 @@ class ClassProgram:
             upload_tree(context.store, folder, EXPORTED)
 
     def _save(self, context: WorkerContext, trial: Trainable) -> None:
-        folder = tempfile.mkdtemp(prefix="holdfast-trial-")
-        try:
+        def make(folder: str) -> None:
             store(folder, trial.save_checkpoint(folder), type(trial).__name__)
-            context.reporter.save_again(Save(checkpoint=Checkpoint.from_directory(folder)))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+
+        context.reporter.save_made(make)

@@ -30,6 +30,13 @@ class Spool:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             self._remove_older(attempt, rank)
 
+    def new(self, index: int) -> str:
+        """Return an empty folder that is ours."""
+        folder = os.path.join(self.folder, f"{self._name}-{index}")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.mkdir(folder)
+        return folder
+
     def take(self, source: str, index: int, *, moves: bool) -> str:
         """Make the files of `source` ours and return where they are now."""
         target = os.path.join(self.folder, f"{self._name}-{index}")

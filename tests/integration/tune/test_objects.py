@@ -70,7 +70,7 @@ def test_every_trial_gets_its_own_object_and_each_is_serialised_once(tmp_path: P
 @pytest.mark.req("U-035")
 def test_large_parameters_are_put_once_and_read_without_a_copy(tmp_path: Path) -> None:
     def train(config: dict[str, Any], data: Any, few: list[int]) -> dict[str, Any]:
-        return {"sum": float(data.sum()), "few": few, "owns": data.flags.owndata}
+        return {"sum": float(data.sum()), "few": few, "writes": data.flags.writeable}
 
     data = np.ones(LARGE // 8)
     trainable = tune.with_parameters(train, data=data, few=[1, 2])
@@ -79,7 +79,7 @@ def test_large_parameters_are_put_once_and_read_without_a_copy(tmp_path: Path) -
 
     assert [one["sum"] for one in results] == [LARGE // 8] * 3
     assert [one["few"] for one in results] == [[1, 2]] * 3
-    assert not any(one["owns"] for one in results)
+    assert not any(one["writes"] for one in results)
 
 
 class Summing(Trainable):
@@ -87,7 +87,7 @@ class Summing(Trainable):
         self.data = parameters["data"]
 
     def step(self) -> dict[str, Any]:
-        return {"sum": float(self.data.sum()), "owns": self.data.flags.owndata, "done": True}
+        return {"sum": float(self.data.sum()), "writes": self.data.flags.writeable, "done": True}
 
 
 def test_the_setup_of_a_class_is_given_large_parameters_as_they_are(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_setup_of_a_class_is_given_large_parameters_as_they_are(tmp_path: Pa
     (result,) = study(tmp_path, trainable)
 
     assert result["sum"] == LARGE // 8
-    assert not result["owns"]
+    assert not result["writes"]
 
 
 def test_a_reference_that_is_a_parameter_is_given_as_a_reference(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_an_older_argument_works_and_says_what_to_write(
 
 
 def test_arguments_that_nothing_needs_are_ignored_with_one_warning(tmp_path: Path) -> None:
-    ignored = {
+    ignored: dict[str, Any] = {
         "sync_to_cloud": "aws s3 sync {source} {target}",
         "sync_to_driver": False,
         "sync_function": print,
@@ -81,7 +81,7 @@ def test_arguments_that_nothing_needs_are_ignored_with_one_warning(tmp_path: Pat
 
 def test_an_unknown_argument_is_a_type_error(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'checkpoint_frequency'"):
-        tune.run(Once, storage_path=str(tmp_path), checkpoint_frequency=1)
+        tune.run(Once, storage_path=str(tmp_path), **{"checkpoint_frequency": 1})  # type: ignore[arg-type]
 
     assert not list(tmp_path.iterdir())
 

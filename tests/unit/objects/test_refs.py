@@ -6,6 +6,7 @@ import os
 import pickle
 import resource
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -138,6 +139,20 @@ def test_what_becomes_of_a_value_after_it_was_put_makes_no_difference() -> None:
     array += 1
 
     assert holdfast.get(ref).sum() == 0
+
+
+def test_a_value_is_not_kept_after_it_was_put() -> None:
+    value = {"model": Model(1), "ref": holdfast.put(1)}
+    model = weakref.ref(value["model"])
+    gc.disable()
+    try:
+        ref = holdfast.put(value)
+        del value
+
+        assert model() is None
+    finally:
+        gc.enable()
+    assert holdfast.get(ref)["model"].model_id == 1
 
 
 def test_what_is_no_array_is_made_anew_by_every_get() -> None:

@@ -59,7 +59,11 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
             f"there is no scheduler {scheduler!r}; there are {', '.join(_BY_NAME)}",
             hint=_nearest(str(scheduler).lower(), _BY_NAME),
         )
-    known = inspect.signature(kind).parameters
+    known = {
+        name: one
+        for name, one in inspect.signature(kind).parameters.items()
+        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    }
     if unknown := [name for name in kwargs if name not in known]:
         near = [found for name in unknown if (found := _nearest(name, known))]
         raise ConfigError(

@@ -15,7 +15,7 @@ from holdfast.core.trial import Status, Trial
 from holdfast.tune.schedulers.arguments import checking_arguments
 from holdfast.tune.schedulers.bracket import Bracket, Plan, plans_for
 from holdfast.tune.schedulers.scored_scheduler import ScoredScheduler
-from holdfast.tune.schedulers.trial_scheduler import first_that_fits
+from holdfast.tune.schedulers.trial_scheduler import WAITING, first_that_fits
 
 
 class HyperBandScheduler(ScoredScheduler):
@@ -31,6 +31,7 @@ class HyperBandScheduler(ScoredScheduler):
     """
 
     requires_checkpoints = True
+    trials_ahead = 1
     _supports_buffered_results = False
 
     _max_t: float
@@ -120,7 +121,9 @@ class HyperBandScheduler(ScoredScheduler):
         order = sorted(self._brackets, key=self._progress)
         live = (view.get_trial(name) for bracket in order for name in bracket.members)
         free = (trial for trial in live if trial is not None and not self._must_wait(trial))
-        found = first_that_fits(view, free)
+        strays = (one for one in view.get_trials() if self._bracket_of(one) is None)
+        idle = (trial for trial in strays if trial.status in WAITING)
+        found = first_that_fits(view, free) or first_that_fits(view, idle)
         if found is None and self._is_stuck(view):
             ahead = (view.get_trial(name) for bracket in order for name in bracket.ranked())
             found = first_that_fits(view, (trial for trial in ahead if trial is not None))

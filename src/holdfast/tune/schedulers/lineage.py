@@ -1,19 +1,22 @@
 """Where the weights of a trial come from: all steps from one trial to another that led to them.
 
 A step is one line of JSON: the tag of the trial that was changed, the tag of the one it was made
-from, the iterations of both, the config it was made from, and the new one. A policy file holds the
-steps of one trial. Each time the trial is made from another, the history of that one is appended
-with the new step, after an empty line: what follows the last empty line is what counts.
+from, the iterations of both, the config it was made from, the new one, and the step's number. A
+policy file holds all steps that led to its trial, and perhaps more: its last step goes on from the
+last one of its donor before it, and so on. So a line that is written again does no harm.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.retention import score_of
+from holdfast.core.trial import Trial
 from holdfast.errors import ConfigError
 
 GLOBAL_FILE = "pbt_global.txt"
@@ -42,15 +45,14 @@ class Lineage:
 
     def add(self, trial_id: str, donor_id: str, step: list[Any], *, is_written: bool) -> None:
         """Remember that a trial was made from another; its own past is of no meaning any more."""
-        line = json.dumps(step, default=repr)
-        is_first = trial_id not in self._newest
+        line = json.dumps([*step, self._made], default=repr)
         self._steps[self._made] = (self._newest.get(donor_id), line)
         self._newest[trial_id] = self._made
         self._made += 1
         if is_written:
             self._append(GLOBAL_FILE, f"{line}\n")
             history = "".join(f"{past}\n" for past in self.history(trial_id))
-            self._append(f"pbt_policy_{trial_id}.txt", history if is_first else f"\n{history}")
+            self._append(f"pbt_policy_{trial_id}.txt", history)
         self._prune()
 
     def history(self, trial_id: str) -> list[str]:
@@ -103,32 +105,48 @@ class Lineage:
         self._steps = {place: step for place, step in self._steps.items() if place in reached}
 
 
+def saved_iteration(trial: Trial) -> int:
+    """Return the iteration of a trial's newest checkpoint, 0 if it has none."""
+    for kept in trial.checkpoints.usable():
+        told = score_of(kept.metrics, "training_iteration")
+        return int(told) if told is not None and math.isfinite(told) else kept.step or 0
+    return 0
+
+
 def read_policy(path: str | Path) -> list[Step]:
-    """Return the steps of a policy file, the first one first.
+    """Return the steps that led to a trial, the first one first.
 
     Raises:
         ConfigError: There is no such file, or it is not one of these.
     """
-    file = Path(path).expanduser()
     hint = "pass the path of a pbt_policy_<trial id>.txt in the folder of a study"
     try:
-        text = file.read_text(encoding="utf-8")
+        text = Path(path).expanduser().read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"policy_file={str(path)!r} cannot be read: {error}", hint=hint
         ) from error
-    lines = text.strip().split("\n\n")[-1].splitlines()
-    if not lines:
+    found: dict[int, list[Any]] = {}
+    for place, line in enumerate(text.splitlines()):
+        try:
+            tag, donor, _, after, before, config, *numbers = json.loads(line)
+            found[int(numbers[0]) if numbers else place] = [tag, donor, int(after), before, config]
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"policy_file={str(path)!r} has a line that is no step of a policy: {line[:80]!r}",
+                hint=hint,
+            ) from error
+    if not found:
         raise ConfigError(f"policy_file={str(path)!r} is empty: no trial was changed", hint=hint)
-    return [_step(line, path, hint) for line in lines]
+    return _chain([found[number] for number in sorted(found)])
 
 
-def _step(line: str, path: str | Path, hint: str) -> Step:
-    try:
-        _, _, _, after, before, config = json.loads(line)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"policy_file={str(path)!r} has a line that is no step of a policy: {line[:80]!r}",
-            hint=hint,
-        ) from error
-    return Step(int(after), before, config)
+def _chain(steps: list[list[Any]]) -> list[Step]:
+    """Return the last step and those it goes back to; each before the one that goes back to it."""
+    chain: list[Step] = []
+    wanted = steps[-1][0]
+    for tag, donor, after, before, config in reversed(steps):
+        if tag == wanted:
+            chain.append(Step(after, before, config))
+            wanted = donor
+    return chain[::-1]

@@ -35,6 +35,8 @@ class MedianStoppingRule(ScoredScheduler):
             to their end.
     """
 
+    trials_ahead = 1
+
     _grace_period: float
     _min_samples: int
     _min_time_slice: float
@@ -87,6 +89,7 @@ class MedianStoppingRule(ScoredScheduler):
         if history.best() >= statistics.median(means):
             return self.CONTINUE
         if self._hard_stop:
+            self._forget(trial)
             return self.STOP
         self._set_back.add(trial.trial_id)
         return self.PAUSE

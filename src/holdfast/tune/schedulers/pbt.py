@@ -25,9 +25,9 @@ from holdfast.tune.schedulers.explore import (
     perturbed,
     tag_for,
 )
-from holdfast.tune.schedulers.lineage import Lineage
+from holdfast.tune.schedulers.lineage import Lineage, saved_iteration
 from holdfast.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay
-from holdfast.tune.schedulers.scored_scheduler import ScoredScheduler
+from holdfast.tune.schedulers.scored_scheduler import ScoredScheduler, order_of
 from holdfast.tune.schedulers.trial_scheduler import WAITING, first_that_fits
 from holdfast.tune.search.seeding import generator_for, seed_of
 
@@ -84,6 +84,7 @@ class PopulationBasedTraining(ScoredScheduler):
 
     requires_checkpoints = True
     accepts_searcher = False
+    trials_ahead = 1000  # the population is there from the beginning, and takes turns
 
     _interval: float
     _burn_in: float
@@ -161,6 +162,8 @@ class PopulationBasedTraining(ScoredScheduler):
         time, score = self._time(result), self._score(result)
         if standing is None or time is None or score is None:
             return self.CONTINUE
+        if self._has_arrived(trial):
+            return self._meet(view, trial)  # it was sent ahead, or had to come again
         due = self._next_meeting if self._synch else standing.judged_at + self._interval
         if time < max(due, self._burn_in):
             return self.CONTINUE
@@ -201,9 +204,10 @@ class PopulationBasedTraining(ScoredScheduler):
         trials = view.get_trials()
         waiting = [trial for trial in trials if trial.status in WAITING]
         free = [trial for trial in waiting if not self._has_arrived(trial)]
-        if not free and not any(trial.status == Status.RUNNING for trial in trials):
-            free = waiting  # whoever they wait for will not come
         free.sort(key=self._place_in_line)
+        if not free and not any(trial.status == Status.RUNNING for trial in trials):
+            # Whoever they wait for will not come; the worst has the least to lose by going ahead.
+            free = sorted(waiting, key=self._worst_first)
         return first_that_fits(view, free)
 
     def debug_string(self) -> str:
@@ -272,8 +276,8 @@ class PopulationBasedTraining(ScoredScheduler):
         if not trials or not all(map(self._has_arrived, trials)):
             return self.PAUSE
         lower, upper = self._quantiles(view)
-        if last in upper:
-            view.save_trial(last)  # the others did when they paused
+        if last in upper and not _has_saved(last):
+            return self.PAUSE  # as the others did; the worst of them will call the meeting again
         moved = [trial for trial in lower if self._exploit(view, trial, upper)]
         times = [self._time_of(trial) for trial in trials]
         self._next_meeting = max(self._next_meeting + self._interval, *times)
@@ -283,7 +287,10 @@ class PopulationBasedTraining(ScoredScheduler):
         """Have a trial go on from one of the best that has saved; whether there was one."""
         self._tries += 1
         draw = generator_for(self._seed, "donor", self._tries)
-        for donor in draw.sample(donors, len(donors)):
+        own = [
+            donor for donor in donors if donor.donor is None
+        ]  # the others have saved nothing yet
+        for donor in draw.sample(own, len(own)):
             config = self._mutate(view, trial, donor)
             if self._explore_fn is not None:
                 config = explored_by(self._explore_fn, config, draw.getrandbits(32))
@@ -292,7 +299,7 @@ class PopulationBasedTraining(ScoredScheduler):
             if not view.exploit(trial, donor, config, tag):
                 continue
             step = [
-                standing.tag, source.tag, standing.iteration, _saved_at(donor, source.iteration),
+                standing.tag, source.tag, standing.iteration, saved_iteration(donor),
                 donor.config, config,
             ]  # fmt: skip
             self._lineage.add(trial.trial_id, donor.trial_id, step, is_written=self._log_config)
@@ -315,6 +322,11 @@ class PopulationBasedTraining(ScoredScheduler):
         standing = self._standings.get(trial.trial_id)
         return self._time_of(trial), standing.turn if standing else 0, trial.number
 
+    def _worst_first(self, trial: Trial) -> tuple[float, int]:
+        standing = self._standings.get(trial.trial_id)
+        score = standing.score if standing and standing.score is not None else math.nan
+        return order_of(score), -trial.number
+
     def _time_of(self, trial: Trial) -> float:
         standing = self._standings.get(trial.trial_id)
         return standing.time if standing else 0.0
@@ -324,10 +336,9 @@ class PopulationBasedTraining(ScoredScheduler):
             super()._warn(what, name, result)
 
 
-def _saved_at(donor: Trial, at_least: int) -> int:
-    """Return the iteration of the newest checkpoint; it may have saved since it was judged."""
-    saved = donor.checkpoints.usable()
-    return max(saved[0].step or 0, at_least) if saved else at_least
+def _has_saved(trial: Trial) -> bool:
+    """Whether a trial has a checkpoint of its own that is as far as it is."""
+    return trial.donor is None and trial.saved_step() >= trial.step
 
 
 def _check(found: Arguments, mutations: object, factors: object) -> None:

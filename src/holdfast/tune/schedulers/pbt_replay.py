@@ -12,14 +12,15 @@ from holdfast.core.study_view import StudyView
 from holdfast.core.trial import Trial
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers.explore import copied
-from holdfast.tune.schedulers.lineage import Step, read_policy
+from holdfast.tune.schedulers.lineage import Step, read_policy, saved_iteration
 from holdfast.tune.schedulers.trial_scheduler import FIFOScheduler
 
 
 class PopulationBasedTrainingReplay(FIFOScheduler):
     """Runs one trial with the configs that led to the weights of a trial of an earlier study.
 
-    At each change the trial saves, and goes on from there with the next config.
+    At each change the trial saves, and goes on from there with the next config. Config and weights
+    change together, so a loss at that moment leaves no mixture.
 
     Args:
         policy_file: A `pbt_policy_<trial id>.txt` that population based training wrote.
@@ -64,10 +65,12 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         if due <= self._done:
             return self.CONTINUE
         step = self._policy[due - 1]
-        view.save_trial(trial)
+        if saved_iteration(trial) < step.after:
+            view.save_trial(trial)  # by its next result it has; what it did since is done again
+            return self.CONTINUE
         tag = f"{self._tag}@replayed_{step.after}"
         if not view.exploit(trial, trial, copied(step.config), tag):
-            return self.CONTINUE  # it has saved by its next result
+            return self.CONTINUE
         self._done = due
         return self.NOOP
 

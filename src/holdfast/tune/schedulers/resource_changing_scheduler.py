@@ -85,6 +85,14 @@ class ResourceChangingScheduler(TrialScheduler):
         """Whether the one who judges does."""
         return self._base.accepts_searcher
 
+    @property
+    def trials_ahead(self) -> int:  # type: ignore[override]
+        """As many as the one who judges wants."""
+        return self._base.trials_ahead
+
+    def check_ready(self) -> None:
+        self._base.check_ready()
+
     def base_resources(self, trial: Trial) -> Bundles:
         """Return what a trial had when it was made."""
         return self._first.get(trial.trial_id, bundles_of(trial.resources))
@@ -93,6 +101,8 @@ class ResourceChangingScheduler(TrialScheduler):
         return self._base.set_search_properties(metric, mode, **spec)
 
     def on_trial_add(self, view: StudyView, trial: Trial) -> None:
+        live = {one.trial_id for one in view.get_trials()}
+        self._first = {name: one for name, one in self._first.items() if name in live}
         self._first.setdefault(trial.trial_id, bundles_of(trial.resources))
         self._base.on_trial_add(view, trial)
 

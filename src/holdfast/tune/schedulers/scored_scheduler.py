@@ -33,6 +33,9 @@ class ScoredScheduler(FIFOScheduler):
         self._warned = set()
 
     def on_trial_add(self, view: StudyView, trial: Trial) -> None:
+        self.check_ready()
+
+    def check_ready(self) -> None:
         """Raise `ConfigError` if nobody has said by now what to judge by."""
         if self._metric is None or self._mode is None:
             name = type(self).__name__

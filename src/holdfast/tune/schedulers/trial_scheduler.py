@@ -38,6 +38,9 @@ class TrialScheduler(Made):
             save would start from the beginning again and again.
         accepts_searcher: Whether trials may come from a search algorithm that learns; False if
             this scheduler changes configs itself.
+        trials_ahead: How many trials should be there, waiting to start, before it is asked whom to
+            run, as long as there are more to be made. 0 is enough for who looks at each trial by
+            itself; who compares trials with each other would compare too few.
     """
 
     CONTINUE = "CONTINUE"
@@ -47,6 +50,7 @@ class TrialScheduler(Made):
 
     requires_checkpoints: bool = False
     accepts_searcher: bool = True
+    trials_ahead: int = 0
     _supports_buffered_results: bool = True
     _metric: str | None = None
     _mode: str | None = None
@@ -71,6 +75,9 @@ class TrialScheduler(Made):
             self._mode = mode
         return True
 
+    def check_ready(self) -> None:
+        """Raise `ConfigError` if something is missing that it needs to judge trials."""
+
     def on_trial_add(self, view: StudyView, trial: Trial) -> None:
         """Learn of a trial; again, if it comes back after a failure."""
 
@@ -82,10 +89,10 @@ class TrialScheduler(Made):
         return self.CONTINUE
 
     def on_trial_complete(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> None:
-        """Learn that a trial is finished, by itself, by a stop rule, or because it was stopped."""
+        """Learn that a trial is finished, by itself or by a rule; perhaps not if you ended it."""
 
     def on_trial_remove(self, view: StudyView, trial: Trial) -> None:
-        """Learn that a trial that was not running, pending or paused, will not run any more."""
+        """Learn that a trial that did not run is finished; perhaps not if you ended it."""
 
     def choose_trial_to_run(self, view: StudyView) -> Trial | None:
         """Return the trial to start now, None if none should; asking changes nothing."""

@@ -78,6 +78,7 @@ class SearchPlan:
         num_samples: How many samples there are; -1 is no end. With grids, each sample is all
             combinations.
         max_concurrent: How many trials there are at once; None or 0 is no limit.
+        objects: What the marks of a stored `param_space` stand for now.
 
     Raises:
         ConfigError: The search cannot work, or could not be kept over a crash.
@@ -92,10 +93,12 @@ class SearchPlan:
         metric: str | list[str] | None = None,
         mode: str | list[str] | None = None,
         max_concurrent: int | None = None,
+        objects: Objects | None = None,
     ) -> None:
         check_metric_and_mode(metric, mode)
         _check_num_samples(num_samples)
-        self.space, self.objects = Objects.of(dict(param_space or {}))
+        self.space, found = Objects.of(dict(param_space or {}))
+        self.objects = found if objects is None else found.joined(objects)
         self._tree = tree_of(self.space)
         self._constants: dict[str, Any] = constants(self._tree)
         self.searcher = _limited(search_alg or BasicVariantGenerator(), max_concurrent)

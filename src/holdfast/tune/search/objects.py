@@ -89,7 +89,7 @@ class Objects:
         if is_plain_leaf(value) or isinstance(value, Mark):
             return value
         for mark in self.marks:
-            if self._values[mark.steps] is value and _is_at(mark, steps):
+            if self._values.get(mark.steps, _NOTHING) is value and _is_at(mark, steps):
                 return mark
         raise ConfigError(
             f"{name_of(steps)}={config!r} is not one of the objects of the search space",
@@ -97,6 +97,9 @@ class Objects:
         )
 
     def _taken(self, value: Any, steps: tuple[Step, ...]) -> Any:
+        if isinstance(value, Mark):  # of a stored space, whose objects are not here
+            self.marks.append(value)
+            return value
         self._values[steps] = value
         if isinstance(value, Categorical):
             made = Categorical(self._options(value.categories, steps))

@@ -63,6 +63,11 @@ class SpaceSearcher(Searcher):
     def take_space(self, space: dict[str, Any]) -> None:
         """Search this space from now on; a ConfigError if it cannot be."""
         tree = tree_of(space)
+        if not has_search(tree):
+            raise ConfigError(
+                f"{type(self).__name__} has nothing to search for: no domain in its space",
+                hint="{'lr': tune.loguniform(1e-4, 1e-1)}",
+            )
         if found := list(grids(tree)):
             raise ConfigError(
                 f"{type(self).__name__} draws every value, so it cannot go through the grid of "

@@ -200,3 +200,15 @@ def test_bohb_goes_by_the_largest_budget_of_which_enough_is_known() -> None:
 
     assert statistics.median(abs(x - 0.1) for x in found) < 0.15
     assert state["searcher"]["losses"][1][0] == 3.0
+
+
+def test_a_space_without_a_domain_is_refused() -> None:
+    class Apply:
+        """As HyperOpt's expressions are called."""
+
+    with pytest.raises(ConfigError, match="nothing to search"):
+        TuneBOHB({"x": 3})
+    with pytest.raises(ConfigError, match="HyperOpt at deep/x"):
+        HyperOptSearch({"deep": {"x": Apply()}, "y": uniform(0, 1)})
+    with pytest.raises(ConfigError, match="not a dict"):
+        TuneBOHB([uniform(0, 1)])  # type: ignore[arg-type]

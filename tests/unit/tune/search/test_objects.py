@@ -213,3 +213,34 @@ def test_a_space_comes_back_from_json_and_gives_the_same_variants() -> None:
 
     assert variants(again) == variants(plain)
     assert Objects.of({})[1].missing(space_from_data(data, Objects())) == ["g[0]", "f"]
+
+
+@pytest.mark.req("U-034", "U-037")
+def test_a_plan_made_from_a_stored_space_makes_the_same_trials_with_new_objects() -> None:
+    def space(start: int) -> tuple[list[Model], dict[str, Any]]:
+        models = [Model(start), Model(start + 1)]
+        return models, {"model": choice(models), "x": uniform(0, 1)}
+
+    old_models, old = space(0)
+    points = [{"model": old_models[1]}]
+    first = SearchPlan(BasicVariantGenerator(points_to_evaluate=points), old, num_samples=8)
+    start, stored = through_json(first.get_state()), through_json(first.space_data)
+    new_models, new = space(10)
+    _, objects = Objects.of(new)
+    second = SearchPlan(
+        BasicVariantGenerator(points_to_evaluate=[{"model": new_models[1]}]),
+        space_from_data(stored, objects),
+        num_samples=8,
+        objects=objects,
+    )
+    second.set_state(start)
+    without = SearchPlan(None, space_from_data(stored, Objects()), num_samples=8)
+    without.set_state(start)
+
+    made, again = configs(first), configs(second)
+    assert made == again
+    for one, other in zip(made, again, strict=True):
+        ids = first.resolve(one)["model"].model_id, second.resolve(other)["model"].model_id
+        assert ids[1] == ids[0] + 10
+    assert without.missing(configs(without)[0]) == ["model"]
+    assert without.missing(without.space) == ["model[0]", "model[1]"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.api.checks import is_number, is_whole
 from holdfast.errors import ConfigError
+from holdfast.tune.search.plain import name_of
 from holdfast.tune.search.points import params_of
 from holdfast.tune.search.space_searcher import ModelPicker, ModelSearcher
 from holdfast.tune.search.tpe import TreeModel, Tried
@@ -48,6 +49,15 @@ class HyperOptSearch(ModelSearcher):
             random_state_seed,
             seed_name="random_state_seed",
         )
+
+    def take_space(self, space: dict[str, Any]) -> None:
+        foreign = [name_of(mark.steps) for mark in self.objects.marks if mark.kind == "Apply"]
+        if foreign:
+            raise ConfigError(
+                f"space has expressions of HyperOpt at {', '.join(foreign)}, which are not read",
+                hint="tune.uniform(0, 1) instead of hp.uniform('x', 0, 1), and so on",
+            )
+        super().take_space(space)
 
     def picker(self, number: int) -> ModelPicker:
         if len(self._losses) < self._initial:
