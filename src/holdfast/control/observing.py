@@ -52,6 +52,17 @@ class Observers:
     def __bool__(self) -> bool:
         return bool(self._observers)
 
+    def agree(self, what: str) -> bool:
+        """Whether no observer says False, or fails, when its method `what` is called."""
+        agreed = True
+        for observer in self._observers:
+            try:
+                agreed &= getattr(observer, what)() is not False
+            except Exception:
+                agreed = False
+                log.exception("%s failed at %s; the run goes on", type(observer).__name__, what)
+        return agreed
+
     def tell(self, what: str, *facts: Any, **more: Any) -> None:
         """Call the method `what` of every observer."""
         for observer in self._observers:

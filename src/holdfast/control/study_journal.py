@@ -91,7 +91,9 @@ class StudyJournal:
 
     def write_state(self) -> None:
         """Write down all that the study has become; what happened before is not needed then."""
-        self._observers.tell("flush")
+        if not self._observers.agree("flush"):  # then it is: some of it is in no file yet
+            self._since_state = 0
+            return
         if len(self._study.finished) >= ARCHIVE_AFTER:
             self._archive()
         state = self._study.get_state()

@@ -102,5 +102,6 @@ class StudyObserver:
     def turned(self, *, is_over: bool) -> None:
         """Something may have happened; called often."""
 
-    def flush(self) -> None:
-        """What was told so far is about to leave the journal: make it durable."""
+    def flush(self) -> bool:
+        """What was told so far is about to leave the journal: return whether it is durable."""
+        return True

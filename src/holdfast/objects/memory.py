@@ -13,7 +13,6 @@ import contextlib
 import errno
 import mmap
 import os
-import tempfile
 import weakref
 from collections.abc import Iterator
 
@@ -71,6 +70,8 @@ def new_memory(token: str) -> Memory:
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         handle = os.memfd_create(f"{_LABEL}{token}", flags)
         return Memory(handle, f"/proc/{os.getpid()}/fd/{handle}", is_owner=True)
+    import tempfile  # only here: it takes longer to load than all the rest
+
     folder = os.path.join(tempfile.gettempdir(), f"holdfast-objects-{os.getuid()}")
     os.makedirs(folder, 0o700, exist_ok=True)
     _sweep(folder)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from holdfast.control.study_controller import StudyController
 from holdfast.control.study_plan import Resumption
 from holdfast.tune.launching import Launch
@@ -26,21 +24,11 @@ def restore_call(launch: Launch, *, errored: bool = False) -> str:
     return f"Tuner.restore({launch.run.store.url!r}, trainable{more}).fit()"
 
 
-def say_end(launch: Launch, controller: StudyController, results: ResultGrid) -> None:
-    """Say what there is to do next, if there is something."""
+def what_goes_on(launch: Launch, controller: StudyController, results: ResultGrid) -> str | None:
+    """Return the call that does what is left to do, None if nothing is."""
     if controller.is_stopped:
-        left = len(launch.study.trials)
-        print(  # noqa: T201
-            f"holdfast: the study is stopped with {left} trials to go on;"
-            f" go on with: {restore_call(launch)}",
-            file=sys.stderr,
-        )
-    elif results.num_errors:
-        print(  # noqa: T201
-            f"holdfast: {results.num_errors} of {len(results)} trials failed;"
-            f" have them go on with: {restore_call(launch, errored=True)}",
-            file=sys.stderr,
-        )
+        return restore_call(launch)
+    return restore_call(launch, errored=True) if results.num_errors else None
 
 
 def extension_plan(

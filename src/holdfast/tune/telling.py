@@ -65,6 +65,9 @@ class CallbackTeller(StudyObserver):
             self._callbacks.on_trial_recover(trial=trial, **self._info())
 
     def trial_ended(self, trial: Trial) -> None:
+        forget = getattr(self._study.judges.stopper, "forget", None)
+        if forget is not None:
+            forget(trial.trial_id)
         if trial.status is Status.ERROR:
             self._callbacks.on_trial_error(trial=trial, **self._info())
         else:
@@ -78,8 +81,8 @@ class CallbackTeller(StudyObserver):
             self._began = True
             self._callbacks.on_step_begin(**self._info())
 
-    def flush(self) -> None:
-        self._callbacks.flush(durable=True)
+    def flush(self) -> bool:
+        return self._callbacks.flush(durable=True)
 
 
 class FileTeller(StudyObserver):
@@ -92,8 +95,9 @@ class FileTeller(StudyObserver):
         del is_over
         self._write()
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
         self._write()
+        return True
 
     def _write(self) -> None:
         taken: Mapping[str, str] = getattr(self._scheduler, "take_files", dict)()

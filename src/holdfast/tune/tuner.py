@@ -14,11 +14,12 @@ from holdfast.errors import CannotResume, ConfigError, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from holdfast.tune.callback import Callback, CallbackList
-from holdfast.tune.ending import Preempted, extension_plan, say_end
+from holdfast.tune.ending import Preempted, extension_plan, what_goes_on
 from holdfast.tune.launching import Launch, opened
-from holdfast.tune.logger import DEFAULT_CALLBACK_CLASSES
+from holdfast.tune.logger import with_default_loggers
 from holdfast.tune.reading import read_results, results_of
 from holdfast.tune.result_grid import ResultGrid
+from holdfast.tune.showing import Shower
 from holdfast.tune.spec_again import space_of, spec_again, with_given
 from holdfast.tune.stored_study import (
     CannotRestoreStudy,
@@ -188,17 +189,22 @@ class Tuner:
             num_samples=spec.tune_config.num_samples,
             total_num_samples=launch.search.total,
         )
+        shower = Shower(spec, launch.study, launch.search.total)
         observers: list[StudyObserver] = [
             CallbackTeller(callbacks, launch.study, launch.config_of),
             FileTeller(launch.study, launch.run.store),
+            shower,
         ]
+        shower.begin(launch.run.store.url)
         try:
             controller = launch.drive(observers)
+            self._results = results_of(launch, controller.errors)
+            resume = what_goes_on(launch, controller, self._results)
+            shower.output.end(shower.progress(), resume=resume)
         finally:
+            shower.output.close()
             callbacks.flush(durable=True)
             callbacks.on_experiment_end(trials=launch.study.get_trials())
-        self._results = results_of(launch, controller.errors)
-        say_end(launch, controller, self._results)
         if controller.was_preempted:
             raise Preempted(launch.run.store.url)
         if str(spec.run_config.failure_config.fail_fast).lower() == "raise":
@@ -246,7 +252,4 @@ def _callbacks(spec: StudySpec) -> CallbackList:
     given: list[Callback] = list(spec.run_config.callbacks)
     if spec.loggers is not None:
         return CallbackList([*given, *spec.loggers])
-    kinds = {type(one) for one in given}
-    if settings.writes_trial_files():
-        given += [kind() for kind in DEFAULT_CALLBACK_CLASSES if kind not in kinds]
-    return CallbackList(given)
+    return CallbackList(with_default_loggers(given) if settings.writes_trial_files() else given)

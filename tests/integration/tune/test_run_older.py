@@ -81,7 +81,7 @@ def test_arguments_that_nothing_needs_are_ignored_with_one_warning(tmp_path: Pat
 
 def test_an_unknown_argument_is_a_type_error(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'checkpoint_frequency'"):
-        tune.run(Once, storage_path=str(tmp_path), **{"checkpoint_frequency": 1})  # type: ignore[arg-type]
+        tune.run(Once, storage_path=str(tmp_path), checkpoint_frequency=1)  # type: ignore[call-arg]
 
     assert not list(tmp_path.iterdir())
 
@@ -181,7 +181,8 @@ def test_the_best_trial_is_found_by_the_metric_of_the_call(old_lab: OldLab) -> N
     assert isinstance(analysis, tune.ExperimentAnalysis)
     assert analysis.best_config["x"] == 3
     assert analysis.best_result["score"] == 18
-    assert analysis.get_best_config("score", "min")["x"] == 1
+    worst = analysis.get_best_config("score", "min")
+    assert worst is not None and worst["x"] == 1
     assert sorted(analysis.dataframe()["config/x"]) == [1, 2, 3]
 
 

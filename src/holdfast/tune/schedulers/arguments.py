@@ -53,7 +53,7 @@ class Arguments(Problems):
         return False
 
     def metric(self) -> None:
-        """Check `metric` and `mode`, None if they are told later, and `time_attr` if there is one."""
+        """Check `metric` and `mode`, None if told later, and `time_attr` if there is one."""
         self.text("metric", "it names what to judge by")
         if getattr(self._config, "mode", None) is not None:
             self.choice("mode", "min", "max")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from holdfast.core.record import Kept
 from holdfast.core.trial import Status, Trial
 from holdfast.tune.schedulers import TrialScheduler
 
@@ -23,9 +24,12 @@ class FakeStudy:
     """Runs trials in which one step is one unit of every kind of time.
 
     Args:
-        scheduler: Who judges; or what makes one, if it is to be made anew after every call.
+        scheduler: Who judges.
         slots: How many trials run at the same time, if each wants one CPU.
         score: What a trial reports at a time; MISSING for nothing.
+        remade: Makes a scheduler like it, to take its state and its place after every call.
+        is_chatty: Whether a scheduler is told also of what it has asked for itself, and of trials
+            that come back after a loss; it must not depend on that.
     """
 
     def __init__(
@@ -35,20 +39,20 @@ class FakeStudy:
         slots: int = 4,
         score: Score = constant,
         remade: Callable[[], TrialScheduler] | None = None,
+        is_chatty: bool = False,
     ) -> None:
         self.scheduler = scheduler
         self.slots = slots
         self.score = score
         self.remade = remade
+        self.is_chatty = is_chatty
         self.trials: list[Trial] = []
         self.times: dict[str, int] = {}
-        self.saved: dict[str, int] = {}
         self.log: list[tuple[Any, ...]] = []
         self.files: dict[str, str] = {}
         self.takes_files = True
         self._reports: dict[str, int] = {}
         self._asked: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._saving: set[str] = set()
 
     # ------------------------------------------------------------------ what schedulers see
 
@@ -68,17 +72,16 @@ class FakeStudy:
         return {"CPU": self.slots - used}
 
     def stop_trial(self, trial: Trial) -> None:
-        self._ask(self._stop, trial)
+        self._ask(self._stop_asked, trial)
 
     def pause_trial(self, trial: Trial, *, should_checkpoint: bool = True) -> None:
         self._ask(self._pause, trial, should_checkpoint)
 
     def save_trial(self, trial: Trial) -> None:
-        self._saving.add(trial.trial_id)
         self._ask(self._save, trial)
 
     def exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> bool:
-        if donor.trial_id not in self.saved.keys() | self._saving:
+        if not donor.checkpoints.usable():
             return False
         self._ask(self._exploit, trial, donor, config, tag)
         return True
@@ -117,7 +120,7 @@ class FakeStudy:
     def report(self, trial: Trial, time: int | None = None, **metrics: Any) -> str:
         """One more result of a running trial, and all that follows from it."""
         now = self.times[trial.trial_id] + 1 if time is None else time
-        self.times[trial.trial_id] = now
+        self.times[trial.trial_id] = trial.step = now
         self._reports[trial.trial_id] = len(self.log)
         score = self.score(trial, now)
         result = {"training_iteration": now, "time_total_s": float(now)}
@@ -129,7 +132,7 @@ class FakeStudy:
         if decision == TrialScheduler.PAUSE:
             self._pause(trial, True)
         elif decision == TrialScheduler.STOP:
-            self._stop(trial)
+            self._stop(trial, is_told=self.is_chatty)
         self._perform()
         assert isinstance(decision, str)
         return decision
@@ -142,9 +145,10 @@ class FakeStudy:
     def lose(self, trial: Trial, *, for_good: bool = False) -> None:
         """A running trial fails; what it had not saved is lost."""
         trial.status = Status.ERROR if for_good else Status.PENDING
-        self.times[trial.trial_id] = self.saved.get(trial.trial_id, 0)
-        self._tell("on_trial_error", trial)
-        if not for_good:
+        self._rewind(trial)
+        if for_good or self.is_chatty:
+            self._tell("on_trial_error", trial)
+        if not for_good and self.is_chatty:
             self._tell("on_trial_add", trial)
         self._perform()
 
@@ -195,16 +199,18 @@ class FakeStudy:
             what, args = self._asked.pop(0)
             self._note(what.__name__, *(one.trial_id if isinstance(one, Trial) else one for one in args))
             what(*args)
-        self._saving.clear()
 
-    def _stop(self, trial: Trial) -> None:
+    def _stop_asked(self, trial: Trial) -> None:
+        self._stop(trial, is_told=self.is_chatty)
+
+    def _stop(self, trial: Trial, *, is_told: bool = True) -> None:
         if trial.is_finished():
             return
         was_running = trial.status == Status.RUNNING
         trial.status = Status.TERMINATED
-        if was_running:
+        if is_told and was_running:
             self._tell("on_trial_complete", trial, trial.last_result)
-        else:
+        elif is_told:
             self._tell("on_trial_remove", trial)
 
     def _pause(self, trial: Trial, should_checkpoint: bool) -> None:
@@ -213,13 +219,29 @@ class FakeStudy:
         trial.status = Status.PAUSED
 
     def _save(self, trial: Trial) -> None:
-        self.saved[trial.trial_id] = self.times[trial.trial_id]
+        record = trial.checkpoints
+        kept = Kept(
+            number=record.next_number, directory=f"checkpoint_{record.next_number:06}", epoch=1,
+            attempt=1, step=self.times[trial.trial_id], metrics={}, created=0.0,
+        )  # fmt: skip
+        record.apply("checkpoint_committed", kept.to_data())
+        trial.donor = None
 
     def _exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> None:
         trial.config, trial.experiment_tag = config, tag
-        self.times[trial.trial_id] = self.saved[donor.trial_id]
-        self.saved[trial.trial_id] = self.saved[donor.trial_id]
+        trial.donor = donor.trial_id, donor.checkpoints.usable()[0].directory
+        self._rewind(trial)
         trial.status = Status.PAUSED
+
+    def _rewind(self, trial: Trial) -> None:
+        """Have a trial be where it goes on from."""
+        where = trial.saved_step()
+        if trial.donor is not None:
+            source, directory = trial.donor
+            [donor] = (one for one in self.trials if one.trial_id == source)
+            kept = donor.checkpoints.kept.values()
+            where = next(one.step or 0 for one in kept if one.directory == directory)
+        self.times[trial.trial_id] = trial.step = where
 
     def _resize(self, trial: Trial, resources: tuple[Mapping[str, float], ...]) -> None:
         self._pause(trial, True)

@@ -103,10 +103,10 @@ def test_what_is_gained_is_counted_from_where_the_weights_came_from() -> None:
     for _ in range(4):
         study.add({"lr": 5.0})
     study.fill()
-    for trial in study.trials:
+    for trial in study.trials[::-1]:
         study.report(trial, 2)
     study.fill()
-    for trial in study.trials:
+    for trial in study.trials[::-1]:
         study.report(trial, 4, score=3 if trial.number == 0 else trial.number)
     gains = [row[2] for row in study.scheduler.get_state()["rows"]]
 
@@ -120,7 +120,7 @@ def test_before_anything_is_known_a_change_is_a_draw_within_bounds() -> None:
         for _ in range(4):
             study.add({"lr": 5.0})
         study.fill()
-        for trial in study.trials:
+        for trial in study.trials[::-1]:
             study.report(trial, 2)
         drawn.add(study.trials[0].config["lr"])
 
@@ -135,7 +135,7 @@ def test_bounds_may_be_nested_and_whole_numbers_stay_whole() -> None:
         study.add({"net": {"width": 15, "kind": "a"}})
     study.fill()
     for time in (2, 4, 6):
-        for trial in study.trials:
+        for trial in study.trials[::-1]:
             study.report(trial, time)
         study.fill()
     changed = study.trials[0].config

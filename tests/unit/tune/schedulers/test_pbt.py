@@ -42,11 +42,19 @@ def judge_all(study: FakeStudy, time: int) -> list[str]:
     return [study.report(trial, time) for trial in list(study.trials)]
 
 
+def meet(study: FakeStudy, time: int) -> None:
+    """Have all come to a time, and whoever goes ahead then."""
+    judge_all(study, time)
+    if all(trial.status == Status.PAUSED for trial in study.trials) and (ahead := study.choose()):
+        study.start(ahead)
+        study.report(ahead)
+
+
 def test_who_is_worst_goes_on_from_who_is_best_with_its_config_changed() -> None:
     """Of 8 trials, with the default quarter, the 2 worst go on from one of the 2 best."""
     study = population(pbt(), score=lambda trial, _: [7, 0, 5, 4, 3, 2, 1, 6][trial.number])
-    judge_all(study, 2)  # who was first had nobody to be compared with
-    judge_all(study, 4)
+    meet(study, 2)  # who was first had nobody to be compared with
+    meet(study, 4)
     moved = [(entry[1], entry[2]) for entry in study.log if entry[0] == "_exploit"]
 
     assert {trial for trial, _ in moved} == {"t1", "t6"}
@@ -68,7 +76,7 @@ def test_who_is_worst_goes_on_from_who_is_best_with_its_config_changed() -> None
 def test_how_many_are_worst_and_best(size: int, fraction: float, expected: int) -> None:
     """ceil(n * fraction), and never more than half. With all scores known, one more round."""
     study = population(pbt(synch=True, quantile_fraction=fraction), size)
-    judge_all(study, 2)
+    meet(study, 2)
     moved = [(entry[1], entry[2]) for entry in study.log if entry[0] == "_exploit"]
     worst = {f"t{number}" for number in range(expected)}
     best = {f"t{number}" for number in range(size - expected, size)}
@@ -79,14 +87,14 @@ def test_how_many_are_worst_and_best(size: int, fraction: float, expected: int) 
 
 def test_min_takes_the_lowest_for_the_best() -> None:
     study = population(pbt(synch=True, mode="min"), 4)
-    judge_all(study, 2)
+    meet(study, 2)
 
     assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t3", "t0")]
 
 
 def test_of_equals_the_one_that_was_made_first_is_better() -> None:
     study = population(pbt(synch=True), 4, score=lambda *_: 1)
-    judge_all(study, 2)
+    meet(study, 2)
 
     assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t3", "t0")]
 
@@ -95,7 +103,7 @@ def test_not_a_number_and_who_is_over_belong_to_no_quantile() -> None:
     scores = [math.nan, 1, 2, 3, 4, 99]
     study = population(pbt(synch=True), 6, score=lambda trial, _: scores[trial.number])
     study.complete(study.trials[5])
-    for trial in study.trials[:5]:
+    for trial in study.trials[4::-1]:
         study.report(trial, 2)
 
     assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t1", "t4")]
@@ -114,29 +122,24 @@ def test_nothing_is_judged_before_the_interval_or_the_burn_in_is_over() -> None:
 
 def test_the_best_save_themselves_when_they_are_judged() -> None:
     study = population(pbt(), 4)
-    judge_all(study, 2)
+    meet(study, 2)
 
     assert [entry[1] for entry in study.log if entry[0] == "_save"] == ["t1", "t2", "t3"]
 
 
 def test_without_a_checkpoint_of_any_of_the_best_a_trial_stays_as_it_is() -> None:
-    study = population(pbt(), 4)
-    study.report(study.trials[0], 2)  # alone, so neither best nor worst
-    study.scheduler.on_trial_result(
-        study, study.trials[3], {"training_iteration": 2, "score": 3}
-    )  # its save is still to come
+    study = population(pbt(), 2)
+    study.report(study.trials[1], 2)  # alone, so neither best nor worst, and not asked to save
 
-    study._asked.clear()  # noqa: SLF001
-    study._saving.clear()  # noqa: SLF001
-    assert study.report(study.trials[1], 2) == "CONTINUE"
-    assert study.trials[1].config["depth"] == 1
+    assert study.report(study.trials[0], 2) == "CONTINUE"
+    assert study.trials[0].config["depth"] == 0
 
 
 def test_a_donor_without_a_checkpoint_is_passed_over_for_another() -> None:
     study = population(pbt(quantile_fraction=0.5), 4)
     for trial in study.trials[1:]:
         study.report(trial, 2)
-    del study.saved["t3"]
+    study.trials[3].checkpoints.kept.clear()
 
     assert study.report(study.trials[0], 2) == "NOOP"
     assert study.trials[0].config["depth"] == 2
@@ -194,7 +197,7 @@ def mutated(mutation: Any, value: Any, times: int = 400, **kwargs: Any) -> Count
         study.add({"x": value})
         study.add({"x": value})
         study.fill()
-        judge_all(study, 2)
+        meet(study, 2)
         found[study.trials[0].config["x"]] += 1
     return found
 
@@ -265,7 +268,7 @@ def test_a_function_of_the_user_has_the_last_word() -> None:
         return {**config, "lr": -1.0}
 
     study = population(pbt(synch=True, custom_explore_fn=explore), 4)
-    judge_all(study, 2)
+    meet(study, 2)
 
     assert study.trials[0].config["lr"] == -1.0
 
@@ -273,7 +276,7 @@ def test_a_function_of_the_user_has_the_last_word() -> None:
 def test_a_function_that_returns_nothing_is_told_so() -> None:
     study = population(pbt(synch=True, custom_explore_fn=lambda config: None), 4)
     with pytest.raises(TuneError, match="custom_explore_fn returned None"):
-        judge_all(study, 2)
+        meet(study, 2)
 
 
 # --------------------------------------------------------------------------- together
@@ -283,13 +286,33 @@ def test_a_function_that_returns_nothing_is_told_so() -> None:
 def test_synchronous_trials_wait_for_each_other_and_are_judged_together() -> None:
     study = population(pbt(synch=True), 4, slots=4)
 
-    assert judge_all(study, 2) == ["PAUSE", "PAUSE", "PAUSE", "CONTINUE"]
-    assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t0", "t3")]
+    assert judge_all(study, 2) == ["PAUSE"] * 4  # the best came last, and is to save as well
     assert study.choose() is study.trials[0]
+    study.fill()
+    assert study.report(study.trials[0]) == "NOOP"
+    assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t0", "t3")]
+    assert study.times == {"t0": 2, "t1": 2, "t2": 2, "t3": 2}
     study.fill()
     assert judge_all(study, 3) == ["CONTINUE"] * 4
     assert judge_all(study, 4)[0] == "PAUSE"
 
+
+def test_a_meeting_is_held_at_once_if_the_best_have_saved() -> None:
+    study = population(pbt(synch=True), 4, score=lambda trial, _: -trial.number)
+
+    assert judge_all(study, 2) == ["PAUSE", "PAUSE", "PAUSE", "NOOP"]
+    assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t3", "t0")]
+
+
+def test_who_was_copied_and_has_not_saved_since_is_no_donor() -> None:
+    """Its own checkpoints are of the weights it has given up."""
+    study = population(pbt(synch=True), 4, score=lambda trial, _: -trial.number)
+    judge_all(study, 2)
+    study.trials[0].donor = ("t1", study.trials[1].checkpoints.usable()[0].directory)
+    study.fill()
+    meet(study, 4)
+
+    assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t3", "t0")]
 
 def test_synchronous_trials_need_not_all_fit_at_once() -> None:
     study = FakeStudy(pbt(synch=True), slots=2)
@@ -337,10 +360,10 @@ def test_a_synchronous_trial_that_never_tells_its_score_holds_nobody_up_for_ever
 def test_each_step_is_written_with_all_that_led_to_it() -> None:
     study = population(pbt(synch=True), 4)
     before = [dict(trial.config) for trial in study.trials]
-    judge_all(study, 2)
+    meet(study, 2)
     [line] = study.files["pbt_global.txt"].splitlines()
 
-    assert json.loads(line) == ["0", "3", 2, 2, before[3], study.trials[0].config]
+    assert json.loads(line) == ["0", "3", 2, 2, before[3], study.trials[0].config, 0]
     assert study.files["pbt_policy_t0.txt"] == f"{line}\n"
     assert set(study.files) == {"pbt_global.txt", "pbt_policy_t0.txt"}
 
@@ -350,10 +373,10 @@ def test_the_history_of_a_donor_becomes_that_of_who_was_made_from_it() -> None:
     rounds = [{0: 1, 1: 2, 2: 3}, {0: 3, 1: 1, 2: 2}, {0: 1, 1: 3, 2: 2}]
     study = population(
         pbt(synch=True, quantile_fraction=0.3), 3,
-        score=lambda trial, time: rounds[time // 2 - 1][trial.number],
+        score=lambda trial, time: rounds[min(time // 2, 3) - 1][trial.number],
     )  # fmt: skip
     for time in (2, 4, 6):
-        judge_all(study, time)
+        meet(study, time)
         study.fill()
     steps = [line for line in study.files["pbt_global.txt"].splitlines()]
 
@@ -361,12 +384,12 @@ def test_the_history_of_a_donor_becomes_that_of_who_was_made_from_it() -> None:
         ["0", "2", 2, 2], ["1", "0", 4, 4], ["0", "1", 6, 6],
     ]  # fmt: skip
     assert study.files["pbt_policy_t1.txt"].splitlines() == [steps[0], steps[1]]
-    assert study.files["pbt_policy_t0.txt"].splitlines() == [steps[0], "", *steps]
+    assert study.files["pbt_policy_t0.txt"].splitlines() == [steps[0], *steps]
 
 
 def test_nothing_is_written_if_that_is_not_wanted() -> None:
     study = population(pbt(synch=True, log_config=False), 4)
-    judge_all(study, 2)
+    meet(study, 2)
 
     assert study.files == {}
 
@@ -375,7 +398,7 @@ def test_what_was_not_taken_yet_survives_a_crash() -> None:
     scheduler = pbt(synch=True)
     study = population(scheduler, 4)
     study.takes_files = False
-    judge_all(study, 2)
+    meet(study, 2)
     other = pbt(seed=None)
     other.set_state(json.loads(json.dumps(scheduler.get_state())))
 
@@ -385,7 +408,7 @@ def test_what_was_not_taken_yet_survives_a_crash() -> None:
 
 def test_what_led_to_trials_that_are_over_is_forgotten() -> None:
     study = population(pbt(synch=True), 4)
-    judge_all(study, 2)
+    meet(study, 2)
     assert len(study.scheduler.get_state()["lineage"]["steps"]) == 1
     for trial in study.trials:
         study.complete(trial)
@@ -400,7 +423,7 @@ def test_configs_hold_what_is_no_data() -> None:
     for _ in range(2):
         study.add({"lr": 0.5, "thing": thing})
     study.fill()
-    judge_all(study, 2)
+    meet(study, 2)
 
     assert study.trials[0].config["thing"] is thing
     assert "object object" in study.files["pbt_global.txt"]

@@ -1,0 +1,114 @@
+"""Shows people how a study goes, as their `RunConfig` says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.control.study_plan import StudyObserver
+from holdfast.core.reserving import total
+from holdfast.core.study import Study
+from holdfast.core.trial import Status, Trial
+from holdfast.tune.progress import Progress, ReporterOutput, StudyOutput
+from holdfast.tune.progress.tables import best_of
+from holdfast.tune.study_spec import StudySpec
+
+UPDATE_EVERY_S = 0.25
+KEPT_MAX = 20  # trials that are over and still shown
+
+
+class Shower(StudyObserver):
+    """Tells a study's output of everything, and how the study stands, not too often."""
+
+    def __init__(
+        self, spec: StudySpec, study: Study, samples: int | None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._spec, self._study, self._samples, self._clock = spec, study, samples, clock
+        self._metric, self._mode = spec.tune_config.metric, spec.tune_config.mode
+        self.output = output_of(spec)
+        self._began = clock.monotonic()
+        self._updated_at = float("-inf")
+        self._over: list[Trial] = []
+        self._best: Trial | None = None
+
+    def begin(self, path: str) -> None:
+        """Say what begins, or goes on, and where it is kept."""
+        facts: dict[str, Any] = {}
+        judges = self._study.judges
+        if self._spec.tune_config.search_alg is not None:
+            facts["searcher"] = type(self._spec.tune_config.search_alg).__name__
+        if self._spec.tune_config.scheduler is not None:
+            facts["scheduler"] = type(judges.scheduler).__name__
+        if self._samples is not None:
+            facts["trials"] = self._samples
+        if self._study.made:
+            counts = self._study.counts
+            facts["goes on"] = (
+                f"{sum(counts.values())} trials are over, {len(self._study.trials)} are not"
+            )
+        self.output.begin(self._spec.name, path, facts)
+        if isinstance(self.output, ReporterOutput):
+            self.output.setup(total_samples=self._samples, metric=self._metric, mode=self._mode)
+
+    def trial_started(self, trial: Trial, after_step: int) -> None:
+        del after_step
+        self.output.trial_started(trial)
+
+    def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
+        self.output.trial_reported(trial, result)
+
+    def trial_saved(self, trial: Trial, checkpoint: Checkpoint) -> None:
+        self.output.trial_saved(trial, checkpoint.path)
+
+    def trial_lost(self, trial: Trial, card: str, *, is_last: bool) -> None:
+        self.output.trial_failed(trial, card, is_last=is_last)
+
+    def trial_ended(self, trial: Trial) -> None:
+        if trial.status is Status.TERMINATED:
+            self.output.trial_finished(trial)
+        self._over = [*self._over, trial][-KEPT_MAX:]
+        known = [*([self._best] if self._best else []), trial]
+        found = best_of(known, self._metric, self._mode)
+        if found is not None and found.name == str(trial):
+            self._best = trial
+
+    def turned(self, *, is_over: bool) -> None:
+        now = self._clock.monotonic()
+        if is_over or now - self._updated_at < UPDATE_EVERY_S:
+            return
+        self._updated_at = now
+        self.output.update(self.progress())
+
+    def progress(self) -> Progress:
+        """Return how the study stands."""
+        study = self._study
+        live = study.get_trials()
+        counts = {str(status): count for status, count in study.counts.items() if count}
+        for trial in live:
+            counts[trial.status] = counts.get(trial.status, 0) + 1
+        known = [*([self._best] if self._best else []), *live]
+        there, free = total(study.rooms), study.free_resources()
+        used = [f"{there[name] - free.get(name, 0.0):g}/{there[name]:g} {name}" for name in there]
+        shown = [*self._over, *live]
+        if self._best is not None and self._best not in shown:
+            shown.insert(0, self._best)
+        return Progress(
+            trials=shown,
+            counts=counts,
+            total=self._samples,
+            elapsed_s=self._clock.monotonic() - self._began,
+            now=self._clock.now(),
+            resources=", ".join(used),
+            best=best_of(known, self._metric, self._mode),
+        )
+
+
+def output_of(spec: StudySpec) -> StudyOutput:
+    """Return where people see how a study goes."""
+    config, tune = spec.run_config, spec.tune_config
+    verbose = config.verbose
+    verbosity = 1 if verbose is None else int(verbose)  # type: ignore[call-overload]
+    if config.progress_reporter is not None:
+        return ReporterOutput(config.progress_reporter, verbosity=verbosity)  # type: ignore[arg-type]
+    return StudyOutput(verbosity=verbosity, metric=tune.metric, mode=tune.mode)
