@@ -7,8 +7,11 @@ with the same arguments but for the seed. All decisions, choices, requests and f
 
 from __future__ import annotations
 
+import json
 import math
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,15 +111,14 @@ def scores_of(script: list[int]) -> Callable[[Trial, int], Any]:
 @pytest.mark.req("U-078")
 @pytest.mark.parametrize("name", MAKERS)
 @patient
-@given(scripts, st.integers(1, 4))
+@given(scripts, st.integers(1, 4), st.booleans())
 def test_a_scheduler_that_is_made_anew_after_every_call_decides_the_same(
-    name: str, script: list[int], slots: int
+    name: str, script: list[int], slots: int, is_chatty: bool
 ) -> None:
     make = MAKERS[name]
-    whole = FakeStudy(make(7), slots=slots, score=scores_of(script))
-    killed = FakeStudy(
-        make(7), slots=slots, score=scores_of(script), remade=lambda: make(None)
-    )
+    given: dict[str, Any] = {"slots": slots, "score": scores_of(script), "is_chatty": is_chatty}
+    whole = FakeStudy(make(7), **given)
+    killed = FakeStudy(make(7), **given, remade=lambda: make(None))
     play(whole, script)
     play(killed, script)
 
@@ -135,10 +137,6 @@ def test_a_scheduler_that_is_made_anew_after_every_call_decides_the_same(
 def test_a_replay_that_is_made_anew_after_every_call_decides_the_same(
     steps: list[tuple[int, int]], script: list[int]
 ) -> None:
-    import json
-    import tempfile
-    from pathlib import Path
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "policy.txt"
         lines = [["0", "1", 0, at, {"lr": 0}, {"lr": lr}] for at, lr in sorted(steps)]
@@ -155,12 +153,12 @@ def test_a_replay_that_is_made_anew_after_every_call_decides_the_same(
 
 @pytest.mark.parametrize("name", [name for name in MAKERS if name != "fifo"])
 @patient
-@given(scripts, st.integers(1, 4))
+@given(scripts, st.integers(1, 4), st.booleans())
 def test_whatever_happened_the_rest_of_the_study_comes_to_an_end(
-    name: str, script: list[int], slots: int
+    name: str, script: list[int], slots: int, is_chatty: bool
 ) -> None:
     """No scheduler leaves trials paused for ever, whoever was lost, ended or stopped on the way."""
-    study = FakeStudy(MAKERS[name](7), slots=slots, score=scores_of(script))
+    study = FakeStudy(MAKERS[name](7), slots=slots, score=scores_of(script), is_chatty=is_chatty)
     play(study, script)
     study.run(until=12)
 
@@ -168,37 +166,41 @@ def test_whatever_happened_the_rest_of_the_study_comes_to_an_end(
 
 
 @patient
-@given(st.integers(1, 40), st.integers(1, 6), st.sampled_from([(4, 2), (9, 3), (8, 2), (27, 3)]))
-def test_hyperband_never_keeps_more_or_fewer_than_the_rule_says(
-    trials: int, slots: int, shape: tuple[int, int]
+@given(
+    st.integers(1, 40),
+    st.integers(1, 6),
+    st.sampled_from([(4, 2), (9, 3), (8, 2), (27, 3)]),
+    st.randoms(use_true_random=False),
+)
+def test_a_bracket_of_n_trials_sends_on_the_best_in_eta_at_each_milestone(
+    trials: int, slots: int, shape: tuple[int, int], random: Any
 ) -> None:
-    """A bracket of n trials: ceil(n / eta) come beyond its first milestone, and so on."""
+    """Worked out from the paper's formulas alone; the last bracket may have fewer trials."""
     max_t, eta = shape
     scheduler = HyperBandScheduler(metric="score", mode="max", max_t=max_t, reduction_factor=eta)
-    study = FakeStudy(scheduler, slots=slots)
+    worth = random.sample(range(trials), trials)
+    study = FakeStudy(scheduler, slots=slots, score=lambda trial, _: worth[trial.number])
     for _ in range(trials):
         study.add()
     study.run()
-    first = 0
-    rounds = round(math.log(max_t, eta)) + 1
-    for s in (index % rounds for index in range(trials)):
-        size = min(math.ceil(rounds * eta**s / (s + 1) - 1e-9), trials - first)
-        came = sorted(study.reached()[first : first + size], reverse=True)
-        expected, left = [], size
-        for halving in range(s + 1):
-            stay = math.ceil(left / eta) if halving < s else 0
-            expected += [max_t // eta ** (s - halving)] * (left - stay)
-            left = stay
-        first += size
-        assert came == sorted(expected, reverse=True) or size < math.ceil(rounds * eta**s / (s + 1))
-        if first >= trials:
-            break
+    rounds = {4: 3, 9: 3, 8: 4, 27: 4}[max_t]
+    first, s = 0, 0
+    while first < trials:
+        size = min(-(-rounds * eta**s // (s + 1)), trials - first)
+        order = sorted(range(first, first + size), key=lambda number: -worth[number])
+        for halvings in range(s + 1):
+            milestone = max_t // eta ** (s - halvings)
+            assert all(study.reached()[number] >= milestone for number in order)
+            stays = -(-len(order) // eta) if halvings < s else 0
+            assert [study.reached()[number] for number in order[stays:]] == [milestone] * (
+                len(order) - stays
+            )
+            order = order[:stays]
+        first, s = first + size, (s + 1) % rounds
 
 
 @patient
-@given(
-    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.sampled_from([1.5, 2, 3, 4, 10])
-)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.sampled_from([1.5, 2, 3, 4, 10]))
 def test_the_cutoff_of_a_rung_is_numpys_percentile(scores: list[float], factor: float) -> None:
     rung = Rung(1, factor)
     for number, score in enumerate(scores):
@@ -226,7 +228,12 @@ def test_the_quantiles_of_a_population_are_what_they_should_be(
     study.fill()
     for trial in list(study.trials):
         study.report(trial)
-    moved = [(int(entry[1][1:]), int(entry[2][1:])) for entry in study.log if entry[0] == "_exploit"]
+    if (ahead := study.choose()) and all(one.status == Status.PAUSED for one in study.trials):
+        study.start(ahead)
+        study.report(ahead)
+    moved = [
+        (int(entry[1][1:]), int(entry[2][1:])) for entry in study.log if entry[0] == "_exploit"
+    ]
     replaced = {trial for trial, _ in moved}
     size = min(math.ceil(len(scores) * fraction), len(scores) // 2)
     order = sorted(range(len(scores)), key=lambda number: (scores[number], -number))

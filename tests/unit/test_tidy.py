@@ -32,6 +32,8 @@ MAY_PICKLE = frozenset(  # modules that send pickles through a pipe
     {
         "src/holdfast/train/collective.py",
         "src/holdfast/api/picklable.py",
+        "src/holdfast/objects/serial.py",
+        "src/holdfast/tune/class_checkpoints.py",
         "src/holdfast/worker/entry.py",
         "src/holdfast/worker/job.py",
         # The one that keeps them: a function that cannot be imported, for the V1 `restore` alone.

@@ -42,11 +42,15 @@ def recall(study: Study, tail: StudyTail) -> dict[str, list[tuple[int, dict[str,
 
 def continue_study(
     run: OpenRun, study: Study, journal: StudyJournal, engine: Engine, plan: StudyPlan
-) -> None:
-    """Have a driver's study go on with what an earlier driver left."""
+) -> list[tuple[Trial, dict[str, Any]]]:
+    """Have a driver's study go on with what an earlier driver left.
+
+    Returns results that nobody was told of yet, because their driver died over them.
+    """
+    untold = []
     for trial in list(study.trials.values()):
         if trial.status is Status.RUNNING:
-            _take_in_what_was_cut_off(run, trial, journal)
+            untold += _take_in_what_was_cut_off(run, trial, journal)
     again: list[dict[str, Any]] = []
     how = plan.resumption
     if how.errored or how.errored_from_scratch or how.finished:
@@ -56,16 +60,25 @@ def continue_study(
             if (how.errored or how.errored_from_scratch) if is_failed else how.finished:
                 how_again = {"from_scratch": from_scratch and is_failed}
                 again.append({"trial": trial.to_data(), **how_again})
-    rooms = {node.name: dict(node.room) for node in engine.nodes() if node.leaves is None}
-    opened = {"rooms": rooms, "resume_unfinished": how.unfinished, "again": again}
-    journal.happen("study_opened", opened)
+    opened = {"rooms": rooms_of(engine), "resume_unfinished": how.unfinished, "again": again}
+    journal.happen("study_opened", opened)  # what ran is not running any more
     if how.num_samples is not None:
         journal.happen("study_extended", {"num_samples": how.num_samples})
+    if not study.made:
+        journal.write_state()  # those who judge have drawn what they will decide by
     journal.settle()
+    return untold
 
 
-def _take_in_what_was_cut_off(run: OpenRun, trial: Trial, journal: StudyJournal) -> None:
-    """Take in checkpoints that are at rest without the journal knowing, and their results."""
+def rooms_of(engine: Engine) -> dict[str, dict[str, float]]:
+    """Return what there is to be reserved, by node."""
+    return {node.name: dict(node.room) for node in engine.nodes() if node.leaves is None}
+
+
+def _take_in_what_was_cut_off(
+    run: OpenRun, trial: Trial, journal: StudyJournal
+) -> list[tuple[Trial, dict[str, Any]]]:
+    """Take in checkpoints that are at rest without the journal knowing; return their results."""
     store = locate.child(run.store, trial.folder)
     for manifest in unrecorded_commits(store, run.identity, trial.checkpoints, forgetful=False):
         facts = Kept.of(manifest).to_data()
@@ -76,6 +89,8 @@ def _take_in_what_was_cut_off(run: OpenRun, trial: Trial, journal: StudyJournal)
             result = {**kept.metrics, "checkpoint_dir_name": kept.directory}
             happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "step": kept.step}
             journal.happen("trial_result", {**happened, "result": result})
+            return [(trial, result)]
+    return []
 
 
 def finished_trials(run: OpenRun, study: Study) -> Iterator[Trial]:

@@ -18,7 +18,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun
-from holdfast.control.resuming_study import continue_study
+from holdfast.control.resuming_study import continue_study, rooms_of
 from holdfast.control.study_journal import StudyJournal
 from holdfast.control.study_leaving import Leaving
 from holdfast.control.study_plan import StudyObserver, StudyPlan
@@ -86,7 +86,11 @@ class StudyController:
     def drive(self) -> None:
         """Run until the study is over or somebody wants this driver to stop."""
         try:
-            continue_study(self._run, self.study, self._journal, self._engine, self._plan)
+            for trial in self.study.get_trials():
+                self.checkpoints_of(trial).sweep()  # before what it was about to do is forgotten
+            untold = continue_study(self._run, self.study, self._journal, self._engine, self._plan)
+            for trial, result in untold:
+                self._observers.tell("trial_result", trial, result)
             while not (self.study.is_over or self.is_stopped):
                 self._turn()
             self._observers.tell("turned", is_over=self.study.is_over)
@@ -388,12 +392,9 @@ class StudyController:
 
     def _tell_of_ends(self) -> None:
         for trial in self._journal.take_ended():
-            self._checkpoints.pop(trial.trial_id, None)
+            checkpoints = self._checkpoints.pop(trial.trial_id, None)
+            if checkpoints is not None:
+                checkpoints.sweep()
             self._due.pop(trial.trial_id, None)
             self._watch.forget(trial.trial_id)
             self._observers.tell("trial_ended", trial)
-
-
-def rooms_of(engine: Engine) -> dict[str, dict[str, float]]:
-    """Return what there is to be reserved, by node."""
-    return {node.name: dict(node.room) for node in engine.nodes() if node.leaves is None}

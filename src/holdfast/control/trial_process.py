@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from holdfast.checkpoint.commit import Slot
 from holdfast.clock import Clock
 from holdfast.control.checkpoints import Checkpoints
+from holdfast.control.upkeep import find_litter, remove_litter
 from holdfast.core.manifest import FileEntry, Manifest, Part
 from holdfast.core.outcomes import Hung
 from holdfast.core.record import Event
@@ -70,6 +71,16 @@ class TrialCheckpoints(Checkpoints):
 
     def _settle(self) -> None:
         self._scribe.settle()
+
+    def sweep(self) -> None:
+        """Remove what was begun and never became a checkpoint; only while the trial has no process.
+
+        Without a record of such a thing there is none, so most trials cost nothing.
+        """
+        numbers = sorted({*self.record.begun, *self.record.retired})
+        if numbers:
+            remove_litter(self, find_litter(self.store, self.run_id, self.record))
+            self._record_soon([("litter_swept", {"numbers": numbers})])
 
 
 @dataclass(slots=True)

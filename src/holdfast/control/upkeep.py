@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from holdfast.checkpoint.commit import STAGING, remove_directory
@@ -20,6 +20,7 @@ from holdfast.checkpoint.manifests import (
     manifest_key,
     read_manifests,
 )
+from holdfast.control.checkpoints import Checkpoints
 from holdfast.control.open_run import OpenRun
 from holdfast.core.manifest import Manifest
 from holdfast.core.record import RunRecord
@@ -117,8 +118,17 @@ def _stale_commits(store: Store, run_id: str, record: RunRecord) -> Iterator[Lit
 
 def sweep(run: OpenRun, *, in_flight: Collection[int] = ()) -> list[Litter]:
     """Remove all litter of a run that this process holds, and return what it was."""
-    found = find_litter(run.store, run.identity.run_id, run.record, in_flight=in_flight)
+    found = find_litter(run.store, run.run_id, run.record, in_flight=in_flight)
     run.lease.check()  # whoever was replaced must not take its successor's work for litter
+    remove_litter(run, found)
+    swept = [n for n in (*run.record.begun, *run.record.retired) if n not in in_flight]
+    if swept:
+        run.note("litter_swept", {"numbers": sorted(set(swept))})
+    return found
+
+
+def remove_litter(run: Checkpoints, found: Iterable[Litter]) -> None:
+    """Remove what was found to be litter."""
     for litter in found:
         if litter.number is not None:
             run.store.delete(manifest_key(litter.key))
@@ -129,10 +139,6 @@ def sweep(run: OpenRun, *, in_flight: Collection[int] = ()) -> list[Litter]:
             run.store.delete(litter.key)
         else:
             run.store.delete_litter(Entry(litter.key, litter.size, 0.0))
-    swept = [n for n in (*run.record.begun, *run.record.retired) if n not in in_flight]
-    if swept:
-        run.note("litter_swept", {"numbers": sorted(set(swept))})
-    return found
 
 
 def _exists(store: Store, directory: str) -> bool:

@@ -123,6 +123,11 @@ class Launch:
         config: dict[str, Any] = config_from_data(trial.config)
         return self.search.resolve(config)
 
+    def config_as_known(self, trial: Trial) -> dict[str, Any]:
+        """Return a trial's config, with what is known of the objects in it."""
+        config: dict[str, Any] = config_from_data(trial.config)
+        return config if self.search.missing(config) else self.search.resolve(config)
+
     def _plan(self) -> StudyPlan:
         spec = self.spec
         config = spec.run_config

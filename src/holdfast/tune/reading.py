@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.api.config import retention_of
@@ -34,7 +35,10 @@ def results_of(launch: Launch, errors: Mapping[str, bytes | None]) -> ResultGrid
     retention = retention_of(spec.run_config.checkpoint_config)
     return ResultGrid(
         [
-            summary(trial, launch.run.store, retention, _raised(errors.get(trial.trial_id)))
+            replace(
+                summary(trial, launch.run.store, retention, _raised(errors.get(trial.trial_id))),
+                config=launch.config_as_known(trial),
+            )
             for trial in launch.all_trials()
         ],
         launch.run.store,

@@ -73,17 +73,15 @@ class StudySpec:
                 hint="leave out search_alg, or take another scheduler",
             )
         space, again = self._space()
-        plan = SearchPlan(
+        return SearchPlan(
             search_alg,
             space,
             num_samples=config.num_samples,
             metric=config.metric if learns else None,
             mode=config.mode if learns else None,
             max_concurrent=config.max_concurrent_trials if learns else None,
+            objects=again,
         )
-        if again is not None:
-            plan.objects = plan.objects.joined(again)
-        return plan
 
     def _space(self) -> tuple[Mapping[str, Any], Objects | None]:
         """Return the search space: of a study that goes on, the one it was begun with."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.errors import ConfigError
+from holdfast.objects.refs import ObjectRef, problem_with
 from holdfast.tune.search.domains import Categorical, Domain, Function
 from holdfast.tune.search.plain import (
     Mark,
@@ -158,6 +159,8 @@ class Objects:
 
     def _has(self, mark: Mark) -> bool:
         value = self._values.get(mark.steps, _NOTHING)
+        if isinstance(value, ObjectRef) and problem_with(value) is not None:
+            return False  # it was given, but what it refers to is gone
         return value is not _NOTHING and not _is_searched(value)
 
 

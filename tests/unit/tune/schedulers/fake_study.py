@@ -49,6 +49,9 @@ class FakeStudy:
         self.trials: list[Trial] = []
         self.times: dict[str, int] = {}
         self.log: list[tuple[Any, ...]] = []
+        # All configs that the weights of a trial have been trained with, step by step.
+        self.weights: dict[str, tuple[dict[str, Any], ...]] = {}
+        self._stored: dict[tuple[str, str], tuple[dict[str, Any], ...]] = {}
         self.files: dict[str, str] = {}
         self.takes_files = True
         self._reports: dict[str, int] = {}
@@ -99,6 +102,7 @@ class FakeStudy:
         )  # fmt: skip
         self.trials.append(trial)
         self.times[trial.trial_id] = 0
+        self.weights[trial.trial_id] = ()
         self._tell("on_trial_add", trial)
         return trial
 
@@ -121,6 +125,7 @@ class FakeStudy:
         """One more result of a running trial, and all that follows from it."""
         now = self.times[trial.trial_id] + 1 if time is None else time
         self.times[trial.trial_id] = trial.step = now
+        self.weights[trial.trial_id] += (dict(trial.config),)
         self._reports[trial.trial_id] = len(self.log)
         score = self.score(trial, now)
         result = {"training_iteration": now, "time_total_s": float(now)}
@@ -197,7 +202,9 @@ class FakeStudy:
     def _perform(self) -> None:
         while self._asked:
             what, args = self._asked.pop(0)
-            self._note(what.__name__, *(one.trial_id if isinstance(one, Trial) else one for one in args))
+            self._note(
+                what.__name__, *(one.trial_id if isinstance(one, Trial) else one for one in args)
+            )
             what(*args)
 
     def _stop_asked(self, trial: Trial) -> None:
@@ -225,6 +232,7 @@ class FakeStudy:
             attempt=1, step=self.times[trial.trial_id], metrics={}, created=0.0,
         )  # fmt: skip
         record.apply("checkpoint_committed", kept.to_data())
+        self._stored[trial.trial_id, kept.directory] = self.weights[trial.trial_id]
         trial.donor = None
 
     def _exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> None:
@@ -235,13 +243,12 @@ class FakeStudy:
 
     def _rewind(self, trial: Trial) -> None:
         """Have a trial be where it goes on from."""
-        where = trial.saved_step()
-        if trial.donor is not None:
-            source, directory = trial.donor
-            [donor] = (one for one in self.trials if one.trial_id == source)
-            kept = donor.checkpoints.kept.values()
-            where = next(one.step or 0 for one in kept if one.directory == directory)
-        self.times[trial.trial_id] = trial.step = where
+        usable = trial.checkpoints.usable()
+        source = trial.donor or (trial.trial_id, usable[0].directory if usable else "")
+        [owner] = (one for one in self.trials if one.trial_id == source[0])
+        found = (one.step for one in owner.checkpoints.usable() if one.directory == source[1])
+        self.times[trial.trial_id] = trial.step = next(found, 0) or 0
+        self.weights[trial.trial_id] = self._stored.get(source, ())
 
     def _resize(self, trial: Trial, resources: tuple[Mapping[str, float], ...]) -> None:
         self._pause(trial, True)

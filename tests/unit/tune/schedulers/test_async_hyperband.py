@@ -189,12 +189,13 @@ def test_trials_are_drawn_to_brackets_by_how_many_rungs_these_have() -> None:
     scheduler = asha(max_t=9, brackets=3)
     study = FakeStudy(scheduler, slots=2000, score=lambda *_: 0)
     for _ in range(2000):
-        study.add()
-    study.fill()
+        study.start(study.add())
     for trial in study.trials:
         study.report(trial, 9 - 1)
     lines = scheduler.debug_string().splitlines()[1:]
-    counts = [sum(int(part.split()[1]) for part in line.split(": ", 1)[1].split(" | ")) for line in lines]
+    counts = [
+        sum(int(part.split()[1]) for part in line.split(": ", 1)[1].split(" | ")) for line in lines
+    ]
 
     assert counts[2] == 0  # its only rung is at 9
     assert 1270 < counts[0] < 1390

@@ -89,10 +89,8 @@ def test_of_equals_the_ones_that_were_made_first_go_on() -> None:
 
 
 def test_not_a_number_loses_against_everything() -> None:
-    scores = [math.nan, -math.inf, 3, math.nan, 2, 1, 0, -1, -2]
-    study = FakeStudy(
-        hyperband(), slots=9, score=lambda trial, _: scores[trial.number - 8] if trial.number > 7 else 0
-    )  # fmt: skip
+    scores = [0] * 8 + [math.nan, -math.inf, 3, math.nan, 2, 1, 0, -1, -2]
+    study = FakeStudy(hyperband(), slots=9, score=lambda trial, _: scores[trial.number])
     study.run(supply=17)
 
     assert study.reached()[8:] == [1, 1, 9, 1, 3, 3, 1, 1, 1]
@@ -100,7 +98,9 @@ def test_not_a_number_loses_against_everything() -> None:
 
 @pytest.mark.req("U-083")
 def test_a_trial_that_waits_is_paused_and_leaves_its_place_to_others() -> None:
-    study = FakeStudy(hyperband(max_t=3), slots=1)  # brackets of 2 that go to 3, of 3 that meet at 1
+    study = FakeStudy(
+        hyperband(max_t=3), slots=1
+    )  # brackets of 2 that go to 3, of 3 that meet at 1
     trials = [study.add() for _ in range(5)]
     study.fill()
     for _ in range(3):
@@ -290,6 +290,15 @@ def test_brackets_fill_up_from_the_smallest_and_then_a_new_band_begins() -> None
             study.scheduler.debug_string().splitlines()[1:]] == [
         "3 of 3", "5 of 5", "9 of 9", "2 of 3",
     ]  # fmt: skip
+
+
+def test_a_trial_that_nobody_told_it_of_runs_all_the_same() -> None:
+    """As after an error of its own when the trial was added."""
+    study = FakeStudy(hyperband())
+    trial = Trial("stray")
+    study.trials.append(trial)
+
+    assert study.choose() is trial
 
 
 def test_brackets_that_are_over_are_forgotten() -> None:

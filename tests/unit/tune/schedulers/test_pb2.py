@@ -70,16 +70,16 @@ def test_a_population_moves_to_where_most_is_gained(mode: str) -> None:
     sign = 1 if mode == "max" else -1
     weights: dict[str, float] = {}
 
-    class Trained(FakeStudy):
-        kept: dict[str, float] = {}
+    kept: dict[str, float] = {}
 
+    class Trained(FakeStudy):
         def _save(self, trial: Trial) -> None:
             super()._save(trial)
-            self.kept[trial.trial_id] = weights[trial.trial_id]
+            kept[trial.trial_id] = weights[trial.trial_id]
 
         def _exploit(self, trial: Trial, donor: Trial, config: Any, tag: str) -> None:
             super()._exploit(trial, donor, config, tag)
-            weights[trial.trial_id] = self.kept[donor.trial_id]
+            weights[trial.trial_id] = kept[donor.trial_id]
 
     def score(trial: Trial, time: int) -> float:
         gained = weights.get(trial.trial_id, 0.0) + 10 - abs(trial.config["lr"] - 7)

@@ -13,56 +13,86 @@ from holdfast.tune.search.sample import uniform
 from tests.unit.tune.schedulers.fake_study import FakeStudy
 
 
-def policy_file(folder: Path, *blocks: list[list[Any]]) -> Path:
+def policy_file(folder: Path, steps: list[list[Any]]) -> Path:
     path = folder / "pbt_policy_t0.txt"
-    text = ("\n".join(json.dumps(step) for step in block) + "\n" for block in blocks)
-    path.write_text("\n".join(text))
+    path.write_text("".join(json.dumps(step) + "\n" for step in steps))
     return path
 
 
 STEPS = [
-    ["1", "0", 9, 3, {"lr": 1}, {"lr": 2}],
-    ["0", "1", 8, 5, {"lr": 2}, {"lr": 3}],
+    ["1", "0", 9, 3, {"lr": 1}, {"lr": 2}, 4],
+    ["0", "1", 8, 5, {"lr": 2}, {"lr": 3}, 7],
 ]
 
 
+def rates(study: FakeStudy) -> list[Any]:
+    return [config["lr"] for config in study.weights["t0"]]
+
+
+@pytest.mark.req("U-045")
 def test_a_replay_begins_as_the_first_donor_did_and_changes_where_donors_were(
     tmp_path: Path,
 ) -> None:
     study = FakeStudy(PopulationBasedTrainingReplay(str(policy_file(tmp_path, STEPS))))
     trial = study.add({"whatever": 1})
-    used = {}
-    for time in range(1, 8):
-        study.fill()
-        used[time] = trial.config["lr"]
-        study.report(trial)
+    study.run(until=8)
 
-    assert used == {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 3, 7: 3}
-    assert study.times["t0"] == 7  # no step was done twice, and none left out
+    assert rates(study) == [1, 1, 1, 2, 2, 3, 3, 3]
     assert trial.experiment_tag == "0@replayed_5"
 
 
-def test_only_what_follows_the_last_empty_line_counts(tmp_path: Path) -> None:
-    old = [["0", "7", 1, 1, {"lr": 8}, {"lr": 9}]]
-    replay = PopulationBasedTrainingReplay(policy_file(tmp_path, old, STEPS))
+def test_a_trial_that_saves_with_every_report_changes_at_once(tmp_path: Path) -> None:
+    class Eager(FakeStudy):
+        def report(self, trial: Any, time: int | None = None, **metrics: Any) -> str:
+            def score(one: Any, now: int) -> int:
+                self._save(one)
+                return now
+
+            self.score = score
+            return super().report(trial, time, **metrics)
+
+    study = Eager(PopulationBasedTrainingReplay(policy_file(tmp_path, STEPS)))
+    study.add()
+    study.run(until=8)
+
+    assert rates(study) == [1, 1, 1, 2, 2, 3, 3, 3]
+    assert sum(entry[0] == "decided" for entry in study.log) == 8  # and no step was done twice
+
+
+def test_a_loss_at_any_step_leaves_no_mixture_of_configs(tmp_path: Path) -> None:
+    for lost_at in range(1, 10):
+        study = FakeStudy(PopulationBasedTrainingReplay(policy_file(tmp_path, STEPS)))
+        trial = study.add()
+        for number in range(16):
+            study.fill()
+            if number == lost_at:
+                study.lose(trial)
+            elif study.times["t0"] < 8:
+                study.report(trial)
+
+        assert rates(study) == [1, 1, 1, 2, 2, 3, 3, 3]
+
+
+def test_lines_of_other_lives_are_passed_over(tmp_path: Path) -> None:
+    """What the trial was before it was made from another is in its file too, and in any order."""
+    steps = [
+        ["0", "7", 1, 1, {"lr": 8}, {"lr": 9}, 5],  # trial 0 before: gives way to what 1 was
+        STEPS[0],
+        STEPS[1],
+        STEPS[0],  # written again after a crash
+    ]
+    replay = PopulationBasedTrainingReplay(policy_file(tmp_path, steps))
 
     assert replay.config == {"lr": 1}
     assert replay.debug_string() == "PopulationBasedTraining replay: step 0 of 2"
 
 
-def test_a_change_that_cannot_be_made_yet_is_made_at_the_next_result(tmp_path: Path) -> None:
-    class Slow(FakeStudy):
-        """Knows of no checkpoint before it is there."""
+def test_files_without_numbers_are_read_in_their_order(tmp_path: Path) -> None:
+    """As Ray writes them."""
+    replay = PopulationBasedTrainingReplay(policy_file(tmp_path, [step[:6] for step in STEPS]))
 
-        def exploit(self, trial: Any, donor: Any, config: Any, tag: str) -> bool:
-            return trial.trial_id in self.saved and super().exploit(trial, donor, config, tag)
-
-    study = Slow(PopulationBasedTrainingReplay(policy_file(tmp_path, STEPS)))
-    trial = study.add()
-    study.fill()
-
-    assert [study.report(trial) for _ in range(4)] == ["CONTINUE"] * 3 + ["NOOP"]
-    assert trial.config == {"lr": 2}
+    assert replay.config == {"lr": 1}
+    assert replay.debug_string() == "PopulationBasedTraining replay: step 0 of 2"
 
 
 def test_there_is_one_trial_only(tmp_path: Path) -> None:
@@ -87,32 +117,19 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_what_was_written_can_be_replayed(tmp_path: Path) -> None:
     """The configs a trial was run with are those its weights have seen, whoever had them then."""
-    seen: dict[str, list[float]] = {}
     scheduler = PopulationBasedTraining(
         "training_iteration", "score", "max", 2, 0, {"lr": uniform(0, 1)}, 0.5, synch=True, seed=4
     )
     study = FakeStudy(scheduler, slots=4, score=lambda trial, time: (trial.number * 7 + time) % 5)
     for _ in range(4):
-        seen[study.add().trial_id] = []
-    for time in range(1, 13):
-        study.fill()
-        for trial in study.trials:
-            seen[trial.trial_id].append(trial.config["lr"])
-        marks = len(study.log)
-        for trial in study.trials:
-            study.report(trial, time)
-        for entry in study.log[marks:]:
-            if entry[0] == "_exploit":
-                seen[entry[1]] = list(seen[entry[2]])
-    assert len(study.files["pbt_policy_t0.txt"].splitlines()) > 3
+        study.add()
+    study.run(until=12)
     path = tmp_path / "policy.txt"
-    path.write_text(study.files["pbt_policy_t0.txt"])
+    for number in range(4):
+        path.write_text(study.files[f"pbt_policy_t{number}.txt"])
+        replayed = FakeStudy(PopulationBasedTrainingReplay(path))
+        replayed.add()
+        replayed.run(until=12)
 
-    replayed = FakeStudy(PopulationBasedTrainingReplay(path))
-    trial = replayed.add()
-    used = []
-    for _ in range(12):
-        replayed.fill()
-        used.append(trial.config["lr"])
-        replayed.report(trial)
-    assert used == seen["t0"]
+        assert rates(replayed) == [one["lr"] for one in study.weights[f"t{number}"]]
+        assert len(set(rates(replayed))) > 2

@@ -183,7 +183,7 @@ def test_bad_arguments_are_named() -> None:
         ResourceChangingScheduler("asha")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="resources_allocation_function cannot be called"):
         ResourceChangingScheduler(None, 3)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="increase_by={'CPU': 0}"):
+    with pytest.raises(ConfigError, match=r"increase_by=\{'CPU': 0\}"):
         DistributeResources(increase_by={"CPU": 0})
     with pytest.raises(ConfigError, match="mode='up'"):
         DistributeResourcesToTopJob(mode="up")

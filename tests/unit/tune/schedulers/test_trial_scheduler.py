@@ -166,7 +166,7 @@ def test_a_state_is_kept_in_a_file(tmp_path: Path) -> None:
 
 def test_a_file_that_holds_no_state_is_called_damaged(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text('{"attributes": ')
-    with pytest.raises(Damaged, match="state.json"):
+    with pytest.raises(Damaged, match=r"state\.json"):
         FIFOScheduler().restore(tmp_path / "state.json")
 
 
@@ -204,6 +204,22 @@ def test_those_that_change_configs_say_that_no_searcher_may() -> None:
     assert refuse == {"PopulationBasedTraining", "PB2"}
     inner = PopulationBasedTraining(hyperparam_mutations={"lr": [1]})
     assert not ResourceChangingScheduler(inner).accepts_searcher
+
+
+def test_those_that_compare_trials_want_some_to_wait() -> None:
+    assert FIFOScheduler().trials_ahead == AsyncHyperBandScheduler().trials_ahead == 0
+    assert HyperBandScheduler().trials_ahead == MedianStoppingRule().trials_ahead == 1
+    assert PB2(hyperparam_bounds={"lr": [0, 1]}).trials_ahead == 1000
+    assert ResourceChangingScheduler(HyperBandScheduler()).trials_ahead == 1
+
+
+def test_what_is_missing_is_told_before_there_is_a_trial() -> None:
+    FIFOScheduler().check_ready()
+    AsyncHyperBandScheduler(metric="a", mode="max").check_ready()
+    with pytest.raises(ConfigError, match="metric='a' and mode=None"):
+        AsyncHyperBandScheduler(metric="a").check_ready()
+    with pytest.raises(ConfigError, match="metric=None and mode=None"):
+        ResourceChangingScheduler(HyperBandScheduler()).check_ready()
 
 
 @pytest.mark.parametrize(

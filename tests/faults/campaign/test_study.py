@@ -1,0 +1,138 @@
+"""A study whose driver and trials are killed again and again loses nothing and repeats nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.faults.campaign.study_script import STEPS
+
+SCRIPT = "tests.faults.campaign.study_script"
+TRIALS = 100
+KILLS = 25
+PATIENCE_S = 60.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def launch(folder: Path, kind: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "tests.faults.campaign.study_script",
+            str(folder),
+            kind,
+            str(TRIALS),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "STUDY_OF": str(folder)},
+    )
+
+
+def size_of_journal(folder: Path) -> int:
+    files = (folder / "study" / ".holdfast" / "journal").glob("*.jsonl")
+    return sum(one.stat().st_size for one in files)
+
+
+def survivors(folder: Path) -> list[str]:
+    """Return the processes that a launch has left; those that are ending get the time for it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("STUDY_OF") == str(folder):
+                found.append(process)
+        except psutil.Error:
+            continue
+    _, alive = psutil.wait_procs(found, timeout=20.0)
+    return [" ".join(one.cmdline()) for one in alive]
+
+
+def kill_after_some_progress(
+    driver: subprocess.Popen[str], folder: Path, dice: random.Random
+) -> None:
+    """Kill a driver as soon as its journal has grown by some bytes."""
+    target = size_of_journal(folder) + dice.randrange(1, 12_000)
+    deadline = time.monotonic() + PATIENCE_S
+    while driver.poll() is None and size_of_journal(folder) < target:
+        assert time.monotonic() < deadline, "it makes no progress"
+        os.sched_yield()
+    driver.send_signal(signal.SIGKILL)
+    driver.communicate()
+
+
+@pytest.mark.req("U-002")
+@pytest.mark.req("U-004")
+@pytest.mark.req("U-005")
+@pytest.mark.req("U-007")
+@pytest.mark.req("U-015")
+@pytest.mark.parametrize("kind", ["function", "class"])
+def test_killed_again_and_again_a_study_loses_nothing_and_repeats_nothing(
+    kind: str, tmp_path: Path
+) -> None:
+    dice, kills = random.Random(3), 0
+    while kills < KILLS:
+        driver = launch(tmp_path, kind)
+        kill_after_some_progress(driver, tmp_path, dice)
+        if driver.returncode == 0:
+            break
+        kills += 1
+        assert survivors(tmp_path) == []
+    driver = launch(tmp_path, kind)
+    out, errors = driver.communicate(timeout=300)
+
+    assert driver.returncode == 0, errors
+    assert json.loads(out) == {"trials": TRIALS, "errors": 0}
+    assert kills > KILLS // 2
+    assert survivors(tmp_path) == []
+    check_files(tmp_path / "study")
+    if kind == "function":
+        check_notes(tmp_path)
+
+
+def check_files(study: Path) -> None:
+    """Every step is once in every file, and no checkpoint is left half."""
+    folders = [one for one in study.iterdir() if not one.name.startswith(".")]
+    assert len(folders) == TRIALS
+    for folder in folders:
+        rows = [json.loads(line) for line in (folder / "result.json").read_text().splitlines()]
+        steps = [row["training_iteration"] for row in rows]
+        assert steps == list(range(1, len(steps) + 1)), folder
+        assert len(steps) in (2, 4, STEPS), steps  # where ASHA stops a trial
+        with (folder / "progress.csv").open() as file:
+            assert [int(row["training_iteration"]) for row in csv.DictReader(file)] == steps
+        assert [row.get("mine", step) for row, step in zip(rows, steps, strict=True)] == steps
+        kept = {one.name for one in folder.glob("checkpoint_*")}
+        manifests = {one.stem for one in (folder / ".holdfast" / "manifests").glob("*.json")}
+        assert kept == manifests, folder
+        assert not list(folder.glob(".holdfast/staging/*")), folder
+
+
+def check_notes(folder: Path) -> None:
+    """What was acknowledged is kept, and no trial that was done was run again."""
+    notes = (folder / "notes").read_text().splitlines()
+    done = Counter(line for line in notes if line.startswith("done"))
+    repeated = [line for line, times in done.items() if times > 1]
+    assert len(repeated) <= KILLS // 5  # only if the driver died before it knew
+    last: dict[str, int] = {}
+    for line in notes:
+        if line.startswith("acknowledged"):
+            _, trial, said = line.split()
+            last[trial] = max(last.get(trial, 0), int(said))
+    for trial, step in last.items():
+        [home] = (folder / "study").glob(f"*{trial}*")
+        rows = (home / "result.json").read_text().splitlines()
+        assert len(rows) >= step, f"{trial} had step {step} acknowledged"
