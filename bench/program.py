@@ -133,7 +133,8 @@ def _script(name: str) -> str:
 
 # What other systems are spared: gloo that asks a name server who this machine is.
 _LOCAL = {"GLOO_SOCKET_IFNAME": "lo"}
-# Without this, workers that torchrun restarts may look for the dead ones, where they were.
+# Without this, torchrun keeps one store for all restarts, in which the new workers find where the
+# dead ones were: most groups then fail again, or wait for each other for half an hour.
 _ELASTIC_LOCAL = {**_LOCAL, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 _RAY = {**_LOCAL, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
 _ELASTIC = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -20,10 +20,10 @@ from typing import Any
 
 from holdfast.api.bindings import defines
 from holdfast.api.deprecated import warn_user
+from holdfast.api.imports import find_module, import_path, imported
 from holdfast.errors import CannotResume
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
-from holdfast.api.imports import find_module, import_path, imported
 from holdfast.train.pickled import by_value, problem_with, unpickled
 
 _loading: ContextVar[bool] = ContextVar("a script is being loaded for its function", default=False)

@@ -12,15 +12,15 @@ from typing import Any
 
 from holdfast.api.config import RunConfig, ScalingConfig
 from holdfast.api.deprecated import warn_user
+from holdfast.api.imports import imported
+from holdfast.api.plain import from_plain
 from holdfast.control.identity import run_store
 from holdfast.control.run_view import look
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError, HoldfastError, RunMissing
 from holdfast.storage import uris
 from holdfast.storage.base import Store
-from holdfast.api.imports import imported
 from holdfast.train.pickled import problem_with, unpickled
-from holdfast.api.plain import from_plain
 from holdfast.train.references import CannotRestore, find_function, problem_with_function
 from holdfast.train.stored import StoredTrainer, read_trainer
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.api.config import RunConfig, ScalingConfig, SyncConfig
+from holdfast.api.plain import NotPlain, to_plain
 from holdfast.control.open_run import OpenRun
 from holdfast.errors import Damaged, FormatTooNew, LeaseLost, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.sealed import seal, unseal
 from holdfast.train.pickled import FOLDER, KEPT_BYTES_MAX, key_of, pickled, reference_to_pickle
-from holdfast.api.plain import NotPlain, to_plain
 from holdfast.train.references import CannotRestore, reference_to_function
 
 log = logging.getLogger(__name__)

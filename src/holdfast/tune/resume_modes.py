@@ -203,8 +203,7 @@ def begun(given: StudySpec, store: Store) -> StudySpec:
     same_keys = keys_of(dict(given.param_space)) == study.keys
     kept = spec_again(
         study,
-        store,
-        config.storage_path,
+        (config.storage_path, given.name),
         config.storage_filesystem,
         run,
         given.param_space if same_keys else None,

@@ -11,7 +11,6 @@ from holdfast.api.config import RunConfig
 from holdfast.api.plain import from_plain
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.storage.base import Store
 from holdfast.tune.stored_study import CannotRestoreStudy, StoredStudy, configs_of
 from holdfast.tune.study_spec import StudySpec
 from holdfast.tune.tune_config import TuneConfig
@@ -31,19 +30,32 @@ def space_of(param_space: Any) -> dict[str, Any]:
     return dict(param_space)
 
 
+def place_of(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[str, str]:
+    """Return the storage path and the name of the study whose folder is `path`.
+
+    What opens a store, behind a question mark, stays with the storage path.
+    """
+    text = os.fspath(path)
+    if "://" in text:
+        folder, mark, query = text.partition("?")
+        parent, _, name = folder.rstrip("/").rpartition("/")
+        return f"{parent}{mark}{query}", name
+    if filesystem is None:
+        text = os.path.abspath(os.path.expanduser(text))
+    parent, name = os.path.split(text.rstrip("/"))
+    return parent, name
+
+
 def spec_again(
     study: StoredStudy,
-    store: Store,
-    path: Any,
+    place: tuple[str, str],
     filesystem: Any,
     trainable: Any,
     param_space: Mapping[str, Any] | None,
 ) -> StudySpec:
-    """Return a study as it was begun, at the place where it is now."""
+    """Return a study as it was begun, at the place where it is now: storage path and name."""
     tune, run = configs_of(study)
-    parent, _, name = store.url.rstrip("/").rpartition("/")
-    if filesystem is not None:
-        parent = os.path.dirname(os.fspath(path).rstrip("/"))
+    parent, name = place
     config = RunConfig(name=name, storage_path=parent, storage_filesystem=filesystem, **run)
     return StudySpec(
         trainable=trainable,

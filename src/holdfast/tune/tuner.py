@@ -20,7 +20,7 @@ from holdfast.tune.logger import with_default_loggers
 from holdfast.tune.reading import read_results, results_of
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.showing import Shower
-from holdfast.tune.spec_again import space_of, spec_again, with_given
+from holdfast.tune.spec_again import place_of, space_of, spec_again, with_given
 from holdfast.tune.stored_study import (
     CannotRestoreStudy,
     configs_of,
@@ -112,7 +112,9 @@ class Tuner:
                 f" {run.name!r}",
                 hint="give the trainable that the study was begun with",
             )
-        spec = spec_again(study, store, path, storage_filesystem, run, param_space)
+        spec = spec_again(
+            study, place_of(path, storage_filesystem), storage_filesystem, run, param_space
+        )
         spec = with_given(spec, study, tune_config, run_config)
         how = Resumption(
             unfinished=resume_unfinished,
@@ -232,8 +234,7 @@ class Tuner:
         study = read_study(store)
         again = spec_again(
             study,
-            store,
-            config.storage_path,
+            (config.storage_path, spec.name),
             config.storage_filesystem,
             spec.trainable,
             spec.param_space or None,

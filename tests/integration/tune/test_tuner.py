@@ -32,6 +32,7 @@ def test_every_point_of_the_grid_is_a_trial_with_its_config(lab: Lab) -> None:
     assert sorted(last(one)["product"] for one in results) == [10, 20, 20, 30, 40, 60]
     assert all(last(one)["epochs"] == 10 for one in results)
     best = results.get_best_result()
+    assert best.config is not None
     assert (best.config["a"], best.config["b"]) == (3, 20)
     assert results[0].path is not None and Path(results[0].path).parent == lab.study
     assert len([one for one in lab.study.iterdir() if not one.name.startswith(".")]) == 6
