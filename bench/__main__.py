@@ -29,6 +29,10 @@ from bench import (
     report,
     report_rate,
     restore,
+    tune_classes,
+    tune_restore,
+    tune_scale,
+    tune_trials,
     upload,
 )
 from bench.machine import describe, filesystem
@@ -63,10 +67,22 @@ QUESTIONS: Mapping[str, Asking] = {
     "journal-growth": journal.growth,
     "replay": replay.question,
     "import": import_time.question,
+    "tune-trials": tune_trials.question,  # last: they make very many files
+    "tune-classes": tune_classes.question,
+    "tune-restore": tune_restore.question,
+    "tune-scale": tune_scale.question,
 }
 MORE: Mapping[str, Asking] = {"blocked-disk-1gb": blocked.on_disk_large}  # with --full
 NOT_QUICK = frozenset(
-    {"launch-step", "recovery-driver", "blocked-s3", "restore-many", "upload-mixture"}
+    {
+        "launch-step",
+        "recovery-driver",
+        "blocked-s3",
+        "restore-many",
+        "upload-mixture",
+        "tune-restore",
+        "tune-scale",
+    }
 )
 
 

@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 EPOCH = "tempfile.mkdtemp"  # what a trial of the first guide does once in each epoch
 STEP = "os.listdir"  # what a trial of the second guide does once in each step
+GETS = "mmap.__new__"  # what a trial does when it gets an object that was put
+RECEIVES = "code.__new__"  # what a trial does when it is told its function
 GUIDE = "tune_fault_tolerance_guide"
 LOCAL = 'os.path.expanduser("~/ray_results")'
 
@@ -161,9 +163,9 @@ def test_each_trial_gets_its_model_from_the_object_store(machine: Machine) -> No
 
 @pytest.mark.req("U-032", "U-034", "U-037")
 def test_models_that_are_put_again_are_those_of_the_restored_trials(machine: Machine) -> None:
-    """The driver is killed as soon as a trial's process opens a file."""
+    """The driver is killed while a trial gets its model."""
     script = machine.write("tune_object_refs")
-    machine.interrupt(script, workers=1, event="open", count=1)
+    machine.interrupt(script, workers=1, event=GETS, count=1)
 
     machine.run(machine.write("tune_object_refs_again"))
 
@@ -177,7 +179,7 @@ def test_models_that_are_put_again_are_those_of_the_restored_trials(machine: Mac
 def test_models_that_are_not_put_again_are_missed_before_anything_starts(
     machine: Machine,
 ) -> None:
-    machine.interrupt(machine.write("tune_object_refs"), workers=1, event="open", count=1)
+    machine.interrupt(machine.write("tune_object_refs"), workers=1, event=GETS, count=1)
     without = {"    param_space=param_space,\n": ""}
     process = machine.launch(machine.write("tune_object_refs_again", without))
 
@@ -199,7 +201,7 @@ PATH = 'os.path.expanduser("~/ray_results/datasets"), trainable=train_fn'
 @pytest.mark.req("U-038")
 def test_datasets_are_given_again(machine: Machine) -> None:
     initial = machine.write("tune_datasets", {RESTORED: f"{INITIAL}\ntuner.fit()"})
-    machine.interrupt(initial, workers=1, event="open", count=1)
+    machine.interrupt(initial, workers=1, event=RECEIVES, count=1)
 
     filled_in = RESTORED.replace("...", PATH)
     machine.run(machine.write("tune_datasets", {RESTORED: f"{filled_in}\ntuner.fit()"}))

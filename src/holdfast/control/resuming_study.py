@@ -37,6 +37,7 @@ def recall(study: Study, tail: StudyTail) -> dict[str, list[tuple[int, dict[str,
             rows[data["id"]] = [row for row in rows[data["id"]] if row[0] <= after]
     tail.forget()
     study.delays.clear()
+    study.ended.clear()
     return rows
 
 

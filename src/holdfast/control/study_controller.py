@@ -166,8 +166,8 @@ class StudyController:
                 process.hear(message)
 
     def _patience_s(self) -> float:
-        if self.study.is_over or (not self._processes and not self._due):
-            return 0.0 if self.study.is_over else TICK_S
+        if self.study.is_over:
+            return 0.0
         now = self._clock.monotonic()
         return max(0.0, min([TICK_S, *(due - now for due in self._due.values())]))
 
@@ -221,12 +221,12 @@ class StudyController:
         return found
 
     def _start(self, trial: Trial) -> None:
-        places = self.study.place(trial)
-        assert places is not None, "it was chosen because there is room"
+        places = self.study.place(trial) or ()  # it was chosen because there is room
         is_counted = isinstance(trial.run.phase, Active)  # since it was lost
         attempt = trial.run.attempts + (0 if is_counted else 1)
         checkpoints = self.checkpoints_of(trial)
-        checkpoints.discard_unfinished()
+        if trial.run.attempts:  # or there is nothing that could be left
+            checkpoints.discard_unfinished()
         checkpoint, after_step, before = self._beginning(trial, checkpoints)
         started = {"id": trial.trial_id, "attempt": attempt, "places": list(places)}
         started |= {"after_step": after_step, "time": self._clock.now()}

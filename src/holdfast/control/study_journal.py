@@ -32,8 +32,6 @@ class StudyJournal:
         self._last: Ticket | None = None
         self._since_state = 0
         self._state_after = STATE_AFTER
-        self._ended: list[Trial] = []
-        self._known: set[str] = set(study.finished)
         self._wanted = threading.Event()
         self._is_closing = False
         self._failure: BaseException | None = None
@@ -46,18 +44,10 @@ class StudyJournal:
         self._last = self._run.append(kind, data)
         self._since_state += 1
         self._study.take(kind, data)
-        if len(self._study.finished) != len(self._known):
-            self._note_ends()
-
-    def _note_ends(self) -> None:
-        for trial_id in [one for one in self._study.finished if one not in self._known]:
-            self._known.add(trial_id)
-            self._ended.append(self._study.finished[trial_id])
-        self._known &= self._study.finished.keys()
 
     def take_ended(self) -> list[Trial]:
         """Return the trials that are over since the last call."""
-        ended, self._ended = self._ended, []
+        ended, self._study.ended = self._study.ended, []
         return ended
 
     def push(self) -> None:

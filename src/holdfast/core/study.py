@@ -58,6 +58,7 @@ class Study:
         self.judges, self.rules = judges, rules
         self.trials: dict[str, Trial] = {}
         self.finished: dict[str, Trial] = {}
+        self.ended: list[Trial] = []  # since somebody asked last; not part of the state
         self.counts: dict[str, int] = {}
         self.made = 0
         self.delays: dict[str, float] = {}
@@ -239,9 +240,8 @@ class Study:
         return True
 
     def _misses_a_save(self, trial: Trial) -> bool:
-        if self.rules.exports_at_end:
-            return True  # only its process could say that it has exported
-        return self.rules.saves_at_end and trial.saved_step() < trial.judged
+        is_unsaved = self.rules.saves_at_end and trial.saved_step() < trial.judged
+        return is_unsaved or self.rules.exports_at_end  # which only its process could say
 
     def _paused(self, trial: Trial) -> None:
         trial.run = advance(trial.run, GroupPaused(trial.run.attempts)).run
@@ -273,6 +273,7 @@ class Study:
         self.trials.pop(trial.trial_id, None)
         self.delays.pop(trial.trial_id, None)
         self.finished[trial.trial_id] = trial
+        self.ended.append(trial)
 
     def _warn_of_missing_metric(self, trial: Trial, result: Mapping[str, Any]) -> None:
         metric = self.rules.metric

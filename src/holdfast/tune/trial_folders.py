@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
-from holdfast.checkpoint.manifests import MANIFESTS, PRIVATE, has_manifest
+from holdfast.checkpoint.manifests import PRIVATE, read_manifests
+from holdfast.core.manifest import Manifest
 from holdfast.core.metric_history import flattened
 from holdfast.core.trial import Statistics, Status
 from holdfast.data.libraries import library
@@ -110,16 +111,23 @@ def _checkpoints(
 ) -> Iterator[tuple[Checkpoint, dict[str, Any]]]:
     """Yield the trial's checkpoints, oldest first, with the results they were saved with."""
     by_name = {row.get(CHECKPOINT_DIR_NAME): row for row in rows}
-    parent, name = _parent(location)
-    study = open_store(parent, filesystem) if parent else None
-    # Where the study is at hand, only what it has committed is a checkpoint.
-    is_known = study is not None and MANIFESTS.rpartition("/")[2] in study.folders(PRIVATE)
+    committed = dict(read_manifests(store))
+    parent, _ = _parent(location)
+    # Of a study of ours, only what was committed is a checkpoint.
+    is_ours = PRIVATE in store.folders() or (
+        bool(parent) and PRIVATE in open_store(parent, filesystem).folders()
+    )
     for folder in store.folders():
         if not folder.startswith("checkpoint_"):
             continue
-        if is_known and study is not None and not has_manifest(study, f"{name}/{folder}"):
+        manifest = committed.get(folder)
+        if isinstance(manifest, Manifest):
+            metrics = by_name.get(folder) or dict(manifest.metrics)
+        elif is_ours:
             continue
-        yield Checkpoint(_below(location, folder), filesystem), by_name.get(folder, {})
+        else:
+            metrics = by_name.get(folder, {})
+        yield Checkpoint(_below(location, folder), filesystem), metrics
 
 
 def _config_in(store: Store) -> dict[str, Any] | None:
