@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 from dataclasses import fields
@@ -9,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.trial import Status
 from holdfast.train import FailureConfig
+from holdfast.tune import Tuner, schedulers
+from holdfast.tune.search import create
 from tests.examples.pages import (
     ROOT,
     Block,
@@ -81,6 +85,21 @@ def test_the_guide_tells_of_every_field_of_failure_config_and_its_default() -> N
         one.name: f"{one.default:g}" if type(one.default) is float else str(one.default)
         for one in fields(FailureConfig)
     }
+
+
+def test_the_guide_to_searching_names_every_scheduler_searcher_and_flag() -> None:
+    page = PAGES["tune.md"]
+    names = {*schedulers.__all__} - {"TrialScheduler", "create_scheduler"}
+    names |= {kind for _, kind in create._HOMES.values()}  # noqa: SLF001  the list there is
+    names |= {"Repeater", "ConcurrencyLimiter"}
+    told = {name for line in page.splitlines() for name in re.findall(r"\w+", line[:80])}
+
+    assert names <= told
+    flags = [name for name in inspect.signature(Tuner.restore).parameters if name.endswith("ed")]
+    going_on = page.partition("\n## Going on\n")[2].partition("\n## ")[0]
+    assert flags == ["resume_unfinished", "resume_errored", "restart_errored"]
+    assert all(f"`{name}=" in going_on for name in flags)
+    assert all(f"\n| {status} |" in going_on for status in Status)
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -28,7 +28,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def test_the_loop_of_the_readme_runs_as_it_stands_and_carries_on_when_it_runs_again(
     tmp_path: Path,
 ) -> None:
-    [loop] = [block.text for block in blocks_in(README) if block.language == "python"]
+    loop, _ = [block.text for block in blocks_in(README) if block.language == "python"]
     assert sum(1 for line in loop.splitlines() if line) <= 28, "it is the smallest there is"
 
     first = run_python(loop, tmp_path)
@@ -44,6 +44,26 @@ def test_the_loop_of_the_readme_runs_as_it_stands_and_carries_on_when_it_runs_ag
     assert re.fullmatch(r"holdfast: run 'first' is new; [^\n]*\n", first.stderr), "nothing else"
     assert "carries on from checkpoint_000009" in longer.stderr
     assert len(list(run.glob("checkpoint_*"))) == 11, "ten, and one more"
+
+
+def test_the_search_of_the_readme_runs_as_it_stands_and_has_nothing_to_do_when_it_runs_again(
+    tmp_path: Path,
+) -> None:
+    _, search = [block.text for block in blocks_in(README) if block.language == "python"]
+    [call] = re.findall(r"`(tune\.Tuner\.restore\([^`]*)`", README)
+    function = search.partition("tuner = ")[0]
+
+    first = run_python(search, tmp_path)
+    assert first.returncode == 0, first.stderr
+    logs = sorted(tmp_path.glob("runs/search/*/logs/attempt-*.log"))
+    again = run_python(search, tmp_path)
+    restored = run_python(f"{function}\nprint({call}.get_best_result().config)", tmp_path)
+
+    assert len(logs) == 8
+    assert re.fullmatch(r"\{'lr': 0\.\d+\}\n", first.stdout)
+    assert (again.returncode, again.stdout) == (0, first.stdout), again.stderr
+    assert (restored.returncode, restored.stdout) == (0, first.stdout), restored.stderr
+    assert sorted(tmp_path.glob("runs/search/*/logs/attempt-*.log")) == logs
 
 
 def test_the_readme_shows_what_the_demo_prints() -> None:
