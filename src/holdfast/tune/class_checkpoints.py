@@ -55,6 +55,25 @@ def _is_outside(relative: str) -> bool:
     return relative == os.pardir or relative.startswith(os.pardir + os.sep)
 
 
+def folder_of(path: str | os.PathLike[str]) -> str:
+    """Return the folder of a checkpoint from its path, or from what a save returned into it.
+
+    Raises if there is none.
+    """
+    given = os.path.expanduser(os.fspath(path))
+    if os.path.isdir(given):
+        return given
+    above, name = os.path.split(given)
+    if os.path.isdir(above):
+        inside = load(above)
+        if isinstance(inside, str) and os.path.basename(inside) == name:
+            return above
+    raise ConfigError(
+        f"there is no checkpoint at {given}",
+        hint="give the folder of one, such as {storage_path}/{name}/{trial}/checkpoint_000000",
+    )
+
+
 def load(folder: str) -> Any:
     """Return what a load is to be given: a dictionary, a path inside the folder, or the folder."""
     dictionary = os.path.join(folder, DICTIONARY)

@@ -8,10 +8,13 @@ from typing import Any
 
 from holdfast.api.checks import this_is
 from holdfast.api.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
+from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.core.trial import Trial
 from holdfast.errors import ConfigError
+from holdfast.storage.arrow import has_scheme
 from holdfast.tune.callback import Callback
+from holdfast.tune.class_checkpoints import folder_of
 from holdfast.tune.logger import callbacks_of_loggers
 from holdfast.tune.older import checkpoints_of, warn_of_older
 from holdfast.tune.spec_again import space_of
@@ -35,7 +38,8 @@ class Experiment:
         resources_per_trial: What a trial reserves, if the trainable does not say it.
         storage_path: Where the study is kept. `upload_dir` says the same and comes first, then
             `local_dir`.
-        restore: A checkpoint that every trial begins with until it has one of its own.
+        restore: A checkpoint, or its path, that every trial begins with until it has one of its
+            own.
         export_formats: What models are written as when trials end: "model", "checkpoint", "onnx",
             "h5".
         time_budget_s: After how long the study ends.
@@ -66,7 +70,7 @@ class Experiment:
         log_to_file: bool | str | Sequence[str] = False,
         export_formats: Sequence[str] | None = None,
         max_failures: int = 0,
-        restore: str | os.PathLike[str] | None = None,
+        restore: str | os.PathLike[str] | Checkpoint | None = None,
         sync_to_cloud: Any = None,
         sync_to_driver: Any = None,
         sync_function: Any = None,
@@ -80,7 +84,7 @@ class Experiment:
         self.name = name or self.trainable.name
         self.stop, self.config = stop, space_of(config)
         self.num_samples, self.time_budget_s = num_samples, time_budget_s
-        self.resources_per_trial, self.restore = resources_per_trial, restore
+        self.resources_per_trial, self.restore = resources_per_trial, _location(restore)
         self.max_failures, self.log_to_file = max_failures, log_to_file
         self.trial_name_creator = trial_name_creator
         self.trial_dirname_creator = trial_dirname_creator
@@ -145,7 +149,6 @@ class Experiment:
             log_to_file=self.log_to_file,
             **(run_options or {}),
         )
-        restore = self.restore
         loggers: Sequence[Callback] | None = self.loggers
         return StudySpec(
             trainable=self.trainable,
@@ -154,7 +157,7 @@ class Experiment:
             param_space=self.config,
             name=self.name,
             resources=self.resources_per_trial,
-            restore_path=None if restore is None else os.path.expanduser(os.fspath(restore)),
+            restore_path=self.restore,
             export_formats=self.export_formats,
             loggers=loggers,
         )
@@ -198,6 +201,15 @@ class Experiment:
 
     def __repr__(self) -> str:
         return f"Experiment({self.name!r}, {self.trainable.name})"
+
+
+def _location(restore: Any) -> str | None:
+    """Return where the checkpoint is that trials begin with; raise if it is not there."""
+    if restore is None or has_scheme(str(restore)):
+        return None if restore is None else str(restore)
+    if isinstance(restore, Checkpoint):
+        return restore.path
+    return os.path.abspath(folder_of(restore))
 
 
 def _formats(given: Sequence[str] | None) -> tuple[str, ...]:

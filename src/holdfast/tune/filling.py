@@ -67,6 +67,17 @@ class Filling:
                 filled.setdefault(f"{name}_total", total)
         return filled
 
+    def counters(self) -> dict[str, Any]:
+        """Return how far it has come, for `restore`."""
+        totals = {f"{name}_total": total for name, total in self._totals.items()}
+        return {"iteration": self.iteration, "time_total_s": self._total_s, **totals}
+
+    def restore(self, counters: Mapping[str, Any]) -> None:
+        """Count on from where `counters` were told."""
+        self.iteration, self._total_s = counters["iteration"], counters["time_total_s"]
+        self._totals = {name: counters[f"{name}_total"] for name in self._totals}
+        self._since_restore, self._restored_s = 0, 0.0
+
     def _count(self, result: Mapping[str, Any]) -> None:
         for name, total in self._totals.items():
             added = result.get(f"{name}_this_iter")

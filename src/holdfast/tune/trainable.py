@@ -7,6 +7,7 @@ The names that Ray had before 0.8.7 (`_setup`, `_train`, `_save`, `_restore`, `_
 from __future__ import annotations
 
 import copy
+import json
 import os
 import shutil
 import tempfile
@@ -17,9 +18,10 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.tune.class_checkpoints import load, store
+from holdfast.tune.class_checkpoints import folder_of, load, store
 from holdfast.tune.filling import Filling
 
+_COUNTERS = ".tune_counters.json"  # beside what is saved outside a trial
 EXPORT_FORMATS = ("checkpoint", "model", "onnx", "h5")
 
 
@@ -127,6 +129,8 @@ class Trainable:
         os.makedirs(folder, exist_ok=True)
         try:
             store(folder, self.save_checkpoint(folder), type(self).__name__)
+            with open(os.path.join(folder, _COUNTERS), "w", encoding="utf-8") as file:
+                json.dump(self._filling.counters(), file)
         except BaseException:
             if checkpoint_dir is None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -134,12 +138,17 @@ class Trainable:
         return Checkpoint.from_directory(folder)
 
     def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
-        """Become what was saved in a checkpoint, or in a folder."""
+        """Become what was saved in a checkpoint, or in a folder, counters of steps included.
+
+        In a trial, its study says how far it has come.
+        """
         if not isinstance(checkpoint, Checkpoint):
-            if not os.path.isdir(checkpoint):
-                raise ConfigError(f"there is no checkpoint at {os.fspath(checkpoint)}")
-            checkpoint = Checkpoint.from_directory(os.fspath(checkpoint))
+            checkpoint = Checkpoint.from_directory(folder_of(checkpoint))
         with checkpoint.as_directory() as folder:
+            counters = os.path.join(folder, _COUNTERS)
+            if not self._told and os.path.exists(counters):
+                with open(counters, encoding="utf-8") as file:
+                    self._filling.restore(json.load(file))
             self.load_checkpoint(load(folder))
 
     def reset(self, new_config: dict[str, Any]) -> bool:
