@@ -167,6 +167,10 @@ class OpenRun(Checkpoints):
         """
         self._compaction.run()
 
+    def compact_soon(self) -> None:
+        """Shorten the journal aside, if there is something to shorten."""
+        self._compaction.begin()
+
     def close(self) -> None:
         """Leave in good order, so that the next driver can begin at once."""
         if self._heartbeat is not None:

@@ -78,6 +78,9 @@ class StudyJournal:
         """Write down all that the study has become, if much has happened since the last time."""
         if self._since_state >= self._state_after:
             self.write_state()
+            self._run.compact_soon()
+        elif self._run.journal.wants_compaction():
+            self._run.compact_soon()
 
     def write_state(self) -> None:
         """Write down all that the study has become; what happened before is not needed then."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.api.checks import this_is
 from holdfast.api.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
+from holdfast.api.plain import reference_to
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.core.trial import Trial
@@ -205,11 +206,14 @@ class Experiment:
 
 def _location(restore: Any) -> str | None:
     """Return where the checkpoint is that trials begin with; raise if it is not there."""
-    if restore is None or has_scheme(str(restore)):
-        return None if restore is None else str(restore)
+    if restore is None:
+        return None
     if isinstance(restore, Checkpoint):
-        return restore.path
-    return os.path.abspath(folder_of(restore))
+        return reference_to(restore)
+    location: str = os.fspath(restore)
+    if has_scheme(location):
+        return location
+    return os.path.abspath(folder_of(location))
 
 
 def _formats(given: Sequence[str] | None) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ class Launch:
     """A study that is open, and all that belongs to driving it."""
 
     def __init__(self, spec: StudySpec, run: OpenRun, engine: Engine, how: Resumption) -> None:
-        self.spec, self.run, self.engine, self._how = spec, run, engine, how
+        self.spec, self.run, self.engine, self.how = spec, run, engine, how
         self.search = spec.search()
         judges = Judges(StudySearch(self.search), spec.scheduler(), spec.stopper())
         checkpoints = spec.run_config.checkpoint_config
@@ -100,7 +100,7 @@ class Launch:
             record.write(self.run.store)
 
     def _is_extended(self) -> bool:
-        return self._how.finished or self._how.num_samples is not None
+        return self.how.finished or self.how.num_samples is not None
 
     def drive(self, observers: Sequence[StudyObserver]) -> StudyController:
         """Run until the study is over, or somebody wants this driver to stop."""
@@ -149,7 +149,7 @@ class Launch:
             notice_s=config.failure_config.preemption_notice_s
             + config.failure_config.preemption_grace_s,
             first_checkpoint=first,
-            resumption=self._how,
+            resumption=self.how,
         )
 
     def _propose(self) -> Mapping[str, Any] | str | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.control.study_plan import StudyObserver
+from holdfast.control.study_plan import Resumption, StudyObserver
 from holdfast.core.reserving import total
 from holdfast.core.study import Study
 from holdfast.core.trial import Status, Trial
@@ -32,7 +32,7 @@ class Shower(StudyObserver):
         self._over: list[Trial] = []
         self._best: Trial | None = None
 
-    def begin(self, path: str) -> None:
+    def begin(self, path: str, how: Resumption) -> None:
         """Say what begins, or goes on, and where it is kept."""
         facts: dict[str, Any] = {}
         judges = self._study.judges
@@ -43,10 +43,7 @@ class Shower(StudyObserver):
         if self._samples is not None:
             facts["trials"] = self._samples
         if self._study.made:
-            counts = self._study.counts
-            facts["goes on"] = (
-                f"{sum(counts.values())} trials are over, {len(self._study.trials)} are not"
-            )
+            facts |= resumption_facts(self._study, how)
         self.output.begin(self._spec.name, path, facts)
         if isinstance(self.output, ReporterOutput):
             self.output.setup(total_samples=self._samples, metric=self._metric, mode=self._mode)
@@ -102,6 +99,30 @@ class Shower(StudyObserver):
             resources=", ".join(used),
             best=best_of(known, self._metric, self._mode),
         )
+
+
+def resumption_facts(study: Study, how: Resumption) -> dict[str, str]:
+    """Return what a study that goes on will do with the trials it has."""
+    counts = study.counts
+    facts = {}
+    if done := counts.get(Status.TERMINATED, 0):
+        facts["kept"] = f"{done} trials that are done"
+        if how.finished:
+            facts["kept"] = f"{done} trials that had ended go on, as they may do more now"
+    if failed := counts.get(Status.ERROR, 0):
+        fate = "stay so"
+        if how.errored or how.errored_from_scratch:
+            fate = "go on from their last checkpoint" if how.errored else "begin anew"
+        facts["failed"] = f"{failed} trials that failed {fate}"
+    if study.trials:
+        saved = sum(1 for one in study.trials.values() if one.saved_step() or one.donor)
+        fate = f"{saved} go on from a checkpoint, {len(study.trials) - saved} begin"
+        facts["unfinished"] = f"{len(study.trials)} trials: " + (
+            fate if how.unfinished else "they end here"
+        )
+    if how.num_samples is not None:
+        facts["samples"] = f"{how.num_samples} in all from now on"
+    return facts
 
 
 def output_of(spec: StudySpec) -> StudyOutput:

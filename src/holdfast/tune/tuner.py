@@ -197,7 +197,7 @@ class Tuner:
             FileTeller(launch.study, launch.run.store),
             shower,
         ]
-        shower.begin(launch.run.store.url)
+        shower.begin(launch.run.store.url, launch.how)
         try:
             controller = launch.drive(observers)
             self._results = results_of(launch, controller.errors)

@@ -61,7 +61,7 @@ class Counter(tune.Trainable):
         return result
 
     def _save(self, checkpoint_dir: str) -> str:
-        self._note("save", folder=checkpoint_dir)
+        self._note("save", folder=checkpoint_dir, is_local=os.path.isdir(checkpoint_dir))
         path = Path(checkpoint_dir, "count")
         path.write_text(str(self.count))
         return str(path)

@@ -61,10 +61,16 @@ FLAGS = [
 @pytest.mark.req("U-006")
 @pytest.mark.parametrize(("unfinished", "errored", "restart"), FLAGS)
 def test_the_flags_say_which_trials_go_on(
-    lab: Lab, *, unfinished: bool, errored: bool, restart: bool
+    lab: Lab,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    unfinished: bool,
+    errored: bool,
+    restart: bool,
 ) -> None:
     train = interrupted_study(lab)
     before = len(lab.noted("began"))
+    capsys.readouterr()
 
     results = lab.restore(
         train,
@@ -73,6 +79,10 @@ def test_the_flags_say_which_trials_go_on(
         restart_errored=restart,
     )
 
+    plan = capsys.readouterr().err
+    assert "kept: 1 trials that are done" in plan
+    assert ("stay so" in plan) == (not errored and not restart)
+    assert ("they end here" in plan) == (not unfinished)
     began: dict[int, int | None] = {}
     for fact in lab.noted("began")[before:]:
         began.setdefault(int(fact["trial"][-5:]), fact["step"])

@@ -279,7 +279,7 @@ def test_a_trial_saves_to_its_own_disk_and_the_driver_has_it_then(old_lab: OldLa
     old_lab.run(checkpoint_freq=2, callbacks=[watcher])
 
     for saving in old_lab.noted("save"):
-        assert not Path(saving["folder"]).is_relative_to(old_lab.storage)
+        assert saving["is_local"] and "checkpoint_" not in saving["folder"]
         assert not Path(saving["folder"]).exists(), "it is gone when its files are kept"
     assert watcher.seen == [["count"], ["count"] * 2, ["count"] * 3]
 
@@ -320,6 +320,26 @@ def test_the_best_two_are_kept_and_the_newest(
     assert len(list((old_lab.study / trial.folder).glob("checkpoint_*"))) == len(kept)
 
 
+def test_a_checkpoint_to_begin_with_must_be_there(old_lab: OldLab) -> None:
+    with pytest.raises(ConfigError, match=r"there is no checkpoint at .*nowhere"):
+        old_lab.run(restore=str(old_lab.folder / "nowhere"))
+
+    assert not old_lab.storage.exists()
+
+
+def test_what_was_never_committed_is_no_checkpoint(old_lab: OldLab) -> None:
+    [trial] = old_lab.run(checkpoint_freq=3).trials
+    half = old_lab.study / trial.folder / "checkpoint_000007"
+    half.mkdir()
+    (half / "count").write_text("half a mod")
+
+    [found] = tune.ExperimentAnalysis(str(old_lab.study)).trials
+
+    assert saved(found) == [3, 6]
+    assert found.checkpoint == trial.checkpoint
+    assert saved(trial) == [3, 6]
+
+
 @pytest.mark.req("U-073")
 def test_every_trial_begins_with_the_checkpoint_given_until_it_has_its_own(
     old_lab: OldLab,
@@ -332,7 +352,7 @@ def test_every_trial_begins_with_the_checkpoint_given_until_it_has_its_own(
     second = old_lab.run(
         config={"x": tune.grid_search([1, 2]), "dies_at": 9},
         name="second",
-        restore=str(given),
+        restore=f"{given}/count",
         checkpoint_freq=2,
         max_failures=1,
     )

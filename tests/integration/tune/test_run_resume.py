@@ -267,6 +267,23 @@ def test_what_is_not_said_again_is_no_change(old_lab: OldLab) -> None:
     assert len(again.trials) == 2
 
 
+@pytest.mark.req("U-077")
+def test_what_trials_begin_with_is_kept_too(old_lab: OldLab) -> None:
+    """It is not given again, and then it is another."""
+    [first] = old_lab.run(name="first", checkpoint_freq=3).trials
+    three, six = (checkpoint.path for checkpoint, _ in first.checkpoints)
+    old_lab.notes.unlink()
+    old_lab.interrupt(old_lab.launch({"waits_at": 8}, restore=six))
+    old_lab.interrupt(old_lab.launch({"waits_at": 8}, resume=True), waiting=2)
+    old_lab.open_gate()
+
+    _, errors = old_lab.finish({"waits_at": 8}, resume=True, restore=three)
+
+    assert old_lab.counts("restore") == [6, 6, 6]
+    assert old_lab.counts() == [7, 7, *range(7, 13)]
+    assert "goes on as it was begun; ignored: restore=" in errors
+
+
 def test_another_trainable_is_not_what_the_study_runs(old_lab: OldLab) -> None:
     class Another(Counter):
         pass
