@@ -1,9 +1,9 @@
 """How long from the command that restores a study to its first resumed step?
 
-A study of many trials that are over and 50 that are not is killed, driver and all. From the start of
-the process that restores it, until a trial that was cut off (with Optuna: that waited) is in user
-code and has loaded its checkpoint. Then it is killed again, so each round finds the same. The limit
-is a process that reads a line per transition, and forks.
+A study of many trials that are over and 50 that are not is killed, driver and all. Measured is from
+the start of the process that restores it until a trial that was cut off (with Optuna: one that
+waited) is in user code and has loaded its checkpoint. Then all of it is killed again, so each round
+finds the same. The limit is a process that reads a line per transition, and forks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def question(setting: Setting) -> Iterator[Question]:
         f"launch, until the first resumed step of a study of {over:,} + {LEFT} trials",
         "s",
         [
-            # Processes are reused while the study is made, so that this takes no longer than it must.
+            # Processes are reused so that the study is made soon; two trials are resumed anyway.
             side("holdfast", "holdfast-reused", over),
             side("holdfast large", "holdfast-reused", large),
             side("ray", "ray-reused", over),

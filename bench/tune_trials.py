@@ -1,11 +1,12 @@
 """How many trials that do nothing but report once does a study finish in a second?
 
-What is measured is all that a system does around a trial. Ours is timed from the call of `fit` until
-it returns: every transition is durable by then, and the files for people are written. Ray Tune does
-the same (as it comes, nothing synced) with fewer trials, because it is slow, and is not charged for
-what comes before the first of them. Optuna runs the function in its own process, so a trial
-that dies takes the study with it; with SQLite and with its journal, transitions are synced. The
-limit is a process that forks for every trial, or twice in all, and syncs a line per transition.
+What is measured is all that a system does around a trial. Ours is timed from the call of `fit`
+until it returns: every transition is durable by then, and the files for people are written. Ray
+Tune does the same (as it comes, nothing synced) with fewer trials, because it is slow, and is not
+charged for what comes before the first of them. Optuna runs the function in its own process, so a
+trial that dies takes the study with it; with SQLite and with its journal, transitions are synced.
+The limit is a process that forks for every trial, or once per core, and syncs a line for every
+transition by itself: a system that lets trials share a sync may be faster.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ FOLDER = OPTIONS["folder"]
 LINES = f"{FOLDER}/lines"
 AT_ONCE = os.cpu_count() or 1
 DONE = "done"
+END = "end"
 
 
 class Worker:
@@ -48,20 +49,25 @@ class Worker:
         return heard
 
     def end(self) -> None:
+        """Return when it has ended; one that does several trials is told to first."""
+        if OPTIONS["reuses"]:
+            self.tell(END)  # its pipe does not close: workers forked later hold it open, too
+        os.waitpid(self.pid, 0)
         os.close(self._orders)
         self._heard.close()
-        os.waitpid(self.pid, 0)
 
 
 def work(orders: Any, said: int) -> None:
-    """In a worker: do trials until there are no more orders."""
-    for line in orders:
+    """In a worker: do one trial, or one after the other until told to end."""
+    while (line := orders.readline().strip()) not in {"", END}:
         number = int(line)
         for step in range(1, OPTIONS.get("steps", 0) + 1):
             save(f"{FOLDER}/{number}", step)
             say(said, trial=number, what=step, loss=0.25)
             orders.readline()  # the step is durable, and judged
         say(said, trial=number, what=DONE, loss=0.25)
+        if not OPTIONS["reuses"]:
+            return
 
 
 def say(said: int, **facts: Any) -> None:

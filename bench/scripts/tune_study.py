@@ -1,6 +1,6 @@
-"""A study, the same for Holdfast and for Ray Tune but for the import: `python tune_study.py OPTIONS`.
+"""A study for Holdfast or Ray Tune: `python tune_study.py OPTIONS`.
 
-What a user would write: all of it is in the script that is started.
+The same for both but for the import, and as a user writes it: in the script that is started.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from holdfast.clock import SYSTEM_CLOCK
 from holdfast.control.identity import find_identity
 from holdfast.control.study_plan import Resumption
 from holdfast.core.names import shown
-from holdfast.errors import ConfigError, Conflict, RunMissing
+from holdfast.errors import ConfigError, Conflict, RunHeld, RunMissing
 from holdfast.journal.lease import Lease, newest_epoch, take_lease
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, open_store
@@ -134,7 +134,7 @@ def make_room(spec: StudySpec, store: Store) -> None:
     """
     if not _is_taken(store):
         return
-    _must_be_no_training_run(store)
+    run_id = _study_at(store)
     config = spec.run_config
     parent = open_store(config.storage_path, config.storage_filesystem)
     if parent.local is None:
@@ -145,6 +145,8 @@ def make_room(spec: StudySpec, store: Store) -> None:
     lease = None
     if newest_epoch(store):
         lease = take_lease(store, run=f"the study at {store.url}", waits=True)
+        if _study_at(store) != run_id:  # it was moved, and a new one begun, in this moment
+            raise RunHeld(f"another driver has just begun a study at {store.url}")
     for name in _new_names(spec.name):
         try:
             parent.local.move_tree(spec.name, name)
@@ -168,16 +170,18 @@ def _is_taken(store: Store) -> bool:
     return any(not entry.key.startswith(f"{_PRIVATE}/") for entry in store.entries())
 
 
-def _must_be_no_training_run(store: Store) -> None:
+def _study_at(store: Store) -> str | None:
+    """Return which study is there, None if the files are somebody else's; raise if it is a run."""
     try:
-        kind = find_identity(store)[0].kind
+        found = find_identity(store)[0]
     except RunMissing:
-        return  # files of somebody else's
-    if kind != "tune":
+        return None
+    if found.kind != "tune":
         raise ConfigError(
             f"there is a training run at {store.url}, which no study takes the place of",
             hint="another name, or another storage_path",
         )
+    return found.run_id
 
 
 def _new_names(name: str) -> Iterator[str]:

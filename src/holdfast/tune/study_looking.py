@@ -1,0 +1,341 @@
+"""A study as somebody sees it who only looks on: no lease, no writes, safe beside a live driver.
+
+No code of the user's is imported or run. What cannot be read is told, and the rest is shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.api.config import FailureConfig, budget_of
+from holdfast.checkpoint.manifests import read_manifests
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.control.identity import RUN_KEY, RunIdentity, read_identity
+from holdfast.control.run_view import RunView, look
+from holdfast.control.study_log import StudyTail
+from holdfast.core.judges import Judges
+from holdfast.core.record import Kept, RunRecord, record_of
+from holdfast.core.run_history import RunHistory
+from holdfast.core.study import Study
+from holdfast.core.study_rules import Rules
+from holdfast.core.trial import Status, Trial
+from holdfast.errors import ConfigError, Damaged, HoldfastError, RunMissing
+from holdfast.journal.replay import read_journal
+from holdfast.storage.base import Store
+from holdfast.storage.locate import child, open_store
+from holdfast.storage.sealed import unseal
+from holdfast.tune.onlooking import Onlooker
+from holdfast.tune.progress.tables import Best, best_of, counts_of
+from holdfast.tune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
+from holdfast.tune.search.plain import config_from_data
+from holdfast.tune.spec_again import place_of
+from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
+from holdfast.tune.stored_study import (
+    STUDY_KEY,
+    CannotRestoreStudy,
+    StoredStudy,
+    configs_of,
+    has_study,
+    read_study,
+)
+from holdfast.tune.tune_config import TuneConfig
+
+_STRANGE = (AssertionError, LookupError, TypeError, ValueError, HoldfastError)
+_NAMED = ("@import", "@made", "@dataclass")  # what is imported by its name, of plain values
+
+
+@dataclass(frozen=True, slots=True)
+class StudyLook:
+    """What can be known of a study without holding it.
+
+    Attributes:
+        run: What a study has in common with every run: who it is, its lease, its journal.
+        stored: How it was begun, None if that cannot be read.
+        trials: All trials that can be read, in the order in which they were made. Those that ran
+            under a driver that is gone are pending, and cut off.
+        counts: How many trials there are of each status, unreadable ones included.
+        is_over: Whether every trial that will ever be is over.
+        damage: What is not as it was written, by key, besides what `run` tells.
+        unsure: Why the last decisions may not be known, None if they are.
+    """
+
+    run: RunView
+    stored: StoredStudy | None
+    trials: list[Trial]
+    counts: Mapping[str, int]
+    is_over: bool
+    damage: Mapping[str, list[str]] = field(default_factory=dict)
+    unsure: str | None = None
+
+    @property
+    def status(self) -> str:
+        """How the study goes or has come out."""
+        if self.run.is_live:
+            return "running"
+        if not self.is_over:
+            return "interrupted"
+        return "failed trials" if self.counts.get(Status.ERROR) else "done"
+
+    @property
+    def metric(self) -> tuple[str | None, str | None]:
+        """What trials are judged by, and whether its max or min is best; None for what nobody said.
+
+        Said in the TuneConfig, or else to the scheduler or the searcher.
+        """
+        said = {} if self.stored is None else self.stored.tune_config
+        for values in (said, _arguments(said.get("scheduler")), _arguments(said.get("search_alg"))):
+            metric, mode = values.get("metric"), values.get("mode")
+            if isinstance(metric, str):
+                return metric, mode if isinstance(mode, str) else None
+        return None, None
+
+    def best(self) -> Best | None:
+        """Return the best trial by its last result, None if nobody can tell."""
+        return best_of(self.trials, *self.metric)
+
+    def judge(self, what: str) -> str | None:
+        """Return in words which "scheduler" or "search_alg" there is, None for the usual one."""
+        if self.stored is None:
+            return "not known"
+        if f"TuneConfig.{what}" in self.stored.not_kept:
+            return "one of your own, to be given again"
+        said = self.stored.tune_config.get(what)
+        if not isinstance(said, dict) or "@made" not in said:
+            return None if said is None else str(said)
+        values = ", ".join(f"{name}={value!r}" for name, value in _arguments(said).items())
+        return f"{said['@made']['class'].rpartition(':')[2]}({values})"
+
+    def trial(self, name: str) -> Trial:
+        """Return the trial with that id, name or folder; raise an error that names some."""
+        for trial in self.trials:
+            if name in (trial.trial_id, str(trial), trial.folder):
+                return trial
+        known = ", ".join(str(trial) for trial in self.trials[:5]) or "none"
+        more = ", …" if len(self.trials) > 5 else ""
+        raise ConfigError(
+            f"study {self.run.identity.name!r} has no trial {name!r}; there are {known}{more}",
+            hint=f"holdfast show {self.run.store.url}",
+        )
+
+    def view_of(self, trial: Trial) -> RunView:
+        """Return a trial as the run that it is, with commits that the journal does not know yet."""
+        view = self._view(trial.folder, str(trial), record_of(trial.checkpoints.to_events()))
+        return dataclasses.replace(view, is_live=view.is_live and not trial.is_finished())
+
+    def unknown(self) -> Iterator[RunView]:
+        """Yield folders with checkpoints of the study that belong to no trial that can be read.
+
+        Nobody knows what else is in them, so they count as in use.
+        """
+        known = {trial.folder for trial in self.trials}
+        for folder in self.run.store.folders():
+            if folder in known or folder.startswith("."):
+                continue
+            view = self._view(folder, folder, RunRecord())
+            if view.record.kept or view.unreadable:
+                yield dataclasses.replace(view, is_live=True)
+
+    def _view(self, folder: str, name: str, record: RunRecord) -> RunView:
+        store, run = child(self.run.store, folder), self.run
+        unreadable = {}
+        known = {kept.directory for kept in record.kept.values()}
+        for directory, manifest in read_manifests(store, known):
+            if isinstance(manifest, Damaged):
+                unreadable[directory] = manifest.message
+            elif manifest.run_id == run.identity.run_id and record.is_current(manifest):
+                record.apply("checkpoint_committed", Kept.of(manifest).to_data())
+        identity = RunIdentity(run.identity.run_id, name, "trial", run.identity.created)
+        return RunView(
+            store, identity, None, record, run.lease, run.is_live, [], unreadable, RunHistory()
+        )
+
+
+# ---------------------------------------------------------------------- finding
+
+
+def is_study(store: Store) -> bool:
+    """Whether a study is in `store`, also one of which only a part is left."""
+    try:
+        if read_identity(store).kind == "tune":
+            return True
+    except (RunMissing, Damaged):
+        pass
+    return has_study(store)
+
+
+def study_above(path: str | os.PathLike[str]) -> tuple[Store, str] | None:
+    """Return the study that `path` is a folder of, and the folder's name; None if there is none."""
+    if open_store(path).stat(RUN_KEY) is not None:
+        return None  # a run of its own
+    parent, folder = place_of(path)
+    try:
+        store = open_store(parent)
+        return (store, folder) if folder and is_study(store) else None
+    except HoldfastError:
+        return None  # what is above cannot be a study, or is none of our business
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
+    """Return what there is to know of the study in `store`; raise `RunMissing` if there is none."""
+    run = look(store, clock)
+    records, _ = read_journal(store, run.identity.run_id)
+    tail = StudyTail()
+    for record in records:
+        tail.apply(record.kind, record.data)
+    damage: dict[str, list[str]] = {}
+    stored = None
+    try:
+        stored = read_study(store)
+    except CannotRestoreStudy as error:
+        if tail.state is not None or tail.events or has_study(store):  # or it was not begun yet
+            damage[STUDY_KEY] = [error.message.removeprefix(f"{store.url}/{STUDY_KEY}: ")]
+    study, unsure = _as_begun(stored)
+    has_results = any(kind == "trial_result" for kind, _ in tail.events)
+    run.journal_damage.extend(_recall(study, tail))
+    for trial in study.trials.values():
+        if trial.status is Status.RUNNING and not run.is_live:
+            trial.status, trial.cut_off = Status.PENDING, True
+    counts = counts_of(study.trials.values())
+    for status, count in study.counts.items():
+        counts[str(status)] = counts.get(str(status), 0) + count
+    found = study.finished | study.trials
+    for key, count in reversed(study.archives):
+        for trial in reversed(_archived(store, key, count, damage)):
+            found.setdefault(trial.trial_id, trial)
+    return StudyLook(
+        run=run,
+        stored=stored,
+        trials=[_readable(one) for one in sorted(found.values(), key=lambda one: one.number)],
+        counts={status: count for status, count in counts.items() if count},
+        is_over=study.is_over,
+        damage=damage,
+        unsure=unsure if has_results else None,
+    )
+
+
+def _recall(study: Study, tail: StudyTail) -> Iterator[str]:
+    """Make a study what its journal says, and yield what cannot be."""
+    if tail.state is not None:
+        try:
+            study.set_state(tail.state)
+        except _STRANGE as error:
+            yield f"its last state cannot be taken in: {error}"
+    for kind, data in tail.events:
+        try:
+            study.take(kind, data, again=True)
+        except _STRANGE as error:
+            # Records before it may be lost; what can be shown of the study is shown all the same.
+            yield f"a record ({kind}) cannot follow those before it: {error}"
+
+
+def _archived(store: Store, key: str, count: int, damage: dict[str, list[str]]) -> list[Trial]:
+    """Return the trials of one part of the archive that can be read; note what cannot."""
+    found, problems = [], []
+    try:
+        lines = store.get(key).data.splitlines()
+    except HoldfastError as error:
+        damage[key] = [f"{count} trials that are over cannot be read: {error.message}"]
+        return []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(Trial.from_data(unseal(line)))
+        except _STRANGE as error:
+            what = error.message if isinstance(error, HoldfastError) else f"{error!r}"
+            problems.append(f"line {number}: {what}")
+    if len(lines) < count:
+        problems.append(f"{count - len(lines)} of its {count} trials are missing")
+    if problems:
+        damage[key] = problems
+    return found
+
+
+def _readable(trial: Trial) -> Trial:
+    """Return a trial with its config as the user knows it."""
+    trial.config = config_from_data(trial.config)
+    trial.evaluated_params = config_from_data(trial.evaluated_params)
+    return trial
+
+
+# ---------------------------------------------------------------------- who judges
+
+
+def _as_begun(stored: StoredStudy | None) -> tuple[Study, str | None]:
+    """Return an empty study with its own rules, and why it may decide otherwise, if it may.
+
+    The searcher is not needed: what it proposed is in the journal.
+    """
+    onlooker = Onlooker()
+    if stored is None:
+        why = f"{STUDY_KEY} cannot be read, so nobody knows who judged the last results"
+        return Study(Judges(onlooker, onlooker, onlooker), Rules()), why
+    ours = dataclasses.replace(
+        stored,
+        tune_config={k: v for k, v in stored.tune_config.items() if _is_ours(v)},
+        run_config={k: v for k, v in stored.run_config.items() if _is_ours(v)},
+    )
+    not_asked = {
+        name: f"{kind}.{name}"
+        for kind, name, kept, made in (
+            ("TuneConfig", "scheduler", stored.tune_config, ours.tune_config),
+            ("RunConfig", "stop", stored.run_config, ours.run_config),
+        )
+        if f"{kind}.{name}" in stored.not_kept or (name in kept and name not in made)
+    }
+    try:
+        tune, run = configs_of(ours)
+        failures = run.get("failure_config", FailureConfig())
+        rules = Rules(
+            budget=budget_of(failures),
+            backoff_max_s=failures.backoff_max_s,
+            fail_fast=bool(failures.fail_fast),
+            exports_at_end=bool(stored.per_trial.get("export_formats")),
+        )
+        stopper = onlooker if "stop" in not_asked else _stopper(tune, run)
+        scheduler = onlooker if "scheduler" in not_asked else _scheduler(tune)
+    except _STRANGE as error:
+        why = f"those who judged the last results cannot be made again: {error}"
+        return Study(Judges(onlooker, onlooker, onlooker), Rules()), why
+    why = f"{' and '.join(not_asked.values())} is your own, and is not asked by those who look on"
+    return Study(Judges(onlooker, scheduler, stopper), rules), why if not_asked else None
+
+
+def _scheduler(tune: Mapping[str, Any]) -> TrialScheduler:
+    scheduler = tune.get("scheduler")
+    if isinstance(scheduler, str):
+        scheduler = create_scheduler(scheduler)
+    found: TrialScheduler = FIFOScheduler() if scheduler is None else scheduler
+    found.set_search_properties(tune.get("metric"), tune.get("mode"))
+    return found
+
+
+def _stopper(tune: Mapping[str, Any], run: Mapping[str, Any]) -> Stopper:
+    budget_s = TuneConfig(time_budget_s=tune.get("time_budget_s")).budget_s
+    found = stopper_of(run.get("stop"))
+    return found if budget_s is None else CombinedStopper(found, TimeoutStopper(budget_s))
+
+
+def _is_ours(plain: Any) -> bool:
+    """Whether a plain value can be made without importing code of somebody else's."""
+    if isinstance(plain, list):
+        return all(map(_is_ours, plain))
+    if not isinstance(plain, dict):
+        return True
+    for mark in _NAMED:
+        named = plain.get(mark)
+        path = named.get("class") if isinstance(named, dict) else named
+        if path is not None and not str(path).startswith("holdfast."):
+            return False
+    return all(map(_is_ours, plain.values()))
+
+
+def _arguments(plain: Any) -> Mapping[str, Any]:
+    """Return by what a scheduler or searcher was made, as far as it was said by name."""
+    made = plain.get("@made") if isinstance(plain, dict) else None
+    return made["kwargs"] if isinstance(made, dict) else {}

@@ -1,0 +1,128 @@
+"""All trials of a study in order: their checkpoints read again, what crashes left removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.control import run_view
+from holdfast.control.identity import RUN_KEY
+from holdfast.control.open_run import OpenRun, open_run
+from holdfast.control.run_view import RunView, Verification
+from holdfast.control.study_log import StudyTail
+from holdfast.control.study_journal import StudyJournal
+from holdfast.control.upkeep import Litter, find_litter, remove_litter, sweep
+from holdfast.core.trial import Trial
+from holdfast.storage.base import Store
+from holdfast.storage.locate import child
+from holdfast.storage.watching import Watch
+from holdfast.tune.study_looking import StudyLook, look_at_study
+
+
+@dataclass(slots=True)
+class StudyVerification(Verification):
+    """The result of reading everything again; keys are below the study's folder.
+
+    Attributes:
+        trials: How many folders of trials were looked at.
+        resumes: Trials that are not over and have a damaged checkpoint, with the folder of the one
+            that they go on from, None if none is whole.
+    """
+
+    trials: int = 0
+    resumes: dict[str, str | None] = field(default_factory=dict)
+
+
+# ---------------------------------------------------------------------- verifying
+
+
+def verify_study(study: StudyLook, watch: Watch | None = None) -> StudyVerification:
+    """Read every byte of every checkpoint of every trial, and say what is not as it was saved."""
+    result = StudyVerification()
+    _add(result, "", run_view.verify(study.run, watch))
+    result.damaged |= {key: list(problems) for key, problems in study.damage.items()}
+    for trial in study.trials:
+        view = study.view_of(trial)
+        found = verify_trial(study, trial, view, watch)
+        _add(result, f"{trial.folder}/", found)
+        result.trials += 1
+        if found.damaged and not trial.is_finished():
+            usable = (kept.directory for kept in view.record.usable())
+            whole = (directory for directory in usable if directory not in found.damaged)
+            result.resumes[str(trial)] = next(whole, None)
+    for view in study.unknown():
+        folder = view.identity.name
+        _add(result, f"{folder}/", _sure(study, run_view.verify(view, watch), folder, watch))
+        result.trials += 1
+    return result
+
+
+def verify_trial(
+    study: StudyLook, trial: Trial, view: RunView, watch: Watch | None = None
+) -> Verification:
+    """Read every byte of every checkpoint of one trial; keys are below the trial's folder."""
+    found = run_view.verify(view, watch)
+    found.litter = _certain(study, trial, view.store, found.litter)
+    return _sure(study, found, trial.folder, watch)
+
+
+def _sure(
+    study: StudyLook, found: Verification, folder: str, watch: Watch | None
+) -> Verification:
+    """Return a verification without what was removed by the study's driver meanwhile.
+
+    A checkpoint that is retired while it is read looks damaged. One that is damaged still is when
+    it is looked for again.
+    """
+    if not found.damaged or not study.run.is_live:
+        return found
+    now = look_at_study(study.run.store)
+    views = [now.view_of(one) for one in now.trials if one.folder == folder]
+    views = views or [one for one in now.unknown() if one.identity.name == folder]
+    still = {key for view in views for key in run_view.verify(view, watch).damaged}
+    return replace(found, damaged={k: v for k, v in found.damaged.items() if k in still})
+
+
+def _add(result: StudyVerification, prefix: str, found: Verification) -> None:
+    result.checkpoints += found.checkpoints
+    result.files += found.files
+    result.size += found.size
+    result.damaged |= {f"{prefix}{key}": what for key, what in found.damaged.items()}
+    result.quarantined |= {f"{prefix}{key}": what for key, what in found.quarantined.items()}
+    result.foreign += [f"{prefix}{key}" for key in found.foreign]
+    result.litter = _joined(result.litter, _below(prefix, found.litter))
+
+
+# ---------------------------------------------------------------------- litter
+
+
+def find_study_litter(study: StudyLook) -> list[Litter]:
+    """Return what is certainly litter; of a live study, only in the folders of trials that are over.
+
+    Keys are below the study's folder.
+    """
+    found: list[Litter] = []
+    if not study.run.is_live:
+        found = find_litter(study.run.store, study.run.identity.run_id, study.run.record)
+    for trial in study.trials:
+        if not study.run.is_live or trial.is_finished():
+            found = _joined(found, _below(f"{trial.folder}/", _litter_of(study, trial)))
+    return found
+
+
+def sweep_study(store: Store, name: str) -> list[Litter]:
+    """Remove all litter of a study and return what it was; raise `RunHeld` if somebody drives it.
+
+    Keys are below the study's folder.
+    """
+    # Whoever opens a study must know its account, or it is lost when the journal is compacted.
+    with open_run(store, name=name, kind="tune", accounts=[StudyTail]) as run:
+        study = replace_live(look_at_study(store))
+        found = sweep(run)
+        for trial in study.trials:
+            litter = _litter_of(study, trial)
+            run.lease.check()
+            remove_litter(_Folder(run, trial), litter)
+            found = _joined(found, _below(f"{trial.folder}/", litter))
+    return found
