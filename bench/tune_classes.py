@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from bench.question import Claim, Question, Setting, at_least, ratio
 from bench.tune_program import rates
 
-EVENTS_PER_TRIAL = 1_000
+TRIALS, TRIALS_QUICK = 200, 20
 STEPS = 10
 FEWER = {"ray": 20, "ray-reused": 100}
 ROUNDS_MAX = {"ray": 5, "ray-reused": 3}
@@ -25,7 +25,7 @@ ROUNDS_MAX = {"ray": 5, "ray-reused": 3}
 
 @contextmanager
 def question(setting: Setting) -> Iterator[Question]:
-    count = setting.scale.events // EVENTS_PER_TRIAL
+    count = TRIALS if setting.scale.slow_peers else TRIALS_QUICK
     options = {"task": "classes", "count": count, "steps": STEPS}
     side = rates(setting, options, FEWER, ROUNDS_MAX)
     yield Question(

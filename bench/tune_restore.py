@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.question import Claim, Question, Setting, Side, at_least, at_most, ratio, value
 from bench.tune_program import SYSTEMS, studying
 
-EVENTS_PER_TRIAL = 200
+TRIALS, TRIALS_QUICK = 1_000, 100
 LEFT = 50
 TIMES_LARGE = 10
 SETTLE_S = {"ray": 15.0}  # it writes down how its study stands every few seconds
@@ -28,7 +28,7 @@ OTHERS = ("optuna-sqlite", "optuna-journal", "fork")
 
 @contextmanager
 def question(setting: Setting) -> Iterator[Question]:
-    over = setting.scale.events // EVENTS_PER_TRIAL
+    over = TRIALS if setting.scale.slow_peers else TRIALS_QUICK
     large = TIMES_LARGE * over
 
     def side(name: str, system: str, trials: int) -> Side:

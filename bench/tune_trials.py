@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from bench.question import Claim, Question, Setting, at_least, ratio, value
 from bench.tune_program import rates
 
-EVENTS_PER_TRIAL = 200  # a study does so much more per trial than a journal does per event
+TRIALS, TRIALS_QUICK = 1_000, 100
 FEWER = {"ray": 30, "ray-reused": 300}
 ROUNDS_MAX = {"ray": 2, "ray-reused": 3, "optuna-sqlite": 3}  # nothing but an order is claimed
 
 
 @contextmanager
 def question(setting: Setting) -> Iterator[Question]:
-    count = setting.scale.events // EVENTS_PER_TRIAL
+    count = TRIALS if setting.scale.slow_peers else TRIALS_QUICK
     side = rates(setting, {"task": "trials", "count": count}, FEWER, ROUNDS_MAX)
     yield Question(
         f"{count:,} trials that report once, every transition durable",

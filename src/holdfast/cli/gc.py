@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from holdfast.cli.output import print_json, size
+
+if TYPE_CHECKING:
+    from holdfast.control.upkeep import Litter
+    from holdfast.storage.base import Store
 
 
 @click.command()
@@ -12,25 +18,24 @@ from holdfast.cli.output import print_json, size
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def gc(run: str, dry_run: bool, as_json: bool) -> None:
-    """Remove what crashes left behind in the run at RUN; checkpoints are never touched.
+    """Remove what crashes left behind in the run or study at RUN; checkpoints are never touched.
 
     Refuses while a driver holds the run. Exits 0, or 3 if the run cannot be had.
     """
-    from holdfast.control.identity import find_identity
-    from holdfast.control.open_run import open_run
-    from holdfast.control.run_view import look
-    from holdfast.control.upkeep import find_litter, sweep
+    from holdfast.errors import ConfigError
     from holdfast.storage.locate import open_store
+    from holdfast.tune.study_looking import is_study, study_above
 
     store = open_store(run)
-    identity, _ = find_identity(store)
-    if dry_run:
-        view = look(store)
-        begun = view.record.begun if view.is_live else {}
-        found = find_litter(store, identity.run_id, view.record, in_flight=set(begun))
+    if is_study(store):
+        found = _of_study(store, dry_run=dry_run)
+    elif (above := study_above(run)) is not None:
+        raise ConfigError(
+            f"{store.url} is the folder of a trial, which is swept with its study",
+            hint=f"holdfast gc {above[0].url}",
+        )
     else:
-        with open_run(store, name=identity.name) as held:
-            found = sweep(held)
+        found = _of_run(store, dry_run=dry_run)
     total = sum(one.size for one in found)
     if as_json:
         rows = [{"key": one.key, "bytes": one.size, "why": one.why} for one in found]
@@ -40,3 +45,28 @@ def gc(run: str, dry_run: bool, as_json: bool) -> None:
     for one in found:
         click.echo(f"  {one.key} ({size(one.size)}): {one.why}")
     click.echo(f"{verb} {len(found)} things, {size(total)}, from {store.url}")
+
+
+def _of_run(store: Store, *, dry_run: bool) -> list[Litter]:
+    from holdfast.control.identity import find_identity
+    from holdfast.control.open_run import open_run
+    from holdfast.control.run_view import look
+    from holdfast.control.upkeep import find_litter, sweep
+
+    identity, _ = find_identity(store)
+    if dry_run:
+        view = look(store)
+        begun = view.record.begun if view.is_live else {}
+        return find_litter(store, identity.run_id, view.record, in_flight=set(begun))
+    with open_run(store, name=identity.name) as held:
+        return sweep(held)
+
+
+def _of_study(store: Store, *, dry_run: bool) -> list[Litter]:
+    from holdfast.control.identity import find_identity
+    from holdfast.tune.study_looking import look_at_study
+    from holdfast.tune.study_upkeep import find_study_litter, sweep_study
+
+    if dry_run:
+        return find_study_litter(look_at_study(store))
+    return sweep_study(store, find_identity(store)[0].name)

@@ -1,4 +1,4 @@
-"""`holdfast show`: what is known of one run."""
+"""`holdfast show`: what is known of one run, study or trial."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.output import age, metrics, print_facts, print_json, print_table
+from holdfast.cli.output import age, metrics, print_facts, print_json
+from holdfast.cli.show_checkpoints import checkpoint_facts, print_checkpoints
+from holdfast.cli.show_study import print_study, print_trial, study_facts, trial_facts
+from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
 
 if TYPE_CHECKING:
     from holdfast.control.metric_reading import History
@@ -19,12 +22,21 @@ if TYPE_CHECKING:
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def show(run: str, as_json: bool) -> None:
-    """Show the run at RUN, a run's folder or URI: how it goes, its checkpoints, what is wrong."""
-    from holdfast.control.metric_reading import read_metric_rows
-    from holdfast.control.run_view import look
-    from holdfast.storage.locate import open_store
+    """Show the run at RUN, a folder or URI: how it goes, its checkpoints, what is wrong.
 
-    view = look(open_store(run))
+    RUN may be that of a study, or of a trial in a study, too.
+    """
+    from holdfast.control.metric_reading import read_metric_rows
+
+    match subject_at(run):
+        case StudySubject(study):
+            print_json(study_facts(study)) if as_json else print_study(study)
+            return
+        case TrialSubject(study, trial):
+            print_json(trial_facts(study, trial)) if as_json else print_trial(study, trial)
+            return
+        case view:
+            pass
     history = read_metric_rows(view.store, view.record.kept.values())
     if as_json:
         print_json(_facts(view, history))
@@ -51,19 +63,7 @@ def _facts(view: RunView, history: History) -> dict[str, object]:
         "reports": len(history.rows),
         "last_report": _last_report(history),
         "logs": _logs(view),
-        "checkpoints": [
-            {
-                "directory": kept.directory,
-                "number": kept.number,
-                "step": kept.step,
-                "attempt": kept.attempt,
-                "created": kept.created,
-                "metrics": kept.metrics,
-                "pins": list(kept.pins),
-                "quarantined": list(kept.problems),
-            }
-            for kept in sorted(view.record.kept.values(), key=lambda kept: kept.number)
-        ],
+        "checkpoints": checkpoint_facts(view.record),
         "journal_damage": view.journal_damage,
         "metric_damage": history.damages,
         "unreadable": view.unreadable,
@@ -133,7 +133,7 @@ def _print(view: RunView, history: History) -> None:
     facts |= _log_facts(view)
     print_facts(facts)
     click.echo()
-    _print_checkpoints(view)
+    print_checkpoints(view.record)
     wrong = list(_problems(view, history))
     for problem in wrong:
         click.echo(f"  ! {problem}")
@@ -148,23 +148,6 @@ def _log_facts(view: RunView) -> dict[str, object]:
     attempt = max(found)
     [first, *others] = found[attempt].values()
     return {"logs": first + (f" and {len(others)} more" if others else "")}
-
-
-def _print_checkpoints(view: RunView) -> None:
-    rows = [
-        (
-            kept.directory,
-            "-" if kept.step is None else kept.step,
-            f"{age(kept.created)} ago",
-            "quarantined" if kept.problems else "pinned" if kept.pins else "",
-            metrics(kept.metrics),
-        )
-        for kept in sorted(view.record.kept.values(), key=lambda kept: kept.number)
-    ]
-    if rows:
-        print_table(("CHECKPOINT", "STEP", "SAVED", "", "METRICS"), rows)
-    else:
-        click.echo("no checkpoints yet")
 
 
 def _problems(view: RunView, history: History) -> Iterator[str]:

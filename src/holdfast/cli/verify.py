@@ -1,17 +1,21 @@
-"""`holdfast verify`: read every byte of a run again."""
+"""`holdfast verify`: read every byte of a run, a study or a trial again."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.output import EXIT_DAMAGED, print_json, size
+from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
 
 if TYPE_CHECKING:
     from holdfast.control.run_view import RunView, Verification
     from holdfast.storage.watching import Progress
+    from holdfast.tune.study_looking import StudyLook
+    from holdfast.tune.study_upkeep import StudyVerification
 
 
 @click.command()
@@ -20,21 +24,38 @@ if TYPE_CHECKING:
 def verify(run: str, as_json: bool) -> None:
     """Read every byte of the run at RUN again and say what is not as it was saved.
 
+    Of a study, the checkpoints of all its trials are read; RUN may be the folder of a trial, too.
     Exits 0 if nothing is damaged, 1 if something is, 3 if the run cannot be read.
     """
     from holdfast.control import run_view
-    from holdfast.storage.locate import open_store
     from holdfast.storage.watching import Watch
+    from holdfast.tune.study_upkeep import verify_study, verify_trial
 
-    view = run_view.look(open_store(run))
+    subject = subject_at(run)
     watched = sys.stderr.isatty() and not as_json
-    result = run_view.verify(view, Watch(on_progress=_print_progress if watched else None))
+    watch = Watch(on_progress=_print_progress if watched else None)
+    result: Verification
+    match subject:
+        case StudySubject(study):
+            view, result = study.run, (verified := verify_study(study, watch))
+            more: dict[str, object] = {"trials": verified.trials}
+            says = _on_study(study, verified)
+        case TrialSubject(study, trial):
+            view = study.view_of(trial)
+            result = verify_trial(study, trial, view, watch)
+            more = {"study": study.run.store.url, "trial": trial.trial_id}
+            says = _on_run(view, result, None if trial.is_finished() else "trial")
+        case view:
+            result = run_view.verify(view, watch)
+            more, says = {}, _on_run(view, result, "run")
     if watched:
         click.echo("\r\033[K", nl=False, err=True)
     if as_json:
-        print_json(_facts(view, result))
+        print_json(_facts(view, result) | more)
     else:
-        _print(view, result)
+        _print(view, result, more.get("trials"), says)
+        if result.litter:
+            click.echo(f"  Try: holdfast gc {more.get('study', view.store.url)}")
     if result.damaged:
         sys.exit(EXIT_DAMAGED)
 
@@ -58,8 +79,10 @@ def _facts(view: RunView, result: Verification) -> dict[str, object]:
     }
 
 
-def _print(view: RunView, result: Verification) -> None:
+def _print(view: RunView, result: Verification, trials: object, says: Iterator[str]) -> None:
     read = f"{result.checkpoints} checkpoints, {result.files} files, {size(result.size)}"
+    if trials is not None:
+        read = f"{trials} trials, {read}"
     verdict = "DAMAGED" if result.damaged else "whole"
     click.echo(f"{verdict}: {view.store.url} ({read} read)")
     for key, problems in result.damaged.items():
@@ -71,9 +94,20 @@ def _print(view: RunView, result: Verification) -> None:
         click.echo(f"  not ours     {key}")
     for one in result.litter:
         click.echo(f"  litter       {one.key} ({size(one.size)}): {one.why}")
-    if result.damaged:
+    for line in says:
+        click.echo(f"  {line}")
+
+
+def _on_run(view: RunView, result: Verification, what: str | None) -> Iterator[str]:
+    """Yield from where a damaged run or trial resumes; nothing of one that is over."""
+    if result.damaged and what is not None:
         usable = [k for k in view.record.usable() if k.directory not in result.damaged]
         newest = usable[0].directory if usable else "the beginning: no checkpoint is whole"
-        click.echo(f"  The run resumes from {newest}.")
-    if result.litter:
-        click.echo(f"  Try: holdfast gc {view.store.url}")
+        yield f"The {what} resumes from {newest}."
+
+
+def _on_study(study: StudyLook, result: StudyVerification) -> Iterator[str]:
+    for trial, directory in result.resumes.items():
+        yield f"{trial} resumes from {directory or 'the beginning: no checkpoint is whole'}."
+    if study.unsure is not None:
+        yield f"The last decisions may not be known: {study.unsure}."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.control import run_view
@@ -11,7 +12,7 @@ from holdfast.control.identity import RUN_KEY
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.run_view import RunView, Verification
 from holdfast.control.study_log import StudyTail
-from holdfast.control.study_journal import StudyJournal
+from holdfast.control.trial_process import TrialCheckpoints
 from holdfast.control.upkeep import Litter, find_litter, remove_litter, sweep
 from holdfast.core.trial import Trial
 from holdfast.storage.base import Store
@@ -67,9 +68,7 @@ def verify_trial(
     return _sure(study, found, trial.folder, watch)
 
 
-def _sure(
-    study: StudyLook, found: Verification, folder: str, watch: Watch | None
-) -> Verification:
+def _sure(study: StudyLook, found: Verification, folder: str, watch: Watch | None) -> Verification:
     """Return a verification without what was removed by the study's driver meanwhile.
 
     A checkpoint that is retired while it is read looks damaged. One that is damaged still is when
@@ -98,7 +97,7 @@ def _add(result: StudyVerification, prefix: str, found: Verification) -> None:
 
 
 def find_study_litter(study: StudyLook) -> list[Litter]:
-    """Return what is certainly litter; of a live study, only in the folders of trials that are over.
+    """Return what is certainly litter; of a live study, only that of trials that are over.
 
     Keys are below the study's folder.
     """
@@ -118,11 +117,65 @@ def sweep_study(store: Store, name: str) -> list[Litter]:
     """
     # Whoever opens a study must know its account, or it is lost when the journal is compacted.
     with open_run(store, name=name, kind="tune", accounts=[StudyTail]) as run:
-        study = replace_live(look_at_study(store))
+        study = look_at_study(store)
+        study = replace(study, run=replace(study.run, is_live=False))  # it is held by us
         found = sweep(run)
         for trial in study.trials:
             litter = _litter_of(study, trial)
-            run.lease.check()
-            remove_litter(_Folder(run, trial), litter)
+            run.lease.check()  # whoever was replaced must not take its successor's work for litter
+            home = child(store, trial.folder)
+            remove_litter(
+                TrialCheckpoints(trial, home, run.run_id, run.epoch, _Notes(run), SYSTEM_CLOCK),
+                litter,
+            )
             found = _joined(found, _below(f"{trial.folder}/", litter))
     return found
+
+
+class _Notes:
+    """Writes down what happens to trials of a study that nobody drives."""
+
+    def __init__(self, run: OpenRun) -> None:
+        self._run = run
+
+    def happen(self, kind: str, data: dict[str, Any]) -> None:
+        self._run.note(kind, data)
+
+    def settle(self) -> None:
+        pass  # nothing is noted without waiting
+
+
+def _litter_of(study: StudyLook, trial: Trial) -> list[Litter]:
+    store = child(study.run.store, trial.folder)
+    found = find_litter(store, study.run.identity.run_id, trial.checkpoints)
+    return _certain(study, trial, store, found)
+
+
+def _certain(study: StudyLook, trial: Trial, store: Store, found: Iterable[Litter]) -> list[Litter]:
+    """Return litter without what another trial is to begin with, or a run inside may keep."""
+    donors = {
+        one.donor[1]
+        for one in study.trials
+        if one.donor is not None and one.donor[0] == trial.folder
+    }
+    return [
+        one
+        for one in found
+        if one.number is None or not (one.key in donors or _is_of_a_run(store, one.key))
+    ]
+
+
+def _is_of_a_run(store: Store, directory: str) -> bool:
+    """Whether a folder belongs to a training run that the trial was."""
+    above, slash, _ = directory.rpartition("/")
+    return bool(slash) and store.stat(f"{above}/{RUN_KEY}") is not None
+
+
+def _below(prefix: str, found: Iterable[Litter]) -> list[Litter]:
+    return [replace(one, key=f"{prefix}{one.key}") for one in found]
+
+
+def _joined(found: list[Litter], more: Iterable[Litter]) -> list[Litter]:
+    """Return both, each thing once: some stores tell of what is below a folder as well."""
+    known = {one.key for one in found}
+    return [*found, *(one for one in more if one.key not in known)]

@@ -336,7 +336,7 @@ def test_what_was_never_committed_is_no_checkpoint(old_lab: OldLab) -> None:
     [found] = tune.ExperimentAnalysis(str(old_lab.study)).trials
 
     assert saved(found) == [3, 6]
-    assert found.checkpoint.path == trial.checkpoint.path
+    assert found.checkpoint is not None and found.checkpoint.path == trial.checkpoint.path
     assert saved(trial) == [3, 6]
 
 

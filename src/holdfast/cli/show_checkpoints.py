@@ -1,0 +1,47 @@
+"""The checkpoints of a run or a trial, as `holdfast show` tells them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.output import age, metrics, print_table
+
+if TYPE_CHECKING:
+    from holdfast.core.record import RunRecord
+
+
+def checkpoint_facts(record: RunRecord) -> list[dict[str, object]]:
+    """Return all that is known of checkpoints, oldest first."""
+    return [
+        {
+            "directory": kept.directory,
+            "number": kept.number,
+            "step": kept.step,
+            "attempt": kept.attempt,
+            "created": kept.created,
+            "metrics": kept.metrics,
+            "pins": list(kept.pins),
+            "quarantined": list(kept.problems),
+        }
+        for kept in sorted(record.kept.values(), key=lambda kept: kept.number)
+    ]
+
+
+def print_checkpoints(record: RunRecord) -> None:
+    """Print a table of checkpoints, oldest first."""
+    rows = [
+        (
+            kept.directory,
+            "-" if kept.step is None else kept.step,
+            f"{age(kept.created)} ago",
+            "quarantined" if kept.problems else "pinned" if kept.pins else "",
+            metrics(kept.metrics),
+        )
+        for kept in sorted(record.kept.values(), key=lambda kept: kept.number)
+    ]
+    if rows:
+        print_table(("CHECKPOINT", "STEP", "SAVED", "", "METRICS"), rows)
+    else:
+        click.echo("no checkpoints yet")

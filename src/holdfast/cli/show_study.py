@@ -1,0 +1,234 @@
+"""What `holdfast show` tells of a study, and of one trial in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.output import age, metrics, print_facts, print_json
+from holdfast.cli.show_checkpoints import checkpoint_facts, print_checkpoints
+from holdfast.cli.trial_logs import trial_logs
+
+if TYPE_CHECKING:
+    from holdfast.control.run_view import RunView
+    from holdfast.core.trial import Trial
+    from holdfast.tune.study_looking import StudyLook
+
+_ROWS_MAX = 20
+_ERRORS_MAX = 10
+
+
+# ---------------------------------------------------------------------- for programs
+
+
+def study_facts(study: StudyLook) -> dict[str, object]:
+    """Return all that is known of a study, with all trials."""
+    view, best = study.run, study.best()
+    metric, mode = study.metric
+    return {
+        "run": view.store.url,
+        "name": view.identity.name,
+        "id": view.identity.run_id,
+        "kind": "tune",
+        "created": view.identity.created,
+        "state": view.state,
+        "status": study.status,
+        "epoch": view.record.epoch,
+        "holder": str(view.lease.owner) if view.lease else None,
+        "renewed": view.lease.renewed if view.lease else None,
+        "trainable": study.stored.trainable if study.stored else None,
+        "searcher": study.judge("search_alg"),
+        "scheduler": study.judge("scheduler"),
+        "metric": metric,
+        "mode": mode,
+        "best": None if best is None else _best_facts(study, best.name, best.value),
+        "counts": dict(study.counts),
+        "trials": [_facts_of(trial) for trial in study.trials],
+        "give_again": list(study.stored.not_kept) if study.stored else [],
+        "journal_damage": view.journal_damage,
+        "damage": dict(study.damage),
+        "unsure": study.unsure,
+    }
+
+
+def trial_facts(study: StudyLook, trial: Trial) -> dict[str, object]:
+    """Return all that is known of a trial."""
+    view = study.view_of(trial)
+    return {
+        "run": view.store.url,
+        "kind": "trial",
+        "study": study.run.store.url,
+        "study_name": study.run.identity.name,
+        "study_status": study.status,
+        **_facts_of(trial),
+        "checkpoints": checkpoint_facts(view.record),
+        "logs": trial_logs(study, trial),
+        "journal_damage": study.run.journal_damage,
+        "unreadable": view.unreadable,
+        "unsure": study.unsure,
+    }
+
+
+def _best_facts(study: StudyLook, name: str, value: float) -> dict[str, object]:
+    trial = study.trial(name)
+    params = trial.evaluated_params or trial.config
+    return {"trial": trial.trial_id, "name": name, "value": value, "params": _plain(params)}
+
+
+def _facts_of(trial: Trial) -> dict[str, object]:
+    return {
+        "trial": trial.trial_id,
+        "name": str(trial),
+        "number": trial.number,
+        "status": str(trial.status),
+        "cut_off": trial.cut_off,
+        "folder": trial.folder,
+        "config": _plain(trial.config),
+        "params": _plain(trial.evaluated_params),
+        "tag": trial.experiment_tag,
+        "step": trial.step,
+        "last_result": _plain(trial.last_result),
+        "attempts": trial.run.attempts,
+        "started": trial.started_at,
+        "error": trial.error,
+        "checkpoints": checkpoint_facts(trial.checkpoints),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a config as JSON has it; what JSON has no word for, as it is shown."""
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+# ---------------------------------------------------------------------- for people
+
+
+def print_study(study: StudyLook) -> None:
+    """Print what is known of a study: how it goes, its trials, what is wrong, how to go on."""
+    from holdfast.tune.progress.tables import (
+        Layout,
+        Progress,
+        as_text,
+        error_table,
+        trial_table,
+    )
+
+    print_facts(_study_facts(study))
+    click.echo()
+    metric, mode = study.metric
+    layout = Layout(rows_max=_ROWS_MAX, sort_by=metric if mode else None, mode=mode or "max")
+    progress = Progress(trials=study.trials, counts=study.counts, now=time.time())
+    if study.trials:
+        click.echo(as_text(trial_table(progress, layout)))
+    else:
+        click.echo("no trials yet")
+    errors = error_table(study.trials, _ERRORS_MAX)
+    if errors.rows:
+        click.echo(f"\n{as_text(errors)}")
+    wrong = list(_problems(study))
+    if wrong:
+        click.echo()
+    for problem in wrong:
+        click.echo(f"  ! {problem}")
+    if wrong:
+        click.echo(f"  Try: holdfast verify {study.run.store.url}")
+    if study.unsure is not None:
+        click.echo(f"  The last decisions may not be known: {study.unsure}.")
+    for line in _how_to_go_on(study):
+        click.echo(line)
+
+
+def _study_facts(study: StudyLook) -> dict[str, object]:
+    from holdfast.tune.progress.tables import best_line, status_line
+
+    view, best = study.run, study.best()
+    metric, mode = study.metric
+    facts: dict[str, object] = {
+        "study": view.identity.name,
+        "at": view.store.url,
+        "state": study.status,
+        "created": f"{age(view.identity.created)} ago",
+        **_held(view),
+        "trials": status_line(study.counts).removeprefix("Trials: "),
+    }
+    if study.stored is not None:
+        facts["trainable"] = study.stored.trainable
+    facts["searcher"] = study.judge("search_alg") or "the usual one: grids and random samples"
+    facts["scheduler"] = study.judge("scheduler") or "the usual one: all trials run to their end"
+    if metric is not None:
+        facts["metric"] = f"{metric}, {mode} is best" if mode else metric
+    if best is not None:
+        facts["best"] = best_line(best).removeprefix("Best so far: ")
+    return facts
+
+
+def _held(view: RunView) -> dict[str, object]:
+    if view.lease is None:
+        return {}
+    verb = "held by" if view.is_live else "last held by"
+    said = f"{view.lease.owner}, {age(view.lease.renewed)} ago, epoch {view.lease.epoch}"
+    return {verb: said}
+
+
+def _problems(study: StudyLook) -> Iterator[str]:
+    yield from (f"journal: {what}" for what in study.run.journal_damage)
+    for key, problems in study.damage.items():
+        yield from (f"{key}: {what}" for what in problems)
+    for trial in study.trials:
+        for kept in trial.checkpoints.quarantined():
+            yield f"{trial.folder}/{kept.directory}: {'; '.join(kept.problems)}"
+
+
+def _how_to_go_on(study: StudyLook) -> Iterator[str]:
+    if study.run.is_live or study.stored is None:
+        return
+    arguments = f"{study.run.store.url!r}, {study.stored.trainable}"
+    for config in ("TuneConfig", "RunConfig"):
+        again = [one for one in study.stored.not_kept if one.startswith(f"{config}.")]
+        if again:
+            names = ", ".join(f"{one.partition('.')[2]}=…" for one in again)
+            name = "tune_config" if config == "TuneConfig" else "run_config"
+            arguments += f", {name}={config}({names})"
+    if not study.is_over:
+        yield f"\nTo go on: Tuner.restore({arguments}).fit()"
+    if study.counts.get("ERROR"):
+        more = "" if study.is_over else ", with those that failed"
+        yield f"To try again what failed{more}: Tuner.restore({arguments}, resume_errored=True).fit()"
+
+
+def print_trial(study: StudyLook, trial: Trial) -> None:
+    """Print what is known of a trial."""
+    view, found = study.view_of(trial), trial_logs(study, trial)
+    cut_off = ", cut off with its driver" if trial.cut_off else ""
+    facts: dict[str, object] = {
+        "trial": str(trial),
+        "of study": f"{study.run.identity.name} at {study.run.store.url}, {study.status}",
+        "at": view.store.url,
+        "state": f"{trial.status}{cut_off}",
+        "attempts": trial.run.attempts,
+        "config": metrics(trial.config, most=12) or "none",
+    }
+    if trial.last_result:
+        known = {k: v for k, v in trial.last_result.items() if k != "config"}
+        facts["last result"] = f"step {trial.step}: {metrics(known, most=8)}"
+    if trial.error:
+        facts["error"] = " ".join(trial.error.split())
+    if found:
+        facts["log"] = found[max(found)]
+    print_facts(facts)
+    click.echo()
+    print_checkpoints(view.record)
+    wrong = [f"{folder}: {reason}" for folder, reason in view.unreadable.items()]
+    wrong += [f"{k.directory}: {'; '.join(k.problems)}" for k in view.record.quarantined()]
+    wrong += [f"journal of the study: {what}" for what in study.run.journal_damage]
+    for problem in wrong:
+        click.echo(f"  ! {problem}")
+    if wrong:
+        click.echo(f"  Try: holdfast verify {view.store.url}")

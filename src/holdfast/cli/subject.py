@@ -1,0 +1,44 @@
+"""What a command is about: a run, a study, or one trial of a study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.control.run_view import RunView
+    from holdfast.core.trial import Trial
+    from holdfast.tune.study_looking import StudyLook
+
+
+@dataclass(frozen=True)
+class StudySubject:
+    """A study."""
+
+    study: StudyLook
+
+
+@dataclass(frozen=True)
+class TrialSubject:
+    """One trial of a study."""
+
+    study: StudyLook
+    trial: Trial
+
+
+def subject_at(path: str) -> RunView | StudySubject | TrialSubject:
+    """Return what there is to know of what `path` is the folder or URI of.
+
+    Raises `RunMissing` if it is of nothing we know.
+    """
+    from holdfast.control.run_view import look
+    from holdfast.storage.locate import open_store
+    from holdfast.tune.study_looking import is_study, look_at_study, study_above
+
+    store = open_store(path)
+    if is_study(store):
+        return StudySubject(look_at_study(store))
+    if (above := study_above(path)) is not None:
+        study = look_at_study(above[0])
+        return TrialSubject(study, study.trial(above[1]))
+    return look(store)
