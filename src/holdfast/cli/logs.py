@@ -1,4 +1,4 @@
-"""`holdfast logs`: what the workers of a run have printed."""
+"""`holdfast logs`: what the workers of a run, or the trials of a study, have printed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.output import print_json
+from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
+from holdfast.cli.trial_logs import print_trial_logs
 
 if TYPE_CHECKING:
     from holdfast.control.run_view import RunView
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run")
+@click.argument("trial", required=False)
 @click.option("--rank", type=click.IntRange(0), help="Only this rank's; all ranks if left out.")
 @click.option("--attempt", type=click.IntRange(1), help="Which attempt; the last if left out.")
 @click.option(
@@ -22,17 +25,29 @@ if TYPE_CHECKING:
     help="How many lines of each log, from its end.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-def logs(run: str, rank: int | None, attempt: int | None, lines: int, as_json: bool) -> None:
+def logs(
+    run: str, trial: str | None, rank: int | None, attempt: int | None, lines: int, as_json: bool
+) -> None:
     """Print the end of the logs of the run at RUN, a run's folder or URI.
 
-    Logs are plain files, {run}/logs/attempt-{a}/rank-{r}.log. Those of a run on an object store are
-    on the machine its driver ran on. Exits 0, or 3 if there are none.
+    Of a study: those of the TRIAL with that id or name, or a few of all. Logs are plain files,
+    {run}/logs/attempt-{a}/rank-{r}.log, of a trial {trial}/logs/attempt-{a}.log. Those of a run on
+    an object store are on the machine its driver ran on. Exits 0, or 3 if there are none.
     """
     from holdfast.control.output import last_lines
-    from holdfast.control.run_view import look
-    from holdfast.storage.locate import open_store
+    from holdfast.errors import ConfigError
 
-    view = look(open_store(run))
+    subject = subject_at(run)
+    if not isinstance(subject, StudySubject) and trial is not None:
+        raise ConfigError(f"{run} is no study, so it has no trial {trial!r}", hint="leave it out")
+    if isinstance(subject, StudySubject | TrialSubject):
+        if rank is not None:
+            raise ConfigError(f"--rank {rank}: a trial has one log", hint="leave it out")
+        of = subject.trial if isinstance(subject, TrialSubject) else None
+        of = subject.study.trial(trial) if trial is not None else of
+        print_trial_logs(subject.study, of, attempt, lines, as_json=as_json)
+        return
+    view = subject
     attempt, paths = _chosen(view, attempt, rank)
     found = {number: last_lines(path, lines) for number, path in paths.items()}
     if as_json:

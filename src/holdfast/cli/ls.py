@@ -1,54 +1,101 @@
-"""`holdfast ls`: the runs at a storage path."""
+"""`holdfast ls`: the runs and studies at a storage path."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.output import age, print_json, print_table
+
+if TYPE_CHECKING:
+    from holdfast.control.identity import RunIdentity
+    from holdfast.control.run_view import RunView
+    from holdfast.core.record import Kept
+    from holdfast.tune.study_looking import StudyLook
+
+COLUMNS = ("NAME", "KIND", "STATUS", "CHECKPOINTS", "NEWEST", "STEP", "SAVED")
 
 
 @click.command()
 @click.argument("storage")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def ls(storage: str, as_json: bool) -> None:
-    """List the runs at STORAGE, a folder or a URI such as s3://bucket/runs."""
+    """List the runs and studies at STORAGE, a folder or a URI such as s3://bucket/runs."""
     from holdfast.control.run_view import find_runs, look
     from holdfast.errors import Damaged, HoldfastError
     from holdfast.storage.locate import child, open_store
+    from holdfast.tune.study_looking import is_study, look_at_study
 
     store = open_store(storage)
     store.probe(writable=False)
-    rows = []
+    rows: list[dict[str, object]] = []
     for folder, identity in find_runs(store):
         row: dict[str, object] = {"name": folder}
+        home = child(store, folder)
         try:
             if isinstance(identity, Damaged):
                 raise identity
-            view = look(child(store, folder))
+            if is_study(home):
+                rows.append(row | _of_study(look_at_study(home)))
+            else:
+                rows.append(row | _of_run(look(home), identity))
         except HoldfastError as error:
             unreadable = {"state": "unreadable", "status": "unreadable"}
             rows.append({**row, **unreadable, "problem": error.message})
-            continue
-        newest = next(iter(view.record.usable()), None)
-        row |= {
-            "kind": identity.kind,
-            "state": view.state,
-            "status": view.status,
-            "checkpoints": len(view.record.usable()),
-            "newest": newest.directory if newest else None,
-            "step": newest.step if newest else None,
-            "saved": newest.created if newest else None,
-            "created": identity.created,
-        }
-        rows.append(row)
     if as_json:
         print_json({"storage": store.url, "runs": rows})
-        return
-    if not rows:
+    elif rows:
+        _print(rows)
+    else:
         click.echo(f"no runs at {store.url}")
-        return
+
+
+def _of_run(view: RunView, identity: RunIdentity) -> dict[str, object]:
+    usable = view.record.usable()
+    return {
+        "kind": identity.kind,
+        "state": view.state,
+        "status": view.status,
+        **_checkpoints(len(usable), next(iter(usable), None)),
+        "created": identity.created,
+    }
+
+
+def _of_study(study: StudyLook) -> dict[str, object]:
+    newest = [next(iter(trial.checkpoints.usable()), None) for trial in study.trials]
+    found = [kept for kept in newest if kept is not None]
+    count = sum(len(trial.checkpoints.usable()) for trial in study.trials)
+    best, (metric, mode) = study.best(), study.metric
+    return {
+        "kind": "tune",
+        "state": study.run.state,
+        "status": study.status,
+        **_checkpoints(count, max(found, key=lambda kept: kept.created, default=None)),
+        "created": study.run.identity.created,
+        "trials": sum(study.counts.values()),
+        "counts": dict(study.counts),
+        "metric": metric,
+        "mode": mode,
+        "best": None if best is None else {"name": best.name, "value": best.value},
+        "problems": [*study.run.journal_damage, *study.damage],
+    }
+
+
+def _checkpoints(count: int, newest: Kept | None) -> dict[str, object]:
+    return {
+        "checkpoints": count,
+        "newest": newest.directory if newest else None,
+        "step": newest.step if newest else None,
+        "saved": newest.created if newest else None,
+    }
+
+
+def _print(rows: list[dict[str, object]]) -> None:
+    has_studies = any("trials" in row for row in rows)
+    more = ("TRIALS", "BEST") if has_studies else ()
     print_table(
-        ("NAME", "KIND", "STATUS", "CHECKPOINTS", "NEWEST", "STEP", "SAVED"),
+        (*COLUMNS, *more),
         [
             (
                 row["name"],
@@ -58,7 +105,22 @@ def ls(storage: str, as_json: bool) -> None:
                 row.get("newest") or "-",
                 "-" if row.get("step") is None else row["step"],
                 f"{age(saved)} ago" if isinstance(saved := row.get("saved"), float) else "-",
+                *((_trials(row), _best(row)) if has_studies else ()),
             )
             for row in rows
         ],
     )
+
+
+def _trials(row: dict[str, object]) -> str:
+    counts = row.get("counts")
+    if not isinstance(counts, dict):
+        return "-"
+    each = ", ".join(f"{count} {status}" for status, count in counts.items())
+    damaged = ", damaged" if row["problems"] else ""
+    return f"{row['trials']} ({each}{damaged})" if each or damaged else "0"
+
+
+def _best(row: dict[str, object]) -> str:
+    best = row.get("best")
+    return f"{best['name']} {row['metric']}={best['value']:.4g}" if isinstance(best, dict) else "-"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import click
@@ -29,15 +30,15 @@ def checkpoint_facts(record: RunRecord) -> list[dict[str, object]]:
     ]
 
 
-def print_checkpoints(record: RunRecord) -> None:
-    """Print a table of checkpoints, oldest first."""
+def print_checkpoints(record: RunRecord, left_out: Collection[str] = ()) -> None:
+    """Print a table of checkpoints, oldest first, without the metrics that are `left_out`."""
     rows = [
         (
             kept.directory,
             "-" if kept.step is None else kept.step,
             f"{age(kept.created)} ago",
             "quarantined" if kept.problems else "pinned" if kept.pins else "",
-            metrics(kept.metrics),
+            metrics({k: v for k, v in kept.metrics.items() if k not in left_out}),
         )
         for kept in sorted(record.kept.values(), key=lambda kept: kept.number)
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.output import age, metrics, print_facts, print_json
+from holdfast.cli.output import age, metrics, print_facts
 from holdfast.cli.show_checkpoints import checkpoint_facts, print_checkpoints
 from holdfast.cli.trial_logs import trial_logs
 
@@ -133,16 +133,14 @@ def print_study(study: StudyLook) -> None:
     if errors.rows:
         click.echo(f"\n{as_text(errors)}")
     wrong = list(_problems(study))
+    lines = [f"  ! {problem}" for problem in wrong]
     if wrong:
-        click.echo()
-    for problem in wrong:
-        click.echo(f"  ! {problem}")
-    if wrong:
-        click.echo(f"  Try: holdfast verify {study.run.store.url}")
+        lines.append(f"  Try: holdfast verify {study.run.store.url}")
     if study.unsure is not None:
-        click.echo(f"  The last decisions may not be known: {study.unsure}.")
-    for line in _how_to_go_on(study):
-        click.echo(line)
+        lines.append(f"The last decisions may not be known: {study.unsure}.")
+    lines += _how_to_go_on(study)
+    if lines:
+        click.echo("\n" + "\n".join(lines))
 
 
 def _study_facts(study: StudyLook) -> dict[str, object]:
@@ -197,14 +195,15 @@ def _how_to_go_on(study: StudyLook) -> Iterator[str]:
             name = "tune_config" if config == "TuneConfig" else "run_config"
             arguments += f", {name}={config}({names})"
     if not study.is_over:
-        yield f"\nTo go on: Tuner.restore({arguments}).fit()"
+        yield f"To go on: Tuner.restore({arguments}).fit()"
     if study.counts.get("ERROR"):
-        more = "" if study.is_over else ", with those that failed"
-        yield f"To try again what failed{more}: Tuner.restore({arguments}, resume_errored=True).fit()"
+        yield f"To try again what failed: Tuner.restore({arguments}, resume_errored=True).fit()"
 
 
 def print_trial(study: StudyLook, trial: Trial) -> None:
     """Print what is known of a trial."""
+    from holdfast.tune.result import AUTO_RESULT_KEYS
+
     view, found = study.view_of(trial), trial_logs(study, trial)
     cut_off = ", cut off with its driver" if trial.cut_off else ""
     facts: dict[str, object] = {
@@ -216,7 +215,7 @@ def print_trial(study: StudyLook, trial: Trial) -> None:
         "config": metrics(trial.config, most=12) or "none",
     }
     if trial.last_result:
-        known = {k: v for k, v in trial.last_result.items() if k != "config"}
+        known = {k: v for k, v in trial.last_result.items() if k not in AUTO_RESULT_KEYS}
         facts["last result"] = f"step {trial.step}: {metrics(known, most=8)}"
     if trial.error:
         facts["error"] = " ".join(trial.error.split())
@@ -224,7 +223,7 @@ def print_trial(study: StudyLook, trial: Trial) -> None:
         facts["log"] = found[max(found)]
     print_facts(facts)
     click.echo()
-    print_checkpoints(view.record)
+    print_checkpoints(view.record, AUTO_RESULT_KEYS)
     wrong = [f"{folder}: {reason}" for folder, reason in view.unreadable.items()]
     wrong += [f"{k.directory}: {'; '.join(k.problems)}" for k in view.record.quarantined()]
     wrong += [f"journal of the study: {what}" for what in study.run.journal_damage]

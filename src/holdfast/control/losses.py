@@ -62,12 +62,18 @@ def start_card(name: str, plan: Plan, attempt: int, reason: str, after: Run, wai
     )
 
 
-def next_of(after: Run, budget: Budget, exits: tuple[WorkerExit, ...], waits_s: float) -> Next:
+def next_of(
+    after: Run,
+    budget: Budget,
+    exits: tuple[WorkerExit, ...],
+    waits_s: float,
+    again: str = AGAIN,
+) -> Next:
     """Return what happens after a loss; `after` is what the run has become by it."""
     if isinstance(after.phase, Over):
         if after.phase.ending is Ending.FAILED:
-            return GaveUp(_used_up(budget, exits), AGAIN)
-        return Exits("the run was stopped", AGAIN)
+            return GaveUp(_used_up(budget, exits), again)
+        return Exits("the run was stopped", again)
     attempt = after.phase.attempt if isinstance(after.phase, Active) else after.attempts
     limit = budget.failures
     if not exits or blame(exits) is Blame.PREEMPTION:

@@ -93,8 +93,8 @@ class StudyController:
                 self._observers.tell("trial_result", trial, result)
             while not (self.study.is_over or self.is_stopped):
                 self._turn()
+            self._tell_of_ends()
             self._observers.tell("turned", is_over=self.study.is_over)
-            self._stop_all()
             self._journal.write_state()
         finally:
             self._stop_all()
@@ -129,8 +129,7 @@ class StudyController:
         log.warning("the study stops: %s", self._news[0])
         self._news.clear()
         if self.was_preempted and self._leaving is None:
-            notice_s = self._plan.notice_s
-            self._leaving = Leaving(self._processes, self._engine, self._clock, notice_s)
+            self._leaving = Leaving(self._processes, self._engine, self._clock, self._plan.notice_s)
         else:
             self.is_stopped = True
 
@@ -384,9 +383,10 @@ class StudyController:
                 log=process.log,
                 reached=reached,
                 waits_s=self.study.delays.get(trial.trial_id, 0.0),
+                again=self._plan.again,
             )
-            is_last = trial.status is Status.ERROR
-            self._observers.tell("trial_lost", trial, card, is_last=is_last)
+            is_failed = trial.status is Status.ERROR
+            self._observers.tell("trial_lost", trial, card, is_last=is_failed)
         elif trial.status is Status.PAUSED:
             self._observers.tell("trial_paused", trial)
 

@@ -47,6 +47,7 @@ class StudyPlan:
         config_of: The config that a trial's process is given: all that stood for objects resolved.
         settings: What else every trial's process is told.
         hang_timeout_s: After how long without a report a trial counts as hung; None learns it.
+        again: The call that tries trials again that have failed.
         notice_s: How long this machine is expected to stay once it is said to go.
         reuses: Whether a process does one trial after the other.
         max_concurrent: How many trials may run at once, None for as many as there is room for.
@@ -64,6 +65,7 @@ class StudyPlan:
     reuses: bool = False
     hang_timeout_s: float | None = None
     notice_s: float = 25.0
+    again: str = "restore the study"
     first_checkpoint: Checkpoint | None = None
     resumption: Resumption = field(default_factory=Resumption)
 

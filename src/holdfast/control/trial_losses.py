@@ -13,16 +13,26 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def trial_card(
-    trial: Trial, attempt: int, ended: WorkerExit, *, log: str, reached: int, waits_s: float
+    trial: Trial,
+    attempt: int,
+    ended: WorkerExit,
+    *,
+    log: str,
+    reached: int,
+    waits_s: float,
+    again: str,
 ) -> str:
-    """Return the screen that tells of a lost trial, which has become what it is by that."""
+    """Return the screen that tells of a lost trial, which has become what it is by that.
+
+    `again` is the call that tries it again, if it is given up.
+    """
     return card(
         Loss(
             run=str(trial),
             attempt=attempt,
             exits=(ended,),
             ranks=1,
-            then=next_of(trial.run, trial.run.budget, (ended,), waits_s),
+            then=next_of(trial.run, trial.run.budget, (ended,), waits_s, again),
             log_of=lambda _: log,
             saved_step=trial.saved_step() or None,
             reached_step=reached or None,

@@ -18,17 +18,11 @@ class Preempted(SystemExit):
         self.url = url
 
 
-def restore_call(launch: Launch, *, errored: bool = False) -> str:
-    """Return the call that goes on with a study."""
-    more = ", resume_errored=True" if errored else ""
-    return f"Tuner.restore({launch.run.store.url!r}, trainable{more}).fit()"
-
-
 def what_goes_on(launch: Launch, controller: StudyController, results: ResultGrid) -> str | None:
     """Return the call that does what is left to do, None if nothing is."""
     if controller.is_stopped:
-        return restore_call(launch)
-    return restore_call(launch, errored=True) if results.num_errors else None
+        return launch.restore_call()
+    return launch.restore_call(errored=True) if results.num_errors else None
 
 
 def extension_plan(

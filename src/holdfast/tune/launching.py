@@ -128,6 +128,11 @@ class Launch:
         config: dict[str, Any] = config_from_data(trial.config)
         return config if self.search.missing(config) else self.search.resolve(config)
 
+    def restore_call(self, *, errored: bool = False) -> str:
+        """Return the call that goes on with the study."""
+        more = ", resume_errored=True" if errored else ""
+        return f"Tuner.restore({self.run.store.url!r}, trainable{more}).fit()"
+
     def _plan(self) -> StudyPlan:
         spec = self.spec
         config = spec.run_config
@@ -146,6 +151,7 @@ class Launch:
             max_concurrent=most or None,
             reuses=spec.tune_config.reuse_actors,
             hang_timeout_s=config.failure_config.hang_timeout_s,
+            again=self.restore_call(errored=True),
             notice_s=config.failure_config.preemption_notice_s
             + config.failure_config.preemption_grace_s,
             first_checkpoint=first,
@@ -194,7 +200,7 @@ class Launch:
             for trial in self.study.trials.values()
             for path in self.search.missing(config_from_data(trial.config))
         }
-        if not self.study.is_search_over:
+        if not self.study.is_search_over or self.how.num_samples is not None:
             missing |= set(self.search.missing(self.search.space))
         if missing:
             raise ConfigError(

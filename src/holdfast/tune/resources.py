@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -111,8 +112,13 @@ def with_resources(trainable: Any, resources: Any) -> Any:
         return type(trainable.__name__, (trainable,), {ATTRIBUTE: staticmethod(_keep(resources))})
     if not callable(trainable):
         raise ConfigError(f"{shown(trainable)} is neither a function nor a class that can be run")
-    setattr(trainable, ATTRIBUTE, resources)
-    return trainable
+
+    @functools.wraps(trainable)
+    def with_needs(config: dict[str, Any], **more: Any) -> Any:
+        return trainable(config, **more)
+
+    setattr(with_needs, ATTRIBUTE, resources)
+    return with_needs
 
 
 def _keep(resources: Any) -> Callable[..., Any]:

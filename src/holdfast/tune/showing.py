@@ -44,6 +44,8 @@ class Shower(StudyObserver):
             facts["trials"] = self._samples
         if self._study.made:
             facts |= resumption_facts(self._study, how)
+        for trial in self._study.finished.values():
+            self._note_end(trial)
         self.output.begin(self._spec.name, path, facts)
         if isinstance(self.output, ReporterOutput):
             self.output.setup(total_samples=self._samples, metric=self._metric, mode=self._mode)
@@ -64,6 +66,9 @@ class Shower(StudyObserver):
     def trial_ended(self, trial: Trial) -> None:
         if trial.status is Status.TERMINATED:
             self.output.trial_finished(trial)
+        self._note_end(trial)
+
+    def _note_end(self, trial: Trial) -> None:
         self._over = [*self._over, trial][-KEPT_MAX:]
         known = [*([self._best] if self._best else []), trial]
         found = best_of(known, self._metric, self._mode)

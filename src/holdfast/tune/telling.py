@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -111,3 +112,21 @@ class FileTeller(StudyObserver):
             new = [line for line in text.splitlines() if line not in known]
             if new:
                 self._store.put(name, (there + "\n".join(new) + "\n").encode())
+
+
+class ErrorFiles(StudyObserver):
+    """Keeps the text of every failure in the file `error.txt` of its trial's folder."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def trial_lost(self, trial: Trial, card: str, *, is_last: bool) -> None:
+        del is_last
+        key = f"{trial.folder}/error.txt"
+        try:
+            there = self._store.get(key).data
+        except ObjectMissing:
+            there = b""
+        when = time.strftime("%Y-%m-%d %H:%M:%S")
+        told = f"Failure of attempt {trial.run.attempts} at {when}\n{card}\n\n"
+        self._store.put(key, there + told.encode())

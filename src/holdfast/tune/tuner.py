@@ -28,7 +28,7 @@ from holdfast.tune.stored_study import (
     read_study,
 )
 from holdfast.tune.study_spec import StudySpec, name_of_study
-from holdfast.tune.telling import CallbackTeller, FileTeller
+from holdfast.tune.telling import CallbackTeller, ErrorFiles, FileTeller
 from holdfast.tune.trainables import runnable
 from holdfast.tune.tune_config import ResumeConfig, TuneConfig
 
@@ -195,6 +195,7 @@ class Tuner:
         observers: list[StudyObserver] = [
             CallbackTeller(callbacks, launch.study, launch.config_of),
             FileTeller(launch.study, launch.run.store),
+            ErrorFiles(launch.run.store),
             shower,
         ]
         shower.begin(launch.run.store.url, launch.how)

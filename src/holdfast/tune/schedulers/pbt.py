@@ -287,9 +287,8 @@ class PopulationBasedTraining(ScoredScheduler):
         """Have a trial go on from one of the best that has saved; whether there was one."""
         self._tries += 1
         draw = generator_for(self._seed, "donor", self._tries)
-        own = [
-            donor for donor in donors if donor.donor is None
-        ]  # the others have saved nothing yet
+        # Who was copied itself and has not saved since has only what it gave up.
+        own = [donor for donor in donors if donor.donor is None]
         for donor in draw.sample(own, len(own)):
             config = self._mutate(view, trial, donor)
             if self._explore_fn is not None:
