@@ -60,8 +60,8 @@ class Steps(tune.Trainable):  # type: ignore[misc]
 
 def cut_off(config: dict[str, Any]) -> None:
     """End at once in one of the first trials; in the others, step and save until killed."""
-    if config["n"] < OPTIONS["over"]:
-        tune.report({"step": 0})
+    if number_of_trial() < OPTIONS["over"]:
+        tune.report({"step": 0, "loss": config["x"]})
         return
     found, step = tune.get_checkpoint(), 0
     if found is not None:
@@ -82,7 +82,7 @@ def cut_off(config: dict[str, Any]) -> None:
 
 def in_windows(config: dict[str, Any]) -> None:
     """Do nothing, but only when the bench has opened the window that this trial is in."""
-    number = int(tune.get_context().get_trial_id().rpartition("_")[2])
+    number = number_of_trial()
     length, size = OPTIONS["length"], OPTIONS["window"]
     if number and (number % REACHED_EVERY == 0 or number == length):
         mark(FOLDER, f"reached-{number}")
@@ -92,6 +92,11 @@ def in_windows(config: dict[str, Any]) -> None:
         if place == size - 1:
             mark(FOLDER, f"done-{window}")
     tune.report({"loss": config["x"]})
+
+
+def number_of_trial() -> int:
+    """Return the place of this trial among all, from 0; both systems have it in the id."""
+    return int(tune.get_context().get_trial_id().rpartition("_")[2])
 
 
 def mark_first() -> None:
@@ -108,16 +113,12 @@ def tuner_of(trainable: Any) -> Any:
     if OPTIONS.get("restores"):
         return tune.Tuner.restore(f"{FOLDER}/storage/{STUDY}", trainable)
     task = OPTIONS["task"]
-    space: dict[str, Any] = {"x": tune.uniform(0, 1)}
-    samples = OPTIONS["count"]
-    if task == "restore":
-        space["n"], samples = tune.grid_search(list(range(samples))), 1
     saves = {"checkpoint_frequency": 1} if task == "classes" else {}
     keeps = {"num_to_keep": 2} if task == "restore" else {}
     return tune.Tuner(
         trainable,
-        param_space=space,
-        tune_config=tune.TuneConfig(num_samples=samples, reuse_actors=OPTIONS["reuses"]),
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(num_samples=OPTIONS["count"], reuse_actors=OPTIONS["reuses"]),
         run_config=tune.RunConfig(
             name=STUDY,
             storage_path=f"{FOLDER}/storage",

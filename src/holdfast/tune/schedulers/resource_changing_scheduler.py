@@ -16,8 +16,9 @@ from holdfast.tune.schedulers.resource_shares import (
     bundles_of,
     evenly_distribute_cpus_gpus,
     evenly_distribute_cpus_gpus_distributed,
+    total_of,
 )
-from holdfast.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
+from holdfast.tune.schedulers.trial_scheduler import WAITING, FIFOScheduler, TrialScheduler
 
 __all__ = [
     "DistributeResources",
@@ -112,6 +113,7 @@ class ResourceChangingScheduler(TrialScheduler):
             self._first.pop(trial.trial_id, None)
 
     def on_trial_result(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:
+        self._shrink_who_cannot_start(view)
         decision = self._base.on_trial_result(view, trial, result)
         if decision != self.CONTINUE or self._function is None:
             return decision
@@ -128,6 +130,20 @@ class ResourceChangingScheduler(TrialScheduler):
     def on_trial_remove(self, view: StudyView, trial: Trial) -> None:
         self._base.on_trial_remove(view, trial)
         self._first.pop(trial.trial_id, None)
+
+    def _shrink_who_cannot_start(self, view: StudyView) -> None:
+        """Give a trial that waits what it began with, if there is no room for what it got since.
+
+        Else smaller ones could keep it from running for ever. It depends on what is free alone:
+        whether a trial may start at this moment is a matter of time too.
+        """
+        free = view.free_resources()
+        for trial in view.get_trials():
+            base, wanted = self.base_resources(trial), bundles_of(trial.resources)
+            if trial.status in WAITING and wanted != base:
+                needs = total_of(wanted).items()
+                if any(amount > free.get(name, 0.0) for name, amount in needs):
+                    view.resize(trial, base)
 
     def choose_trial_to_run(self, view: StudyView) -> Trial | None:
         return self._base.choose_trial_to_run(view)

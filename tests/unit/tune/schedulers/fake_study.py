@@ -251,5 +251,6 @@ class FakeStudy:
         self.weights[trial.trial_id] = self._stored.get(source, ())
 
     def _resize(self, trial: Trial, resources: tuple[Mapping[str, float], ...]) -> None:
-        self._pause(trial, True)
+        if trial.status == Status.RUNNING:
+            self._pause(trial, True)
         trial.resources = resources

@@ -67,6 +67,31 @@ def test_a_trial_gives_back_what_new_ones_need() -> None:
     assert study.trials[0].resources == ({"CPU": 2.0},)
 
 
+def test_who_grew_and_then_paused_is_not_kept_out_by_smaller_ones() -> None:
+    study = study_of(DistributeResources(), trials=1, slots=2)
+    grown = study.trials[0]
+    study.report(grown)
+    assert grown.resources == ({"CPU": 2.0},)
+    small = [study.add(), study.add()]
+    for trial in small:
+        study.start(trial)
+    assert not study.has_resources_for_trial(grown)
+    study.report(small[0])
+
+    assert grown.resources == ({"CPU": 1.0},)
+    study.complete(small[0])
+    assert study.choose() is grown
+
+
+def test_who_grew_keeps_its_share_while_there_is_room_for_it() -> None:
+    study = study_of(DistributeResources(), trials=2, slots=8)
+    grown, other = study.trials
+    study.report(grown)
+    study.report(other)
+
+    assert grown.resources == ({"CPU": 4.0},)
+
+
 def test_processes_are_added_if_wanted() -> None:
     study = study_of(DistributeResources(add_bundles=True, increase_by={"CPU": 2}), trials=1)
     study.report(study.trials[0])
