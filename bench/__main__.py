@@ -80,6 +80,7 @@ NOT_QUICK = frozenset(
         "blocked-s3",
         "restore-many",
         "upload-mixture",
+        "tune-classes",
         "tune-restore",
         "tune-scale",
     }

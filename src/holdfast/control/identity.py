@@ -26,6 +26,7 @@ from holdfast.storage.locate import child, open_store
 from holdfast.storage.sealed import seal, unseal
 
 FORMAT = 1
+STUDY_KEY = ".holdfast/study.json"  # what else there is of a study
 RUN_KEY = ".holdfast/run.json"
 
 
@@ -106,7 +107,8 @@ def find_identity(store: Store) -> tuple[RunIdentity, str | None]:
         named = named or run_id
     if named is not None:
         name = os.path.basename(store.url.rstrip("/"))
-        return RunIdentity(named, name, "train", 0.0), problem
+        kind = "train" if store.stat(STUDY_KEY) is None else "tune"
+        return RunIdentity(named, name, kind, 0.0), problem
     if identity is not None:
         return identity, None
     raise absence or Damaged(problem, hint="nothing else of the run is left to tell who it is")

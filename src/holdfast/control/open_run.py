@@ -22,6 +22,7 @@ from holdfast.control.identity import (
     find_identity,
     restore_identity,
 )
+from holdfast.control.study_log import StudyTail
 from holdfast.core.record import Event, Kept, RunRecord
 from holdfast.core.run_history import RunHistory
 from holdfast.core.validation import ValidationLedger
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 QUARANTINE = ".holdfast/quarantine"
 # Whoever compacts a journal must know all that it amounts to, or the rest of it is lost.
 ACCOUNTS: Sequence[Callable[[], Account]] = (RunHistory, ValidationLedger)
+ACCOUNTS_OF: dict[str, Sequence[Callable[[], Account]]] = {"tune": (StudyTail,)}
 
 
 def open_run(
@@ -45,14 +47,14 @@ def open_run(
     clock: Clock = SYSTEM_CLOCK,
     time_to_live_s: float = TIME_TO_LIVE_S,
     beats: bool = True,
-    accounts: Sequence[Callable[[], Account]] = ACCOUNTS,
+    accounts: Sequence[Callable[[], Account]] | None = None,
     waits: bool = False,
 ) -> OpenRun:
     """Become the one writer of the run in `store`, which is made if it does not exist.
 
     The lease is renewed from a thread of its own until the run is closed, unless `beats` is
     false; then whoever opened the run renews it. `accounts` are made of the same journal beside
-    the record of checkpoints.
+    the record of checkpoints; not given, those that this kind of run has.
 
     With `waits`, a driver on another machine gets its lease's time to show that it lives.
 
@@ -76,6 +78,8 @@ def open_run(
         if problem is not None:
             log.warning("%s/%s is made anew: %s", store.url, RUN_KEY, problem)
             restore_identity(store, identity)
+        if accounts is None:
+            accounts = ACCOUNTS_OF.get(identity.kind, ACCOUNTS)
         run = OpenRun(store, identity, lease, clock, accounts)
     except BaseException:
         _release_quietly(lease)

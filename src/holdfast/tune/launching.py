@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.api.config import budget_of, retention_of
+from holdfast.api.config import retention_of
 from holdfast.api.picklable import must_travel
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.interrupts import Interrupt, Interrupts
@@ -21,7 +21,6 @@ from holdfast.control.study_plan import Resumption, StudyObserver, StudyPlan
 from holdfast.core.judges import Judges
 from holdfast.core.reserving import reserve, total
 from holdfast.core.study import Study
-from holdfast.core.study_rules import Rules
 from holdfast.core.trial import Trial
 from holdfast.engine.base import Engine
 from holdfast.engine.selection import local_engine
@@ -66,17 +65,7 @@ class Launch:
         self.spec, self.run, self.engine, self.how = spec, run, engine, how
         self.search = spec.search()
         judges = Judges(StudySearch(self.search), spec.scheduler(), spec.stopper())
-        checkpoints = spec.run_config.checkpoint_config
-        failures = spec.run_config.failure_config
-        rules = Rules(
-            budget=budget_of(failures),
-            backoff_max_s=failures.backoff_max_s,
-            fail_fast=bool(failures.fail_fast),
-            saves_at_end=spec.trainable.saves_at_end(checkpoints),
-            exports_at_end=bool(spec.export_formats),
-            metric=spec.tune_config.metric,
-        )
-        self.study = Study(judges, rules)
+        self.study = Study(judges, spec.rules())
         tail = run.accounts[0]
         assert isinstance(tail, StudyTail)
         self.is_new = tail.state is None and not tail.events

@@ -14,7 +14,6 @@ from holdfast.control.study_log import StudyTail, read_archive
 from holdfast.core.judges import Judges
 from holdfast.core.retention import Retention, ranked
 from holdfast.core.study import Study
-from holdfast.core.study_rules import Rules
 from holdfast.core.trial import Status, Trial
 from holdfast.errors import CannotResume, ConfigError, HoldfastError
 from holdfast.journal.replay import read_journal
@@ -71,7 +70,7 @@ def read_trials(store: Store, spec: StudySpec) -> list[Trial]:
     except (ConfigError, CannotResume):  # of the last events, a little is not known then
         onlooker = Onlooker()
         judges = Judges(onlooker, onlooker, onlooker)
-    study = Study(judges, Rules())
+    study = Study(judges, spec.rules())
     recall(study, tail)
     found = {trial.trial_id: trial for trial in (study.trials | study.finished).values()}
     for key, _count in reversed(study.archives):

@@ -15,12 +15,12 @@ from typing import Any
 
 from holdfast.api.config import RunConfig
 from holdfast.api.plain import NotPlain, from_plain, to_plain
+from holdfast.control.identity import STUDY_KEY
 from holdfast.errors import CannotResume, Damaged, FormatTooNew, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.sealed import seal, unseal
 from holdfast.tune.tune_config import TuneConfig
 
-STUDY_KEY = ".holdfast/study.json"
 FORMAT = 1
 
 PER_TRIAL = ("resources", "restore_path", "export_formats")  # of a `StudySpec`

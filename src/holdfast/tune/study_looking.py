@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.api.config import FailureConfig, budget_of
 from holdfast.checkpoint.manifests import read_manifests
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.control.identity import RUN_KEY, RunIdentity, read_identity
+from holdfast.control.identity import RUN_KEY, STUDY_KEY, RunIdentity, read_identity
 from holdfast.control.run_view import RunView, look
 from holdfast.control.study_log import StudyTail
 from holdfast.core.judges import Judges
@@ -35,7 +35,6 @@ from holdfast.tune.search.plain import config_from_data
 from holdfast.tune.spec_again import place_of
 from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
 from holdfast.tune.stored_study import (
-    STUDY_KEY,
     CannotRestoreStudy,
     StoredStudy,
     configs_of,

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.api.config import RunConfig
+from holdfast.api.config import RunConfig, budget_of
 from holdfast.core.names import shown
+from holdfast.core.study_rules import Rules
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, open_store
@@ -120,6 +121,18 @@ class StudySpec:
             )
         scheduler.get_state()  # what cannot be kept is told now, not after the crash
         return scheduler
+
+    def rules(self) -> Rules:
+        """Return what is said about losses and ends, in the words of the layers below."""
+        failures = self.run_config.failure_config
+        return Rules(
+            budget=budget_of(failures),
+            backoff_max_s=failures.backoff_max_s,
+            fail_fast=bool(failures.fail_fast),
+            saves_at_end=self.trainable.saves_at_end(self.run_config.checkpoint_config),
+            exports_at_end=bool(self.export_formats),
+            metric=self.tune_config.metric,
+        )
 
     def stopper(self) -> Stopper:
         """Return who says when a trial, or the study, has run for long enough."""
