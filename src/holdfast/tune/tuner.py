@@ -52,13 +52,13 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
         _tuner_kwargs: Any = None,
-        _restored: tuple[StudySpec, Resumption, ResultGrid] | None = None,
+        _restored: tuple[StudySpec, Resumption] | None = None,
     ) -> None:
         del _tuner_kwargs
         self._is_restored = _restored is not None
         self._results: ResultGrid | None = None
         if _restored is not None:
-            self._spec, self._how, self._results = _restored
+            self._spec, self._how = _restored
             return
         run = runnable(trainable)
         config = run_config or RunConfig()
@@ -123,7 +123,7 @@ class Tuner:
         )
         if _resume_config is not None:
             how = _resume_config.to_resumption()
-        return cls(_restored=(spec, how, read_results(store, spec, storage_filesystem)))
+        return cls(_restored=(spec, how))
 
     def extend(self, *, num_samples: int | None = None, stop: Any = None) -> Tuner:
         """Have the study go further than it was to, and return it, to be fitted.
@@ -135,7 +135,7 @@ class Tuner:
             stop: When trials end from now on, instead of what was said before. Trials that had
                 ended go on from their last checkpoint until then.
         """
-        if not self._is_restored or self._results is None:
+        if not self._is_restored:
             raise ConfigError(
                 "only a study that was begun can be extended",
                 hint="Tuner.restore(path, trainable).extend(num_samples=50).fit()",
@@ -153,8 +153,8 @@ class Tuner:
         if stop is not None:
             spec = replace(spec, run_config=replace(spec.run_config, stop=stop))
             how = replace(how, finished=True)
-        print(extension_plan(self._results, how, num_samples, stop))  # noqa: T201
-        return Tuner(_restored=(spec, how, self._results))
+        print(extension_plan(self.get_results(), how, num_samples, stop))  # noqa: T201
+        return Tuner(_restored=(spec, how))
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
@@ -245,6 +245,9 @@ class Tuner:
 
     def get_results(self) -> ResultGrid:
         """Return what the study has come to, as far as this object knows."""
+        if self._results is None and self._is_restored:
+            filesystem = self._spec.run_config.storage_filesystem
+            self._results = read_results(self._spec.store(), self._spec, filesystem)
         if self._results is None:
             raise RuntimeError("the study has not run yet: call fit() first")
         return self._results
