@@ -204,7 +204,7 @@ def _outcome(experiment: Experiment, given: Mapping[str, Any]) -> _Outcome:
     else:
         _must_work(spec)
         make_room(spec, store)
-    grid = Tuner(_restored=(spec, how, ResultGrid([], store))).fit()
+    grid = Tuner(_restored=(spec, how)).fit()
     return _Outcome(spec, grid, store.url)
 
 
