@@ -165,10 +165,8 @@ class StudyController:
                 process.hear(message)
 
     def _patience_s(self) -> float:
-        if self.study.is_over:
-            return 0.0
-        now = self._clock.monotonic()
-        return max(0.0, min([TICK_S, *(due - now for due in self._due.values())]))
+        soonest = min(self._due.values(), default=float("inf")) - self._clock.monotonic()
+        return 0.0 if self.study.is_over else max(0.0, min(TICK_S, soonest))
 
     # ------------------------------------------------------------------ starting
 
@@ -181,12 +179,13 @@ class StudyController:
             del self._due[trial_id]
         self.study.waiting = set(self._due)
         while self._may_start():
+            if self.study.lacks_trials() and self._make_one():
+                continue
             trial = self.study.next_to_start()
-            if trial is None:
-                if not self._make_one():
-                    return
-            else:
+            if trial is not None:
                 self._start(trial)
+            elif not self._make_one():
+                return
 
     def _may_start(self) -> bool:
         most = self._plan.max_concurrent

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from holdfast.core.metric_history import flattened
 from holdfast.core.study_view import StudyView
 from holdfast.core.trial import Trial
 
@@ -107,6 +108,18 @@ class Judges:
         )
         self._told_result(trial, result, is_last=verdict == STOP)
         return verdict if verdict in (PAUSE, STOP) else CONTINUE
+
+    def look_for(self, metric: str | None, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Say, once, if a trial does not report what it is to be judged by."""
+        if metric is None or "metric" in self._told:
+            return
+        reported = flattened({name: value for name, value in result.items() if name != "config"})
+        if metric not in reported:
+            self._told.add("metric")
+            log.warning(
+                "%s reported no %r, by which it is to be judged; it reported: %s",
+                trial, metric, ", ".join(sorted(reported)),
+            )  # fmt: skip
 
     def _told_result(self, trial: Trial, result: dict[str, Any], *, is_last: bool) -> None:
         if not is_last:

@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.core.judges import CONTINUE, Judges
-from holdfast.core.metric_history import flattened
 from holdfast.core.outcomes import Evicted, Finished, describe, from_data
 from holdfast.core.reserving import Bundles, free_room, reserve, total
 from holdfast.core.run_machine import (
@@ -68,7 +67,6 @@ class Study:
         self.archives: list[tuple[str, int]] = []
         self.rooms: dict[str, dict[str, float]] = {}
         self._last_resources: Bundles = ()
-        self._has_warned = False
 
     @property
     def is_over(self) -> bool:
@@ -204,7 +202,7 @@ class Study:
         if step <= trial.judged:
             return  # it is done again after a loss
         trial.judged, trial.verdict = step, CONTINUE
-        self._warn_of_missing_metric(trial, result)
+        self.judges.look_for(self.rules.metric, trial, result)
         trial.verdict = self.judges.judge(self, trial, result)
 
     def _saved(self, trial: Trial, what: str, facts: Mapping[str, Any]) -> None:
@@ -275,18 +273,6 @@ class Study:
         self.finished[trial.trial_id] = trial
         self.ended.append(trial)
 
-    def _warn_of_missing_metric(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        metric = self.rules.metric
-        if metric is None or self._has_warned:
-            return
-        reported = flattened({name: value for name, value in result.items() if name != "config"})
-        if metric not in reported:
-            self._has_warned = True
-            log.warning(
-                "%s reported no %r, by which it is to be judged; it reported: %s",
-                trial, metric, ", ".join(sorted(reported)),
-            )  # fmt: skip
-
     # ------------------------------------------------------------------ what comes next
 
     def next_to_start(self) -> Trial | None:
@@ -303,21 +289,27 @@ class Study:
         """Return the nodes for what a trial reserves, None if it does not fit now."""
         return reserve(self._free(), trial.resources)
 
+    def lacks_trials(self) -> bool:
+        """Whether the scheduler wants more trials to choose from, whether or not there is room."""
+        ahead: int = getattr(self.judges.scheduler, "trials_ahead", 0)
+        return self._may_be_more() and self._waiting_to_start() < ahead
+
     def wants_more(self) -> bool:
         """Whether another trial should be made: none waits to start, and there is room for one.
 
-        Not sooner, so that a searcher has learned all there is to learn by then. How much room a
-        trial takes is guessed from the last one.
+        Not sooner, unless the scheduler wants it, so that a searcher has learned all there is to
+        learn by then. How much room a trial takes is guessed from the last one.
         """
-        return (
-            not self.is_search_over
-            and self.stopping is None
-            and reserve(self._free(), self._last_resources) is not None
-            and not any(
-                trial.status is Status.PENDING and trial.trial_id not in self.waiting
-                for trial in self.trials.values()
-            )
-        )
+        if not self._may_be_more() or self._waiting_to_start():
+            return self.lacks_trials()
+        return self.lacks_trials() or reserve(self._free(), self._last_resources) is not None
+
+    def _may_be_more(self) -> bool:
+        return not self.is_search_over and self.stopping is None
+
+    def _waiting_to_start(self) -> int:
+        pending = (one for one in self.trials.values() if one.status is Status.PENDING)
+        return sum(1 for one in pending if one.trial_id not in self.waiting)
 
     # ------------------------------------------------------------------ as a view
 
@@ -357,10 +349,10 @@ class Study:
 
     def exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> bool:
         usable = donor.checkpoints.usable()
-        if not usable:
+        if not usable and donor.donor is None:
             return False
         trial.config, trial.experiment_tag = config, tag
-        trial.donor = donor.folder, usable[0].directory
+        trial.donor = donor.donor or (donor.folder, usable[0].directory)
         if trial.status is Status.RUNNING:
             trial.halted, trial.save_wanted = True, False
         return True

@@ -121,6 +121,8 @@ class Driver:
 
     def _make_and_start(self) -> None:
         while True:
+            if self.study.lacks_trials() and self._make():
+                continue
             trial = self.study.next_to_start()
             if trial is not None:
                 self._start(trial)

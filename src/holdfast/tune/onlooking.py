@@ -8,6 +8,8 @@ from typing import Any
 class Onlooker:
     """Stands in for scheduler, searcher and stopper: knows nothing and wants nothing."""
 
+    trials_ahead = 0
+
     def on_trial_result(self, *_: Any) -> str:
         return "CONTINUE"
 

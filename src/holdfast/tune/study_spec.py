@@ -119,6 +119,7 @@ class StudySpec:
                 f"metric and mode are given to {type(scheduler).__name__} and to TuneConfig",
                 hint="give them in one place",
             )
+        scheduler.check_ready()
         scheduler.get_state()  # what cannot be kept is told now, not after the crash
         return scheduler
 

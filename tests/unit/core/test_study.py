@@ -18,6 +18,8 @@ from holdfast.core.trial import Status, Trial
 class Judge:
     """Scheduler, searcher and stopper in one: decides as it was told, and notes every call."""
 
+    trials_ahead = 0
+
     def __init__(self, verdicts: dict[int, str] | None = None) -> None:
         self.verdicts = verdicts or {}
         self.heard: list[tuple[Any, ...]] = []
@@ -258,6 +260,18 @@ def test_another_trial_is_made_only_when_there_is_room_for_it() -> None:
     leave(study, DONE, how="done")
 
     assert study.wants_more()
+
+
+def test_a_scheduler_can_have_trials_made_ahead() -> None:
+    judge = Judge()
+    judge.trials_ahead = 3
+    study = study_of(judge, trials=1, room=1.0)
+    assert study.lacks_trials() and study.wants_more()
+    add(study, 1)
+    add(study, 2)
+
+    assert not study.lacks_trials()
+    assert not study.wants_more()
 
 
 def test_trials_that_ran_when_a_driver_died_go_first() -> None:
