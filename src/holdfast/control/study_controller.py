@@ -87,7 +87,8 @@ class StudyController:
         """Run until the study is over or somebody wants this driver to stop."""
         try:
             for trial in self.study.get_trials():
-                self.checkpoints_of(trial).sweep()  # before what it was about to do is forgotten
+                # Before what it was about to do is forgotten.
+                self.checkpoints_of(trial).sweep(looks=trial.status is Status.RUNNING)
             untold = continue_study(self._run, self.study, self._journal, self._engine, self._plan)
             for trial, result in untold:
                 self._observers.tell("trial_result", trial, result)
@@ -224,7 +225,7 @@ class StudyController:
         attempt = trial.run.attempts + (0 if is_counted else 1)
         checkpoints = self.checkpoints_of(trial)
         if trial.run.attempts:  # or there is nothing that could be left
-            checkpoints.discard_unfinished()
+            checkpoints.sweep(looks=True)
         checkpoint, after_step, before = self._beginning(trial, checkpoints)
         started = {"id": trial.trial_id, "attempt": attempt, "places": list(places)}
         started |= {"after_step": after_step, "time": self._clock.now()}
@@ -393,7 +394,7 @@ class StudyController:
         for trial in self._journal.take_ended():
             checkpoints = self._checkpoints.pop(trial.trial_id, None)
             if checkpoints is not None:
-                checkpoints.sweep()
+                checkpoints.sweep(looks=trial.run.attempts > 1)
             self._due.pop(trial.trial_id, None)
             self._watch.forget(trial.trial_id)
             self._observers.tell("trial_ended", trial)

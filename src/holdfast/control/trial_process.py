@@ -72,14 +72,16 @@ class TrialCheckpoints(Checkpoints):
     def _settle(self) -> None:
         self._scribe.settle()
 
-    def sweep(self) -> None:
+    def sweep(self, *, looks: bool) -> None:
         """Remove what was begun and never became a checkpoint; only while the trial has no process.
 
-        Without a record of such a thing there is none, so most trials cost nothing.
+        With `looks`, also if nothing is known of such a thing: a driver may have died before the
+        record of it was durable, or a process over what it had not delivered yet.
         """
         numbers = sorted({*self.record.begun, *self.record.retired})
-        if numbers:
+        if looks or numbers:
             remove_litter(self, find_litter(self.store, self.run_id, self.record))
+        if numbers:
             self._record_soon([("litter_swept", {"numbers": numbers})])
 
 

@@ -115,8 +115,10 @@ def test_a_group_that_cannot_be_forked_whole_is_not_started(
     assert host.next_event(0.1) is None  # nothing is heard of those that were started
     assert Path(f"/proc/{zygote}/task/{zygote}/children").read_text() == ""
     host.execute(f"{limit}, {before})")
-    start(host, logs, "parent", "", attempt=3)
+    start(host, logs, "parent", attempt=3)
     assert reports(host, 1)[0]["parent"] == zygote
+    assert all(isinstance(one.exit, Finished) for one in ends(host, 1).values())
+    start(host, logs, "", "", attempt=4)
     assert all(isinstance(one.exit, Finished) for one in ends(host, 2).values())
 
 
