@@ -11,7 +11,6 @@ from holdfast.control.open_run import OpenRun
 from holdfast.control.study_log import write_archive
 from holdfast.core.study import Study
 from holdfast.core.trial import Trial
-from holdfast.errors import HoldfastError
 from holdfast.journal.journal import Ticket
 
 log = logging.getLogger(__name__)
@@ -55,9 +54,18 @@ class StudyJournal:
         self._wanted.set()
 
     def settle(self) -> None:
-        """Return once everything so far is durable."""
-        if self._last is not None:
-            self._last.wait()
+        """Return once everything so far is durable.
+
+        If it cannot be made so, nothing can happen any more: the study has believed what is in no
+        journal, and whoever goes on with it begins at what is.
+        """
+        self._raise_failure()
+        try:
+            if self._last is not None:
+                self._last.wait()
+        except BaseException as error:
+            self._failure = error
+            raise
         self._raise_failure()
 
     def _write(self) -> None:
@@ -66,7 +74,7 @@ class StudyJournal:
             self._wanted.clear()
             try:
                 self._run.journal.flush()
-            except HoldfastError as error:  # whoever goes on with the study hears of it
+            except Exception as error:  # noqa: BLE001  # whoever goes on with the study hears of it
                 self._failure = error
                 return
 
@@ -96,7 +104,8 @@ class StudyJournal:
 
     def _archive(self) -> None:
         over = list(self._study.finished.values())
-        key = write_archive(self._run.store, len(self._study.archives), over)
+        number = len(self._study.archives)
+        key = write_archive(self._run.store, self._run.epoch, number, over)
         ids = [trial.trial_id for trial in over]
         self.happen("trials_archived", {"key": key, "ids": ids})
 

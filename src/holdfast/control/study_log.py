@@ -1,6 +1,6 @@
 """A study in its journal: the last state it wrote down, and what happened since.
 
-    .holdfast/trials/{n}.jsonl      trials that are over, a sealed line each
+    .holdfast/trials/{epoch}-{n}.jsonl      trials that are over, a sealed line each
 
 A state is one record that holds everything. It is written whenever what happened since the last one
 has grown much longer than that, so reading a study costs as much as what it has become, not as
@@ -69,14 +69,12 @@ class StudyTail:
         self.state, self.events, self._is_read = None, [], True
 
 
-def archive_key(number: int) -> str:
-    """Return where a part of the archive rests."""
-    return f"{ARCHIVE}/{number:06d}.jsonl"
+def write_archive(store: Store, epoch: int, number: int, trials: Iterable[Trial]) -> str:
+    """Put trials that are over to rest; return the key.
 
-
-def write_archive(store: Store, number: int, trials: Iterable[Trial]) -> str:
-    """Put trials that are over to rest; return the key."""
-    key = archive_key(number)
+    It is of the epoch, so that a driver that was replaced cannot write over its successor's.
+    """
+    key = f"{ARCHIVE}/{epoch:06d}-{number:06d}.jsonl"
     store.put(key, b"".join(seal(trial.to_data()) + b"\n" for trial in trials))
     return key
 

@@ -1,0 +1,84 @@
+"""What happens in a study on its way to the journal, when the journal cannot be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.control.observing import Observers
+from holdfast.control.open_run import OpenRun, open_run
+from holdfast.control.study_journal import StudyJournal
+from holdfast.control.study_log import write_archive
+from holdfast.core.judges import Judges
+from holdfast.core.study import Study
+from holdfast.core.study_rules import Rules
+from holdfast.core.trial import Trial
+from holdfast.errors import StoreFull
+from holdfast.storage.locate import open_store
+from holdfast.tune.onlooking import Onlooker
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[OpenRun]:
+    with open_run(open_store(tmp_path / "study"), kind="tune") as run:
+        yield run
+
+
+def new_journal(run: OpenRun) -> StudyJournal:
+    onlooker = Onlooker()
+    return StudyJournal(run, Study(Judges(onlooker, onlooker, onlooker), Rules()), Observers())
+
+
+def test_after_a_write_that_failed_nothing_can_happen_any_more(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = new_journal(run)
+
+    def is_full(lines: bytes) -> None:
+        raise StoreFull("no space left")
+
+    with monkeypatch.context() as full:
+        full.setattr(run.journal, "_write", is_full)
+        journal.happen("search_ended", {})
+        with pytest.raises(StoreFull):
+            journal.settle()
+
+    # There is room again, but what was believed meanwhile is in no journal.
+    with pytest.raises(StoreFull):
+        journal.happen("study_stopped", {"reason": "x"})
+    with pytest.raises(StoreFull):
+        journal.settle()
+    journal.close()
+
+
+def test_a_write_aside_that_fails_is_told_to_who_goes_on(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = new_journal(run)
+
+    def breaks(lines: bytes) -> None:
+        raise OSError("a disk of another kind")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(run.journal, "_write", breaks)
+        journal.happen("search_ended", {})
+        journal.push()
+        journal.close()
+
+    with pytest.raises(OSError, match="of another kind"):
+        journal.happen("search_ended", {})
+
+
+def test_a_driver_that_was_replaced_cannot_write_over_an_archive(run: OpenRun) -> None:
+    def kept(key: str) -> Any:
+        return run.store.get(key).data
+
+    newer = write_archive(run.store, 2, 0, [Trial("new")])
+    before = kept(newer)
+    older = write_archive(run.store, 1, 0, [Trial("old")])
+
+    assert older != newer
+    assert kept(newer) == before
