@@ -97,8 +97,9 @@ def test_a_damaged_archive_is_told_and_the_rest_is_shown(
 
     assert [trial["number"] for trial in shown.json["trials"]] == [1, 2]
     assert shown.json["counts"] == {"TERMINATED": 3}
-    assert list(shown.json["damage"]) == [".holdfast/trials/000000.jsonl"]
-    assert "! .holdfast/trials/000000.jsonl: line 1: " in holdfast("show", lab.study).out
+    key = f".holdfast/trials/{archive.name}"
+    assert list(shown.json["damage"]) == [key]
+    assert f"! {key}: line 1: " in holdfast("show", lab.study).out
     assert verified.code == 1
     assert "(3 trials, 6 checkpoints" in verified.out
     assert "3 (3 TERMINATED, damaged)" in holdfast("ls", lab.storage).out
