@@ -3,7 +3,8 @@
 It is told what to do over a socket, one line of JSON a request, what a new worker begins with
 riding along. It has one thread and runs no user code, so a fork of it is clean.
 What only later workers gain from, it imports a while after the first, in quiet moments, a module at
-a time: whoever wants something meanwhile waits for one module and not for all.
+a time: a fork that is wanted meanwhile waits for one module and not for all. Nothing else waits: a
+timer has it look up from the import, and what is to be killed is killed, what has ended is told.
 It reaps what it forked and says how each ended; it adopts whatever its workers leave behind and
 kills it. When its driver is gone, which the kernel tells it, it kills everything and ends.
 """
@@ -23,7 +24,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 from holdfast.engine import processes
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 1 << 16
 ORPHAN_PATIENCE_S = 2.0
+LOOK_UP_S = 0.01  # from an import
 QUIET_S = 0.5  # who has just said something may say more; a group that was lost is started again
 _HANDLES_PER_WORKER = 3
 
@@ -47,6 +49,8 @@ class Zygote:
         self._received = b""
         self._unsent = b""
         self._handed: list[int] = []  # what came with requests not served yet
+        self._is_importing = False
+        self._put_off: list[tuple[dict[str, Any], Handles]] = []  # forks, until an import is done
         self._later: list[str] = []  # modules that wait for a quiet moment
         self._later_after_s = 0.0
         self._later_from = float("inf")  # until the first worker is there
@@ -73,11 +77,15 @@ class Zygote:
             self._end_everything()
 
     def _serve_once(self) -> None:
-        ready = {key.fileobj: events for key, events in self._selector.select(self._patience_s())}
+        ready = self._wait(self._patience_s())
         if ready:
             self._quiet_from = time.monotonic() + min(QUIET_S, self._later_after_s)
         else:
             self._import_one()
+        self._attend(ready)
+
+    def _attend(self, ready: Mapping[object, int]) -> None:
+        """Do what can be done at once."""
         if self._wake_read in ready:
             with contextlib.suppress(BlockingIOError):
                 self._wake_read.recv(4096)
@@ -89,6 +97,9 @@ class Zygote:
         if self._driver_end is not None and self._driver_end in ready:
             # Its socket may stay open for longer: in a process that the driver had forked.
             self._is_driver_gone = True
+
+    def _wait(self, timeout_s: float | None) -> dict[object, int]:
+        return {key.fileobj: events for key, events in self._selector.select(timeout_s)}
 
     # ------------------------------------------------------------------ requests
 
@@ -131,7 +142,10 @@ class Zygote:
             case "fork":
                 handles = Handles(*self._handed[:_HANDLES_PER_WORKER])
                 del self._handed[:_HANDLES_PER_WORKER]
-                self._fork(request, handles)
+                if self._is_importing:
+                    self._put_off.append((request, handles))
+                else:
+                    self._fork(request, handles)
             case "signal" if request["pid"] in self._workers:
                 os.kill(request["pid"], request["signal"])
             case "kill" if request["pid"] in self._workers:
@@ -163,13 +177,33 @@ class Zygote:
         Whatever it raises must not end this process, and with it all workers. Nor is it worth a
         line among theirs: whoever needs the module will meet it as well.
         """
-        if self._later:
-            module = self._later.pop(0)
-            try:
-                importlib.import_module(module)
-            except BaseException as error:  # noqa: BLE001
-                log.debug("%s cannot be imported ahead: %r", module, error)
-            gc.freeze()
+        if not self._later:
+            return
+        module = self._later.pop(0)
+        self._is_importing = True
+        signal.signal(signal.SIGALRM, self._look_up)
+        signal.setitimer(signal.ITIMER_REAL, LOOK_UP_S)
+        try:
+            importlib.import_module(module)
+        except BaseException as error:  # noqa: BLE001
+            log.debug("%s cannot be imported ahead: %r", module, error)
+        finally:
+            self._is_importing = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        gc.freeze()
+        while self._put_off:
+            self._fork(*self._put_off.pop(0))
+
+    def _look_up(self, *_: object) -> None:
+        """Attend to what cannot wait for an import, between two of its steps."""
+        if not self._is_importing:
+            return
+        self._attend(self._wait(0))
+        if self._is_driver_gone:
+            self._end_everything()
+            os._exit(0)  # the module may be one whose import never ends
+        signal.setitimer(signal.ITIMER_REAL, LOOK_UP_S)
 
     def _fork(self, request: dict[str, Any], handles: Handles) -> None:
         parent = os.getpid()

@@ -12,7 +12,7 @@ from holdfast.engine.nodes import LocalNodes
 from holdfast.train import UserCallback
 from tests.integration.train.loops import note
 
-Loss = tuple[int, list[int], str]  # a step, which of the nodes there are go then, who comes when
+Loss = tuple[int, list[int], str]  # from which step, which of the nodes there are go then, who comes when
 
 BEFORE = "new ones have joined before"
 AFTER = "new ones join when the loss is told"
@@ -30,16 +30,23 @@ def losing_nodes(
 
 
 class _LosesNodes(UserCallback):
-    """Loses nodes when steps have been reported by all, each time once."""
+    """Loses nodes when steps have been reported by all, each time once, and one loss after another.
+
+    Workers may report a few more steps until they are gone; what is due then comes with the next
+    attempt.
+    """
 
     def __init__(self, nodes: LocalNodes, losses: Sequence[Loss], notes: Path) -> None:
         self._nodes, self._notes = nodes, notes
-        self._losses = {step: (places, when) for step, places, when in losses}
+        self._due = list(losses)
+        self._is_losing = False
         self._missing = 0
 
     def after_report(self, run_context: object, metrics: Any, checkpoint: object) -> None:
-        step = metrics[0]["step"]
-        places, when = self._losses.pop(step, ([], AFTER))
+        if self._is_losing or not self._due or metrics[0]["step"] < self._due[0][0]:
+            return
+        self._is_losing = True
+        step, places, when = self._due.pop(0)
         there = [node.name for node in self._nodes.now()]
         for place in places:
             note(self._notes, what="loses", node=there[place], step=step)
@@ -54,7 +61,7 @@ class _LosesNodes(UserCallback):
     def after_exception(self, run_context: object, worker_exceptions: object) -> None:
         for _ in range(self._missing):
             self._nodes.join()
-        self._missing = 0
+        self._missing, self._is_losing = 0, False
 
 
 class _Joins(logging.Handler):

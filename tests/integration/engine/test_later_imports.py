@@ -16,6 +16,7 @@ from holdfast.engine import zygote_line
 from holdfast.engine.base import WorkerSpec
 from holdfast.engine.local import LocalEngine
 from holdfast.engine.local_worker import new_worker
+from holdfast.engine.nodes import LocalNodes
 from holdfast.engine.zygote_line import ZygoteLine
 from holdfast.testing.suites.engine import ENTRY, ends, is_running, reports, start
 from holdfast.wire import Assigned, Channel, LastWords, Message, Reported
@@ -34,8 +35,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @contextmanager
-def an_engine(*later: str) -> Iterator[LocalEngine]:
-    engine = LocalEngine(ENTRY, start="spawn", later=later)
+def an_engine(*later: str, nodes: LocalNodes | None = None) -> Iterator[LocalEngine]:
+    engine = LocalEngine(ENTRY, (), nodes, start="spawn", later=later)
     try:
         yield engine
     finally:
@@ -103,6 +104,23 @@ def forked(line: ZygoteLine, folder: Path, words: str) -> Channel:
     return worker.channel
 
 
+def test_what_is_to_be_ended_and_what_ends_does_not_wait_for_an_import(tmp_path: Path) -> None:
+    importing = module(tmp_path, "slow_module", WAITS)
+    nodes = LocalNodes(2)
+    with an_engine("slow_module", nodes=nodes) as engine:
+        start(engine, tmp_path, "report=1 hang")
+        reports(engine, 1)
+        read(importing)
+        nodes.fail("node-0")
+        lost = ends(engine, 1)[0].exit
+
+        assert isinstance(lost, Died)
+        assert lost.node_lost
+        (tmp_path / "slow_module.gate").write_text("")
+        start(engine, tmp_path, "module=slow_module", attempt=2)
+        assert reports(engine, 1) == [{"loaded": True}]
+
+
 @pytest.mark.parametrize("fault", ["raise SystemExit(3)", "raise KeyboardInterrupt", "1 / 0", "("])
 def test_what_cannot_be_imported_costs_no_worker_and_nothing_is_said(
     fault: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -168,7 +186,6 @@ def test_nothing_outlives_a_driver_that_is_killed_while_the_zygote_imports(
 
     driver.kill()
     driver.wait()
-    (tmp_path / "slow_module.gate").write_text("")
     driver.communicate()
 
     assert len(pids) == 3
