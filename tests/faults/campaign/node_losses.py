@@ -12,7 +12,9 @@ from holdfast.engine.nodes import LocalNodes
 from holdfast.train import UserCallback
 from tests.integration.train.loops import note
 
-Loss = tuple[int, list[int], str]  # from which step, which of the nodes there are go then, who comes when
+Loss = tuple[
+    int, list[int], str
+]  # from which step, which of the nodes that are there, who comes when
 
 BEFORE = "new ones have joined before"
 AFTER = "new ones join when the loss is told"
