@@ -313,10 +313,12 @@ class Channel:
         return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
 
     def receive(self) -> list[Message]:
-        """Return the messages that have come in; `is_closed` tells whether more can."""
+        """Return messages that have come in, [] only if all have; `is_closed` if no more can."""
         try:
             while chunk := self._socket.recv(_READ_BYTES):
                 self._received += chunk
+                if len(chunk) < _READ_BYTES and (found := self._messages()):
+                    return found  # most likely it was all; who wants to be sure asks again
             self.is_closed = True
         except BlockingIOError:
             pass  # that is all for now

@@ -87,14 +87,17 @@ def deliver(
 
 
 def deliver_taken(store: Store, slot: Slot, rank: int, folder: str) -> Part:
-    """Deliver a folder that is ours already; on the store's own disk no byte is copied."""
+    """Deliver a folder that is ours already; on the store's own disk no byte is copied.
+
+    What is durable on return is what is after `deliver`.
+    """
     local = store.local
     if local is None or not folder.startswith(local.path(STAGING) + os.sep):
         return deliver(store, slot, rank, folder)
     key = f"{STAGING}/{os.path.relpath(folder, local.path(STAGING))}"
-    files, folders = take_stock(store, key)
+    files, folders = take_stock(store, key, staged=True)
     _discard(store, slot.staging(rank))
-    local.move_tree(key, slot.staging(rank))
+    local.move_tree(key, slot.staging(rank), durably=False)
     return Part(rank, files, folders)
 
 

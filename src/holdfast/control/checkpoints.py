@@ -116,6 +116,26 @@ class Checkpoints(ABC):
 
         On return it is durable and the one offered after any crash.
         """
+        manifest = self.write_checkpoint(
+            slot, parts, world_size=world_size, step=step, metrics=metrics, placed=placed
+        )
+        self._record([("checkpoint_committed", Kept.of(manifest).to_data())])
+        return manifest
+
+    def write_checkpoint(
+        self,
+        slot: Slot,
+        parts: Iterable[Part],
+        *,
+        world_size: int = 1,
+        step: int | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        placed: str | None = None,
+    ) -> Manifest:
+        """Do all of a commit but write down that it is done.
+
+        Another thread may do this, as long as no other one touches these checkpoints meanwhile.
+        """
         if slot.epoch != self.epoch or slot.number not in self.record.begun:
             raise Conflict(
                 f"checkpoint {slot.number} of epoch {slot.epoch} cannot be committed:"
@@ -142,7 +162,6 @@ class Checkpoints(ABC):
             folders=folders,
         )
         commit(self.store, slot, manifest)
-        self._record([("checkpoint_committed", Kept.of(manifest).to_data())])
         return manifest
 
     def _stock_of(self, placed: str, slot: Slot) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:

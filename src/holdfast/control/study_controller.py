@@ -10,7 +10,8 @@ import itertools
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +19,16 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun
-from holdfast.control.resuming_study import continue_study, rooms_of
+from holdfast.control.resuming_study import continue_study
 from holdfast.control.study_journal import StudyJournal
-from holdfast.control.study_leaving import Leaving
+from holdfast.control.study_leaving import Departures
 from holdfast.control.study_plan import StudyObserver, StudyPlan
+from holdfast.control.trial_commits import Aside
 from holdfast.control.trial_losses import trial_card
-from holdfast.control.trial_process import TrialCheckpoints, TrialProcess
+from holdfast.control.trial_process import TrialCheckpoints, TrialProcess, acknowledge
 from holdfast.control.trial_watch import TrialWatch
 from holdfast.core.manifest import Manifest
-from holdfast.core.outcomes import Died, Evicted, Finished, WorkerExit, to_data
+from holdfast.core.outcomes import Finished, WorkerExit, to_data
 from holdfast.core.placement import Place
 from holdfast.core.run_machine import Active
 from holdfast.core.study import Study
@@ -48,7 +50,7 @@ class StudyController:
     Attributes:
         errors: What trials raised last, pickled where it could be, by id.
         is_stopped: Whether the loop ended because somebody asked for it, before the study was over.
-        was_preempted: Whether that was because this machine, or this process, must go.
+        departures: Takes in which machines go, and whether this driver must.
     """
 
     def __init__(
@@ -69,13 +71,15 @@ class StudyController:
         self._idle: dict[int, str] = {}  # launches that wait for another trial, and their nodes
         self._launches = itertools.count(1)
         self._watch = TrialWatch(plan.hang_timeout_s, engine, clock)
+        self._aside = Aside(engine.wake)
+        self._described = locate.describe(run.store)
         self._checkpoints: dict[str, TrialCheckpoints] = {}  # of trials that are not over
         self._due: dict[str, float] = {}  # when trials that wait after a loss may start
         self._sources: list[Callable[[], Iterable[str]]] = []
         self._news: deque[str] = deque()
         self.errors: dict[str, bytes | None] = {}
-        self._leaving: Leaving | None = None
-        self.is_stopped = self.was_preempted = False
+        self.departures = Departures(engine, clock, plan.notice_s, self._journal)
+        self.is_stopped = False
 
     def listen_to(self, source: Callable[[], Iterable[str]]) -> None:
         """Ask `source` for reasons to stop whenever the engine was woken, or something happened."""
@@ -94,6 +98,7 @@ class StudyController:
                 self._observers.tell("trial_result", trial, result)
             while not (self.study.is_over or self.is_stopped):
                 self._turn()
+            self._acknowledge(self._aside.finish())
             self._tell_of_ends()
             self._observers.tell("turned", is_over=self.study.is_over)
             self._journal.write_state()
@@ -104,6 +109,7 @@ class StudyController:
     def _stop_all(self) -> None:
         for launch in (*self._processes, *self._idle):
             self._engine.stop_group(launch)
+        self._aside.close()
 
     def _turn(self) -> None:
         if self._run.lost is not None:
@@ -111,9 +117,8 @@ class StudyController:
         for source in self._sources:
             self._news.extend(source())
         if self._news:
-            self._take_news()
-        if self._leaving is not None and self._leaving.go_on(self._processes):
-            self.is_stopped = True
+            log.warning("the study stops: %s", self._news[0])
+        self.is_stopped = self.departures.go_on(self._processes) or bool(self._news)
         if self.is_stopped:
             return
         if self.study.judges.stop_all() and self.study.stopping is None:
@@ -125,14 +130,6 @@ class StudyController:
         self._tell_of_ends()
         self._journal.tidy()
         self._observers.tell("turned", is_over=False)
-
-    def _take_news(self) -> None:
-        log.warning("the study stops: %s", self._news[0])
-        self._news.clear()
-        if self.was_preempted and self._leaving is None:
-            self._leaving = Leaving(self._processes, self._engine, self._clock, self._plan.notice_s)
-        else:
-            self.is_stopped = True
 
     def _hear_all(self) -> None:
         """Take in what has happened, waiting for the first of it."""
@@ -146,10 +143,15 @@ class StudyController:
                 case Ended():
                     self._idle.pop(event.attempt, None)
                 case NodesChanged():
-                    self._journal.happen("rooms_changed", {"rooms": rooms_of(self._engine)})
+                    self.departures.look(self._processes)
                 case _:
                     pass  # of a launch that is over
             event = self._engine.next_event(0.0)
+        self._acknowledge(self._aside.take())
+
+    def _acknowledge(self, written: Collection[Future[Manifest]]) -> None:
+        saving = [one for one in self._processes.values() if one.writing in written]
+        acknowledge(saving, self._journal)
 
     def _hear(self, launch: int, message: Message) -> None:
         process = self._processes[launch]
@@ -190,7 +192,7 @@ class StudyController:
 
     def _may_start(self) -> bool:
         most = self._plan.max_concurrent
-        return self._leaving is None and (most is None or len(self._processes) < most)
+        return not self.departures.takes_driver and (most is None or len(self._processes) < most)
 
     def _make_one(self) -> bool:
         """Make another trial if one should be; return whether there is one more."""
@@ -246,6 +248,7 @@ class StudyController:
             is_reused=is_reused,
             tell=lambda message: self._engine.send(launch, 0, message),
             scribe=self._journal,
+            aside=self._aside,
             on_result=lambda trial, result: self._observers.tell("trial_result", trial, result),
             on_saved=self._on_saved,
         )
@@ -311,7 +314,7 @@ class StudyController:
             run_name=self._run.identity.name,
             run_id=self._run.run_id,
             attempt=trial.run.attempts,
-            store=locate.describe(locate.child(self._run.store, trial.folder)),
+            store=locate.describe_child(self._described, trial.folder),
             checkpoint=checkpoint,
             reports_before=after_step,
             landmark=None,
@@ -359,16 +362,12 @@ class StudyController:
     def _note_end(self, ended: Ended) -> None:
         process = self._processes.pop(ended.attempt)
         self._watch.ended(ended.attempt)
-        exit_ = ended.exit
-        if process.hung is not None and isinstance(exit_, Evicted):
-            exit_ = process.hung
-        if process.is_reused and not process.began and isinstance(exit_, Died):
-            exit_ = Evicted(0, exit_.node)  # it died of what it did before, if of anything
-        self._exited(process, exit_, ended.words)
+        self._exited(process, ended.exit, ended.words)
 
     def _exited(self, process: TrialProcess, ended: WorkerExit, words: LastWords | None) -> None:
-        trial = process.trial
-        how = ""
+        if process.writing is not None:  # nobody hears it, but its result counts
+            acknowledge([process], self._journal)
+        trial, ended, how = process.trial, process.as_known(ended), ""
         if isinstance(ended, Finished) and words is not None and words.value:
             how = str(unpack_value(words.value))
         reached = trial.step

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.checkpoint.commit import Slot
 from holdfast.clock import Clock
 from holdfast.control.checkpoints import Checkpoints
+from holdfast.control.trial_commits import Aside
 from holdfast.control.upkeep import find_litter, remove_litter
 from holdfast.core.manifest import FileEntry, Manifest, Part
-from holdfast.core.outcomes import Hung
-from holdfast.core.record import Event
+from holdfast.core.outcomes import Died, Evicted, Finished, Hung, WorkerExit
+from holdfast.core.record import Event, Kept
 from holdfast.core.trial import Trial
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.storage.base import Store
@@ -45,6 +47,10 @@ class Scribe(Protocol):
         """Have the study take in an event that will be durable soon."""
         ...
 
+    def hurry(self) -> None:
+        """Have everything so far made durable now, because somebody will wait for it."""
+        ...
+
     def settle(self) -> None:
         """Return once everything so far is durable."""
         ...
@@ -72,6 +78,10 @@ class TrialCheckpoints(Checkpoints):
     def _settle(self) -> None:
         self._scribe.settle()
 
+    def note_commit(self, manifest: Manifest) -> None:
+        """Write down that a checkpoint was written; it counts once that is durable."""
+        self._record_soon([("checkpoint_committed", Kept.of(manifest).to_data())])
+
     def sweep(self, *, looks: bool) -> None:
         """Remove what was begun and never became a checkpoint; only while the trial has no process.
 
@@ -87,11 +97,17 @@ class TrialCheckpoints(Checkpoints):
 
 @dataclass(slots=True)
 class _Saving:
-    """A checkpoint on its way; `result` is what was reported with it, None if nothing was."""
+    """A checkpoint on its way.
+
+    Attributes:
+        result: What was reported with it, None if nothing was.
+        writing: It, while and after another thread writes it, None before.
+    """
 
     index: int
     slot: Slot
     result: dict[str, Any] | None
+    writing: Future[Manifest] | None = None
 
 
 class TrialProcess:
@@ -103,6 +119,7 @@ class TrialProcess:
         is_stopped: Whether we have ended it.
         is_leaving: Whether it is to save itself as soon as it can, because its machine goes.
         is_safe: Whether it has done so.
+        saw_notice: Whether the user's code knows that its machine goes.
         hung: How it stood still, if that is why we have ended it.
     """
 
@@ -117,16 +134,18 @@ class TrialProcess:
         is_reused: bool,
         tell: Callable[[Message], None],
         scribe: Scribe,
+        aside: Aside,
         on_result: Callable[[Trial, dict[str, Any]], None],
         on_saved: Callable[[Trial, Manifest], None],
     ) -> None:
         self.trial, self.attempt, self.checkpoints = trial, attempt, checkpoints
         self.node, self.log, self.is_reused = node, log, is_reused
         self.hung: Hung | None = None
-        self._tell, self._scribe = tell, scribe
+        self._tell, self._scribe, self._aside = tell, scribe, aside
         self._on_result, self._on_saved = on_result, on_saved
         self._saving: _Saving | None = None
-        self.began = self.is_stopped = self.is_leaving = self.is_safe = False
+        self.began = self.is_stopped = False
+        self.is_leaving = self.is_safe = self.saw_notice = False
 
     def hear(self, message: Message) -> None:
         """Take in what the process says, and answer it."""
@@ -137,17 +156,33 @@ class TrialProcess:
                 self._report(index, metrics, directory, saves=saves)
             case Delivered(index, files, folders) if self._is_saving(index):
                 part = Part(0, tuple(FileEntry(*one) for one in files), tuple(folders))
-                self._commit([part], None)
+                self._write([part], None)
             case Placed(index, directory) if self._is_saving(index):
-                self._commit([], directory)
+                self._write([], directory)
             case NotDelivered(index, error) if self._is_saving(index):
                 self._not_saved(error, tell=False)
             case Meeting(index, data):  # it is alone
                 self._tell(Met(index, 0, data))
             case SawNotice():
-                pass
+                self.saw_notice = True
             case other:
                 log.warning("%s said something unexpected: %r", self.trial, other)
+
+    def as_known(self, ended: WorkerExit) -> WorkerExit:
+        """Return how it ended, as far as more is known of that than the engine can see."""
+        match ended:
+            case Evicted() if self.hung is not None:
+                return self.hung
+            case Died() if self.is_leaving:
+                return Evicted(0, self.node)  # it was said to
+            case Died() if self.is_reused and not self.began:
+                return Evicted(0, self.node)  # it died of what it did before, if of anything
+            case Finished() if self.saw_notice and self.trial.reply().action == "CONTINUE":
+                # It may have been done just then. Carrying on once more costs little; taking a
+                # trial for finished that is not would cost the rest of it.
+                return Evicted(0, self.node)
+            case _:
+                return ended
 
     @property
     def is_saving(self) -> bool:
@@ -155,7 +190,8 @@ class TrialProcess:
         return self._saving is not None
 
     def _is_saving(self, index: int) -> bool:
-        return self._saving is not None and self._saving.index == index
+        saving = self._saving
+        return saving is not None and saving.index == index and saving.writing is None
 
     def _report(
         self, index: int, metrics: dict[str, Any], directory: str | None, *, saves: bool
@@ -175,23 +211,42 @@ class TrialProcess:
             if result is not None:
                 self._take(index, result)
             return
+        self._scribe.hurry()
         self._saving = _Saving(index, slot, result)
         self._tell(Slotted(index, slot.number, slot.directory, slot.epoch, slot.attempt))
 
-    def _commit(self, parts: list[Part], placed: str | None) -> None:
+    def _write(self, parts: list[Part], placed: str | None) -> None:
         saving = self._saving
         assert saving is not None
         metrics = self.trial.last_result if saving.result is None else saving.result
-        try:
-            manifest = self.checkpoints.commit_checkpoint(
+        saving.writing = self._aside.begin(
+            lambda: self.checkpoints.write_checkpoint(
                 saving.slot, parts, step=saving.index, metrics=metrics, placed=placed
             )
+        )
+
+    @property
+    def writing(self) -> Future[Manifest] | None:
+        """The checkpoint that is being written, or was; None if none is."""
+        return None if self._saving is None else self._saving.writing
+
+    def note_written(self) -> bool:
+        """Take in that the checkpoint was written, once it is; return whether it counts."""
+        assert self.writing is not None
+        try:
+            self.checkpoints.note_commit(self.writing.result())
         except LeaseLost:
             raise
         except HoldfastError as error:
             self._not_saved(str(error), tell=True)
-            return
-        self._saving = None
+            return False
+        return True
+
+    def acknowledge(self) -> None:
+        """Say that the checkpoint is durable, and let its result count."""
+        saving, self._saving = self._saving, None
+        assert saving is not None and saving.writing is not None
+        manifest = saving.writing.result()
         self.is_safe = self.is_leaving
         self._tell(Committed(saving.index, manifest.directory))
         if saving.result is not None:
@@ -216,3 +271,12 @@ class TrialProcess:
         reply = trial.reply()
         save = reply.save or self.is_leaving or bool(result.get(SHOULD_CHECKPOINT))
         self._tell(Judged(step, reply.action, save))
+
+
+def acknowledge(processes: Iterable[TrialProcess], scribe: Scribe) -> None:
+    """Let what these have written count; all of them share one sync of the journal."""
+    counting = [process for process in processes if process.note_written()]
+    if counting:
+        scribe.settle()
+    for process in counting:
+        process.acknowledge()

@@ -34,7 +34,7 @@ class Search(Protocol):
     """Where trials come from; see `holdfast.tune.search`."""
 
     def recall(self, proposal: Mapping[str, Any]) -> None:
-        """Take in that this was proposed before a crash."""
+        """Take in that this trial was proposed before a crash."""
         ...
 
     def recall_end(self) -> None:
@@ -111,7 +111,7 @@ class Judges:
 
     def look_for(self, metric: str | None, trial: Trial, result: Mapping[str, Any]) -> None:
         """Say, once, if a trial does not report what it is to be judged by."""
-        if metric is None or "metric" in self._told:
+        if metric is None or metric in result or "metric" in self._told:
             return
         reported = flattened({name: value for name, value in result.items() if name != "config"})
         if metric not in reported:

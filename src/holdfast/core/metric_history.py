@@ -74,6 +74,9 @@ def rows_of(checkpoints: Iterable[Kept]) -> Iterator[Row]:
             yield Row(kept.step, kept.attempt, kept.created, kept.metrics)
 
 
+_SINGLE = frozenset({float, int, str, bool, type(None)})  # nearly all; a set is looked up soonest
+
+
 def flattened(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return metrics without nesting: what is `b` inside `a` is called `a/b`.
 
@@ -81,7 +84,7 @@ def flattened(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for name, value in metrics.items():
-        if not isinstance(value, Mapping):
+        if type(value) in _SINGLE or not isinstance(value, Mapping):
             flat[name] = value
             continue
         for inner, below in flattened(value).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias, assert_never
 
 _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV",
@@ -111,7 +111,8 @@ def how_it_died(died: Died) -> str:
 
 def to_data(ended: WorkerExit) -> dict[str, Any]:
     """Return a worker's end as the journal keeps it."""
-    return {"kind": type(ended).__name__.lower(), **asdict(ended)}
+    data: dict[str, Any] = {"kind": type(ended).__name__.lower()}
+    return data | {name: getattr(ended, name) for name in ended.__slots__}
 
 
 def from_data(data: Mapping[str, Any]) -> WorkerExit:

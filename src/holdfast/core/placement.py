@@ -32,7 +32,7 @@ class Node:
     leaves: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Place:
     """Where a worker stands in its group.
 

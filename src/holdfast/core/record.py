@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.core.manifest import Manifest
@@ -51,7 +51,8 @@ class Kept:
         )
 
     def to_data(self) -> dict[str, Any]:
-        return {**asdict(self), "problems": list(self.problems), "pins": list(self.pins)}
+        data = {name: getattr(self, name) for name in self.__slots__}
+        return data | {"problems": list(self.problems), "pins": list(self.pins)}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Kept:

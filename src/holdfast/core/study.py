@@ -153,7 +153,7 @@ class Study:
 
     def _added(self, data: Mapping[str, Any], *, again: bool) -> None:
         if again:
-            self.judges.recall(data["proposal"])
+            self.judges.recall(data)
         trial = Trial(**{name: data[name] for name in ("trial_id", "number", "config", "folder")})
         trial.trainable_name, trial.custom_name = data["trainable"], data.get("name")
         trial.evaluated_params = dict(data["params"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from holdfast.core.metric_history import flattened
 from holdfast.core.record import RunRecord
@@ -45,9 +45,9 @@ class Statistics:
     @classmethod
     def of(cls, value: float) -> Statistics:
         """Return what is remembered after one value."""
-        found = cls(value, value, value)
-        found.add(value)
-        return found
+        if value != value:  # NaN
+            return cls(value, value, value)
+        return cls(value, value, value, value, 1, [value])
 
     def add(self, value: float) -> None:
         """Take in one more value; what is not a number counts as the last one only."""
@@ -58,6 +58,17 @@ class Statistics:
             self.sum += value
             self.count += 1
             self.recent = [*self.recent[1 - max(RECENT) :], value]
+
+    def to_data(self) -> float | list[Any]:
+        """Return it as plain data; a single value, which is most of what there is, as itself."""
+        if self.count == 1 and self.max == self.last:
+            return self.last
+        return [self.max, self.min, self.last, self.sum, self.count, self.recent]
+
+    @classmethod
+    def from_data(cls, data: float | list[Any]) -> Statistics:
+        """Return what `to_data` was called on."""
+        return cls(*data) if isinstance(data, list) else cls.of(data)
 
     def summary(self) -> dict[str, float]:
         """Return the statistics by the names that users ask for them."""
@@ -80,6 +91,22 @@ class Reply:
 
     action: str
     save: bool = False
+
+
+class Home(Protocol):
+    """Where the files of a study are, for those whom a trial is shown to."""
+
+    def path(self, folder: str) -> str:
+        """Return where a folder of the study is."""
+        ...
+
+    def local_path(self, folder: str) -> str | None:
+        """Return where a folder of the study is on this machine, None if it is not."""
+        ...
+
+    def checkpoint(self, folder: str, directory: str) -> Any:
+        """Return the checkpoint in a directory of the folder of a trial."""
+        ...
 
 
 @dataclass(eq=False)
@@ -110,6 +137,7 @@ class Trial:
         donor: What it starts from while it has no checkpoint of its own since: the folder of
             another trial, and that of its checkpoint therein.
         started_at: When it first ran, seconds since 1970, None before.
+        home: Where its study is kept, for callbacks and loggers; None where nobody said.
     """
 
     PENDING: ClassVar[str] = Status.PENDING
@@ -144,6 +172,7 @@ class Trial:
     error: str | None = None
     started_at: float | None = None
     custom_name: str | None = None
+    home: Home | None = field(default=None, repr=False)
 
     def is_finished(self) -> bool:
         """Whether nothing more will happen to it."""
@@ -159,16 +188,87 @@ class Trial:
         """The statistics of every metric, by its path."""
         return {name: found.summary() for name, found in self.statistics.items()}
 
+    # ------------------------------------------------------------------ for who it is shown to
+
+    @property
+    def path(self) -> str | None:
+        """Where its files are, None if it is not known."""
+        return None if self.home is None else self.home.path(self.folder)
+
+    @property
+    def local_path(self) -> str | None:
+        """The folder of its files on this machine, None if they are elsewhere."""
+        return None if self.home is None else self.home.local_path(self.folder)
+
+    @property
+    def logdir(self) -> str | None:
+        """The same as `local_path`, by the name of before 2.7."""
+        return self.local_path
+
+    @property
+    def checkpoint(self) -> Any:
+        """The newest checkpoint, None if there is none."""
+        newest = next(iter(self.checkpoints.usable()), None)
+        if newest is None or self.home is None:
+            return None
+        return self.home.checkpoint(self.folder, newest.directory)
+
+    def has_checkpoint(self) -> bool:
+        """Whether it has been saved."""
+        return bool(self.checkpoints.usable())
+
+    @property
+    def error_file(self) -> str | None:
+        """The file with what it failed of, None if it has not, or if that is elsewhere."""
+        if self.local_path is None or not (self.error or self.num_failures):
+            return None
+        return f"{self.local_path}/error.txt"
+
+    @property
+    def start_time(self) -> float | None:
+        """When it first ran, seconds since 1970, None before."""
+        return self.started_at
+
+    @property
+    def relative_logdir(self) -> str:
+        """Where its files are, below the study's folder."""
+        return self.folder
+
+    @property
+    def custom_trial_name(self) -> str | None:
+        """What `trial_name_creator` calls it."""
+        return self.custom_name
+
+    # ------------------------------------------------------------------ for the study
+
+    def iteration_at(self, step: int) -> int:
+        """Return the `training_iteration` of the result at `step`, which it goes on from.
+
+        That is another number where it began with a checkpoint of another study, or says itself
+        how far it has come.
+        """
+        known: Mapping[str, Any] = {}
+        if self.donor is not None:
+            known = self.last_result
+        elif step:
+            saved = (one.metrics for one in self.checkpoints.usable() if one.step == step)
+            known = next(saved, {})
+        told = known.get("training_iteration")
+        return step if told is None else int(told)
+
     def observe(self, step: int, result: dict[str, Any]) -> None:
-        """Take in a new result."""
+        """Take in a new result; a step done again after a loss counts in no average twice."""
         self.last_result, self.step = result, step
+        known, is_new = self.statistics, step > self.judged
         for name, value in flattened({k: v for k, v in result.items() if k != "config"}).items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            if name in self.statistics:
-                self.statistics[name].add(float(value))
+            if name not in known:
+                known[name] = Statistics.of(float(value))
+            elif is_new:
+                known[name].add(float(value))
             else:
-                self.statistics[name] = Statistics.of(float(value))
+                known[name].last = float(value)
 
     def reply(self) -> Reply:
         """Return what it is to do after the step it has come to."""
@@ -196,10 +296,7 @@ class Trial:
         return data | {
             "resources": [dict(one) for one in self.resources],
             "status": str(self.status),
-            "statistics": {
-                name: [one.max, one.min, one.last, one.sum, one.count, one.recent]
-                for name, one in self.statistics.items()
-            },
+            "statistics": {name: one.to_data() for name, one in self.statistics.items()},
             "run": run_to_data(self.run),
             "checkpoints": record,
             "donor": None if self.donor is None else list(self.donor),
@@ -212,7 +309,8 @@ class Trial:
         trial = cls(**{name: data[name] for name in _PLAIN})
         trial.resources = tuple(data["resources"])
         trial.status = Status(data["status"])
-        trial.statistics = {name: Statistics(*one) for name, one in data["statistics"].items()}
+        known = data["statistics"]
+        trial.statistics = {name: Statistics.from_data(one) for name, one in known.items()}
         trial.run = run_of(data["run"])
         trial.checkpoints.apply("record_snapshot", data["checkpoints"])
         if data["donor"] is not None:

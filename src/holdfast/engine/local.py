@@ -296,25 +296,30 @@ class LocalEngine:
             self._take_messages(worker)
         self._watch(worker)
 
-    def _take_messages(self, worker: LocalWorker) -> None:
-        for message in worker.channel.receive():
+    def _take_messages(self, worker: LocalWorker) -> bool:
+        """Take in what a worker has said; return whether there may be more."""
+        messages = worker.channel.receive()
+        for message in messages:
             if isinstance(message, LastWords):
                 worker.words = message
             else:
                 self._events.append(Said(worker.attempt, worker.spec.rank, message))
+        return bool(messages)
 
     def _watch(self, worker: LocalWorker) -> None:
         """Listen to a worker, and for when it takes more if something waits to be sent."""
-        known = self._selector.get_map().get(worker.handle)
-        if worker.channel.is_closed:
-            if known is not None:
-                self._selector.unregister(worker.handle)
+        channel = worker.channel
+        more = selectors.EVENT_WRITE if channel.has_unsent else 0
+        wanted = 0 if channel.is_closed else selectors.EVENT_READ | more
+        if wanted == worker.heeded:
             return
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.channel.has_unsent else 0)
-        if known is None:
-            self._selector.register(worker.handle, wanted, worker)
-        elif known.events != wanted:
+        if not wanted:
+            self._selector.unregister(worker.handle)
+        elif worker.heeded:
             self._selector.modify(worker.handle, wanted, worker)
+        else:
+            self._selector.register(worker.handle, wanted, worker)
+        worker.heeded = wanted
 
     def _hear_zygote(self) -> None:
         assert self._zygote is not None
@@ -347,7 +352,8 @@ class LocalEngine:
         self._take_node_changes()  # its node may be among them
         worker = self._workers.pop(pid)
         self._by_place.pop((worker.attempt, worker.spec.rank))
-        self._take_messages(worker)  # what it said before it died is still in the socket
+        while self._take_messages(worker):
+            pass  # what it said before it died is still in the socket
         self._let_go(worker)
         ended = outcome(worker, code)
         if isinstance(ended, Died) and ended.signal == signal.SIGKILL:
@@ -371,13 +377,8 @@ class LocalEngine:
             self._refusals.append("the zygote has died")
             self._let_go(worker)
         self._starting.clear()
-        waited = 0
-        while left := processes.belong_to(self._workers, f"{MARK}={self._mark}"):
-            processes.end(left)  # the workers, if the kernel has not yet, and what they started
-            processes.wait_a_moment(waited)
-            waited += 1
-            if waited == 200:
-                log.warning("processes %s wait in the kernel and cannot be ended yet", left)
+        # The workers, if the kernel has not ended them yet, and what they started.
+        processes.end_all(self._workers, f"{MARK}={self._mark}")
         for pid in list(self._workers):
             self._note_end(pid, -signal.SIGKILL)
 

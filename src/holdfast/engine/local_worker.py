@@ -32,6 +32,7 @@ class LocalWorker:
     words: LastWords | None = None
     is_stopped: bool = False
     node_lost: bool = False
+    heeded: int = 0  # what the engine listens for on its channel
 
 
 def new_worker(attempt: int, spec: WorkerSpec) -> tuple[LocalWorker, Handles]:

@@ -1,15 +1,18 @@
-"""What the kernel says of a process, read from /proc; nothing here changes one, but `end`."""
+"""What the kernel says of a process, read from /proc; nothing here changes one, but to end it."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import select
 import signal
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -151,3 +154,14 @@ def end_of(pid: int) -> int | None:
 def wait_a_moment(waited: int) -> None:
     """Let a little time pass, more the longer it has taken already."""
     time.sleep(min(0.05, 0.0005 * 2 ** min(waited, 10)))
+
+
+def end_all(sessions: Collection[int], mark: str) -> None:
+    """End what `belong_to` finds, and return once there is nothing of it."""
+    waited = 0
+    while left := belong_to(sessions, mark):
+        end(left)
+        wait_a_moment(waited)
+        waited += 1
+        if waited == 200:
+            log.warning("processes %s wait in the kernel and cannot be ended yet", left)

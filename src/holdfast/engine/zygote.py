@@ -49,7 +49,7 @@ class Zygote:
         self._received = b""
         self._unsent = b""
         self._handed: list[int] = []  # what came with requests not served yet
-        self._is_importing = False
+        self._is_importing = self._is_looking_up = False
         self._put_off: list[tuple[dict[str, Any], Handles]] = []  # forks, until an import is done
         self._later: list[str] = []  # modules that wait for a quiet moment
         self._later_after_s = 0.0
@@ -182,7 +182,8 @@ class Zygote:
         module = self._later.pop(0)
         self._is_importing = True
         signal.signal(signal.SIGALRM, self._look_up)
-        signal.setitimer(signal.ITIMER_REAL, LOOK_UP_S)
+        # Again and again: one alarm alone may come just before the import waits for something.
+        signal.setitimer(signal.ITIMER_REAL, LOOK_UP_S, LOOK_UP_S)
         try:
             importlib.import_module(module)
         except BaseException as error:  # noqa: BLE001
@@ -197,13 +198,16 @@ class Zygote:
 
     def _look_up(self, *_: object) -> None:
         """Attend to what cannot wait for an import, between two of its steps."""
-        if not self._is_importing:
+        if not self._is_importing or self._is_looking_up:
             return
-        self._attend(self._wait(0))
-        if self._is_driver_gone:
-            self._end_everything()
-            os._exit(0)  # the module may be one whose import never ends
-        signal.setitimer(signal.ITIMER_REAL, LOOK_UP_S)
+        self._is_looking_up = True
+        try:
+            self._attend(self._wait(0))
+            if self._is_driver_gone:
+                self._end_everything()
+                os._exit(0)  # the module may be one whose import never ends
+        finally:
+            self._is_looking_up = False
 
     def _fork(self, request: dict[str, Any], handles: Handles) -> None:
         parent = os.getpid()

@@ -77,6 +77,7 @@ class Journal:
         self._finished: tuple[SegmentName, int] | None = None  # the same without the open segment
         self._next_index = 0
         self._appender: Appender | None = None
+        self._is_ending = False  # the segment, with what is written next
         self._sealed_count = 0
         self.damages: list[JournalDamage] = []
 
@@ -144,6 +145,11 @@ class Journal:
         if last is not None and is_pending:
             last.wait()
 
+    def end_segment(self) -> None:
+        """Have the segment end after what is pending, so that it can be compacted."""
+        with self._changed:
+            self._is_ending = True
+
     def _write_for_all(self, batch: list[Ticket]) -> None:
         error: BaseException | None = None
         first = self._next_seq
@@ -179,8 +185,9 @@ class Journal:
             raise
         with self._changed:
             self._end = end
-            if end[1] >= self._segment_bytes:
+            if end[1] >= self._segment_bytes or self._is_ending:
                 self._abandon_segment()
+                self._is_ending = False
 
     def _append(self, lines: bytes) -> tuple[SegmentName, int]:
         if self._appender is None:

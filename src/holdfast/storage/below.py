@@ -26,7 +26,7 @@ def child(store: Store, key: str) -> Store:
         case Retrying():
             return store.around(child(store.store, key))
         case LocalStore():
-            return LocalStore(store.path(key), store.disk)
+            return store.child(key)
         case Below():
             return Below(store.store, f"{store.prefix}/{key}")
         case _ if hasattr(store, "child"):

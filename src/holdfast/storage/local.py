@@ -39,11 +39,17 @@ class LocalStore:
 
     fences = True
 
-    def __init__(self, root: str | os.PathLike[str], disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        disk: Disk | None = None,
+        durable: set[str] | None = None,
+    ) -> None:
         self.root = os.path.abspath(os.fspath(root))
         self._below = os.path.join(self.root, "")  # joined once, not for every key
         self.disk: Disk = disk if disk is not None else PosixDisk()
-        self._durable: set[str] = set()  # folders whose names are known to be on disk for good
+        # Folders whose names are known to be on disk for good, below the root and above it.
+        self._durable: set[str] = set() if durable is None else durable
 
     @property
     def url(self) -> str:
@@ -56,6 +62,19 @@ class LocalStore:
     def path(self, key: str) -> str:
         """Return the file path of `key`; an empty key is the root."""
         return self._below + key if key else self.root
+
+    def child(self, key: str) -> LocalStore:
+        """Return the store of what is below the folder `key`; it knows what this one knows."""
+        return LocalStore(self.path(key), self.disk, self._durable)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the root's own name is known to be on disk for good."""
+        return self.root in self._durable
+
+    def trust(self) -> None:
+        """Take it from another process that the root's own name is on disk for good."""
+        self._durable.add(self.root)
 
     # ------------------------------------------------------------------ reading
 
@@ -173,8 +192,8 @@ class LocalStore:
     def write_tree(self, prefix: str) -> TreeWriter:
         return LocalTree(self, prefix.rstrip("/"))
 
-    def move_tree(self, old: str, new: str) -> None:
-        """Give a folder a new key in one step, durably; `Conflict` if `new` holds anything."""
+    def move_tree(self, old: str, new: str, *, durably: bool = True) -> None:
+        """Give a folder a new key in one step; `Conflict` if `new` holds anything."""
         source, target = self.path(old), self.path(new)
         with explained("rename", target, new):
             self.make_folder(os.path.dirname(target))
@@ -185,7 +204,8 @@ class LocalStore:
                     raise Conflict(f"{target} exists already", key=new) from None
                 raise
             self._forget(source)
-            self.disk.sync_dir(os.path.dirname(target))  # a rename is durable with either folder
+            if durably:  # a rename is durable with either folder
+                self.disk.sync_dir(os.path.dirname(target))
 
     def move_file(self, old: str, new: str) -> None:
         """Rename one file, making folders as needed; durable with `sync_folders` of its folder."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from holdfast.core.names import shown
@@ -18,7 +18,9 @@ from holdfast.storage.memory import MemoryStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.storage.uris import Uri
 
-__all__ = ["child", "describe", "open_store", "reopen"]
+_POLICY = tuple(one.name for one in fields(RetryPolicy))
+
+__all__ = ["child", "describe", "describe_child", "open_store", "reopen"]
 
 
 def open_store(
@@ -68,9 +70,10 @@ def describe(store: Store) -> dict[str, Any]:
     """
     match store:
         case Retrying():
-            return {**describe(store.store), "retry": asdict(store.policy)}
+            policy = {name: getattr(store.policy, name) for name in _POLICY}
+            return {**describe(store.store), "retry": policy}
         case LocalStore():
-            return {"path": store.root}
+            return {"path": store.root, "is_durable": store.is_durable}
         case MemoryStore() if store.url != MemoryStore().url:
             return {"path": store.url}
         case Below():
@@ -83,6 +86,12 @@ def describe(store: Store) -> dict[str, Any]:
             return found
 
 
+def describe_child(described: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return what describes the store of what is below the folder `key` of a described one."""
+    above = described.get("below")
+    return {**described, "below": f"{above}/{key}" if above else key}
+
+
 def reopen(described: Mapping[str, Any]) -> Store:
     """Return the store that `describe` was given."""
     retry = RetryPolicy(**described["retry"]) if "retry" in described else None
@@ -92,6 +101,8 @@ def reopen(described: Mapping[str, Any]) -> Store:
 
         filesystem = AbstractFileSystem.from_dict(dict(described["fsspec"]))
     store = open_store(described["path"], filesystem, options=described.get("options"), retry=retry)
+    if described.get("is_durable") and store.local is not None:
+        store.local.trust()
     return child(store, described.get("below", ""))
 
 

@@ -9,9 +9,10 @@ the user's that begins with `$` gets a second one, so that nothing can be mistak
 from __future__ import annotations
 
 import json
+import json.encoder
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,10 +24,32 @@ _SEAL = re.compile(rb',"~":"([0-9a-f]{8})[0-9a-f]{16}"\}')
 _SEAL_BYTES = 32
 MARK_TEXT = "$"
 MARK = ord(MARK_TEXT)  # one byte, because it is looked for in every line that is read
-_encode_strict = json.JSONEncoder(
+_encoder = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
-).encode
+)
 _decode = msgspec.json.Decoder().decode
+
+
+def _strict_encoder() -> Callable[[Any], str]:
+    """Return what `_encoder.encode` is; made once, for that makes a new one with every call."""
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return _encoder.encode
+    chunks = make(
+        markers=None,
+        default=_encoder.default,
+        encoder=json.encoder.encode_basestring,
+        indent=None,
+        key_separator=":",
+        item_separator=",",
+        sort_keys=False,
+        skipkeys=False,
+        allow_nan=False,
+    )
+    return lambda value: "".join(chunks(value, 0))
+
+
+_encode_strict = _strict_encoder()
 
 
 def seal(record: Mapping[str, Any]) -> bytes:

@@ -12,14 +12,17 @@ from holdfast.storage.transfer import THREADS_LOCAL, THREADS_REMOTE, survey
 from holdfast.storage.watching import each
 
 
-def take_stock(store: Store, prefix: str) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
+def take_stock(
+    store: Store, prefix: str, *, staged: bool = False
+) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
     """Return the files below `prefix` with their digests, and its empty folders.
 
     Whoever put them there may not have cared: on a local disk their bytes and names are durable on
-    return.
+    return; with `staged` only the bytes are, and whoever moves them to where they belong makes the
+    names so.
     """
     if store.local is not None:
-        return _local_stock(store.local, prefix)
+        return _local_stock(store.local, prefix, staged=staged)
     found = list(store.entries(prefix))
     if not found:
         raise ConfigError(f"there are no files at {store.url}/{prefix}")
@@ -27,10 +30,14 @@ def take_stock(store: Store, prefix: str) -> tuple[tuple[FileEntry, ...], tuple[
     return tuple(sorted(files, key=lambda entry: entry.path)), ()
 
 
-def _local_stock(store: LocalStore, prefix: str) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
+def _local_stock(
+    store: LocalStore, prefix: str, *, staged: bool
+) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
     found, folders = survey(store.path(prefix))
     names = sorted(file.name for file in found)
     files = each(lambda name: _synced(store, prefix, name), names, THREADS_LOCAL)
+    if staged:
+        return tuple(files), tuple(folders)
     parents = {"", *folders}
     for name in names:
         while "/" in name:

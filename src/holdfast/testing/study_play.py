@@ -146,7 +146,6 @@ class Driver:
             "folder": proposal.trial_id,
             "trainable": "f",
             "resources": [{"CPU": 1.0}],
-            "proposal": data,
         }
         self._happen("trial_added", made)
         return True

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.api.config import retention_of
+from holdfast.api.config import RunConfig, retention_of
 from holdfast.api.picklable import must_travel
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.interrupts import Interrupt, Interrupts
+from holdfast.control.notices import Notice, source_named, watch
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.output import log_folder
 from holdfast.control.resuming_study import finished_trials, recall, told_rows
@@ -52,7 +53,8 @@ class StudySearch:
         self.plan = plan
 
     def recall(self, proposal: Mapping[str, Any]) -> None:
-        self.plan.recall(Proposal.from_data(proposal))
+        known = {"evaluated_params": proposal["params"], "experiment_tag": proposal["tag"]}
+        self.plan.recall(Proposal.from_data({**proposal, **known}))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plan, name)
@@ -98,7 +100,7 @@ class Launch:
         )
         for observer in observers:
             observer.resumed(self.rows, told_rows(self.rows, self.study))
-        with _listening(controller, self.engine.wake):
+        with _listening(self.spec.run_config, controller, self.engine):
             controller.drive()
         return controller
 
@@ -152,7 +154,6 @@ class Launch:
         if proposal is None or isinstance(proposal, str):
             return proposal
         data = proposal.to_data()
-        config = self.search.resolve(proposal.config)
         name, folder = self._namer.names_of(proposal)
         return {
             "trial_id": proposal.trial_id,
@@ -163,9 +164,14 @@ class Launch:
             "folder": folder,
             "name": name,
             "trainable": self.spec.trainable.name,
-            "resources": bundles_of(self._resources, config),
-            "proposal": data,
+            "resources": self._bundles_of(proposal),
         }
+
+    def _bundles_of(self, proposal: Proposal) -> list[dict[str, float]]:
+        """Return what a trial reserves."""
+        is_same = not _depends_on_config(self._resources)
+        config = {} if is_same else self.search.resolve(proposal.config)
+        return bundles_of(self._resources, config)
 
     # ------------------------------------------------------------------ before anything starts
 
@@ -204,24 +210,26 @@ def _depends_on_config(resources: Any) -> bool:
 
 
 @contextmanager
-def _listening(controller: StudyController, wake: Callable[[], None]) -> Iterator[None]:
-    """Pass signals on to the study while it goes on."""
-    reasons = {
-        Interrupt.STOP: "Ctrl+C; once more ends it on the spot",
-        Interrupt.PREEMPTED: "this machine, or this process, must go",
-    }
-    with Interrupts(wake) as interrupts:
+def _listening(config: RunConfig, controller: StudyController, engine: Engine) -> Iterator[None]:
+    """Pass signals and the notices of a cloud on to the study while it goes on."""
+    departures = controller.departures
+    with Interrupts(engine.wake) as interrupts:
 
-        def news() -> list[str]:
-            return [_noted(controller, reasons, one) for one in interrupts.take()]
+        def reasons_to_stop() -> Iterator[str]:
+            for interrupt in interrupts.take():
+                if interrupt is Interrupt.STOP:
+                    yield "Ctrl+C; once more ends it on the spot"
+                else:
+                    departures.announce(Notice(None, None, "a signal to the driver"))
 
-        controller.listen_to(news)
-        yield
-
-
-def _noted(controller: StudyController, reasons: Mapping[Interrupt, str], what: Interrupt) -> str:
-    controller.was_preempted |= what is Interrupt.PREEMPTED
-    return reasons[what]
+        controller.listen_to(reasons_to_stop)
+        source = config.preemption_notices
+        watcher = None if source is None else watch(source_named(source), departures.announce)
+        try:
+            yield
+        finally:
+            if watcher is not None:
+                watcher.stop()
 
 
 @contextmanager

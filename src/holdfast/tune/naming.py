@@ -24,6 +24,9 @@ class Namer:
     def names_of(self, proposal: Proposal) -> tuple[str | None, str]:
         """Return a trial's name, None for the usual one, and its folder."""
         config = self._spec.tune_config
+        if config.trial_name_creator is None and config.trial_dirname_creator is None:
+            usual = f"{self._spec.trainable.name}_{proposal.trial_id}"
+            return None, _folder_of(usual, proposal)
         trial = Trial(
             proposal.trial_id,
             number=proposal.number,
@@ -35,10 +38,7 @@ class Namer:
         name = None if config.trial_name_creator is None else str(config.trial_name_creator(trial))
         trial.custom_name = name
         if config.trial_dirname_creator is None:
-            day = time.strftime("%Y-%m-%d_%H-%M-%S")
-            most = settings.longest_trial_name()
-            folder = f"{str(trial)[:most]}_{proposal.experiment_tag}"[:most] + f"_{day}"
-            return name, _UNSAFE.sub("_", folder)
+            return name, _folder_of(str(trial), proposal)
         folder = str(config.trial_dirname_creator(trial))
         if "/" in folder or not folder or folder.startswith("."):
             raise ConfigError(
@@ -47,3 +47,9 @@ class Namer:
             )
         taken = {one.folder for one in (self._study.trials | self._study.finished).values()}
         return name, f"{folder}_{proposal.trial_id}" if folder in taken else folder
+
+
+def _folder_of(name: str, proposal: Proposal) -> str:
+    day = time.strftime("%Y-%m-%d_%H-%M-%S")
+    most = settings.longest_trial_name()
+    return _UNSAFE.sub("_", f"{name[:most]}_{proposal.experiment_tag}"[:most] + f"_{day}")

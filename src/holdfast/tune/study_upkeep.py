@@ -141,8 +141,11 @@ class _Notes:
     def happen(self, kind: str, data: dict[str, Any]) -> None:
         self._run.note(kind, data)
 
-    def settle(self) -> None:
+    def hurry(self) -> None:
         pass  # nothing is noted without waiting
+
+    def settle(self) -> None:
+        pass
 
 
 def _litter_of(study: StudyLook, trial: Trial) -> list[Litter]:

@@ -79,7 +79,7 @@ def study_of(judge: Judge, *, trials: int = 1, room: float = 2.0, **rules: Any) 
 
 def add(study: Study, number: int) -> None:
     made = {"trial_id": f"t{number}", "number": number, "config": {}, "folder": f"t{number}"}
-    more = {"trainable": "f", "params": {}, "tag": "", "resources": [{"CPU": 1.0}], "proposal": {}}
+    more = {"trainable": "f", "params": {}, "tag": "", "resources": [{"CPU": 1.0}]}
     study.take("trial_added", {**made, **more})
 
 

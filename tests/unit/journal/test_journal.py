@@ -191,6 +191,21 @@ def test_a_full_segment_is_followed_by_another_and_all_are_read(
     assert at_rest(store) == ["a", "b", "c"]
 
 
+def test_a_segment_ends_when_that_is_asked_for_and_can_be_compacted_then(
+    store: Store, clock: FakeClock
+) -> None:
+    writer = take(store, clock)
+    writer.note("a", "b")
+    writer.journal.end_segment()
+    writer.note("c")  # the last one in it
+    assert len(segment_keys(store)) == 1 or store.local is None
+
+    writer.journal.compact(lambda records: [(one.kind, one.data) for one in records][-1:])
+    writer.note("d")
+
+    assert texts(take(store, clock).found) == ["c", "d"]
+
+
 def test_a_new_driver_writes_to_segments_of_its_own_epoch(store: Store, clock: FakeClock) -> None:
     take(store, clock).note("a")
     take(store, clock).note("b")
