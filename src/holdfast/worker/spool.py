@@ -15,6 +15,7 @@ import tempfile
 
 from holdfast.checkpoint.commit import SPOOLED, STAGING
 from holdfast.storage.base import Store
+from holdfast.storage.digest import digest_bytes
 
 
 class Spool:
@@ -26,7 +27,9 @@ class Spool:
             store.local.keep_folder(STAGING)
             self.folder = store.local.path(STAGING)
         else:
-            self.folder = os.path.join(tempfile.gettempdir(), f"holdfast-{run_id}")
+            # The trials of a study are one run; their folders on storage tell them apart.
+            whose = f"{run_id}-{digest_bytes(store.url.encode())[:16]}"
+            self.folder = os.path.join(tempfile.gettempdir(), f"holdfast-{whose}")
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             self._remove_older(attempt, rank)
 
@@ -34,7 +37,7 @@ class Spool:
         """Return an empty folder that is ours."""
         folder = os.path.join(self.folder, f"{self._name}-{index}")
         shutil.rmtree(folder, ignore_errors=True)
-        os.mkdir(folder)
+        os.makedirs(folder, mode=0o700)  # another rank may have removed the empty one above it
         return folder
 
     def take(self, source: str, index: int, *, moves: bool) -> str:

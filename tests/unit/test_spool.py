@@ -1,0 +1,47 @@
+"""Folders that wait to be uploaded: nobody's are in the way of anybody else's."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from holdfast.storage.locate import child
+from holdfast.storage.memory import MemoryStore
+from holdfast.worker.spool import Spool
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def test_two_trials_of_a_study_on_far_away_storage_do_not_share_a_folder() -> None:
+    study = MemoryStore()
+    one, other = (Spool(child(study, name), "run", 1, 0) for name in ("trial-1", "trial-2"))
+
+    mine, theirs = one.new(4), other.new(4)
+    Path(mine, "weights").write_text("of trial 1")
+    Path(theirs, "weights").write_text("of trial 2")
+    other.drop(theirs)
+
+    assert Path(mine, "weights").read_text() == "of trial 1"
+
+
+def test_a_folder_can_be_had_also_after_another_rank_has_tidied_up() -> None:
+    ranks = [Spool(child(MemoryStore(), "run"), "run", 1, rank) for rank in (0, 1)]
+    ranks[0].drop(ranks[0].new(1))
+    assert not os.path.exists(ranks[1].folder)
+
+    assert os.listdir(ranks[1].new(1)) == []
+
+
+def test_a_later_attempt_of_the_same_trial_removes_what_an_earlier_one_left() -> None:
+    trial = child(MemoryStore(), "trial")
+    left = Spool(trial, "run", 1, 0).new(7)
+
+    Spool(trial, "run", 2, 0)
+
+    assert not os.path.exists(left)
