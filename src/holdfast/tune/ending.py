@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.control.study_controller import StudyController
 from holdfast.control.study_plan import Resumption
+from holdfast.core.trial import Status
 from holdfast.tune.launching import Launch
 from holdfast.tune.result_grid import ResultGrid
 
@@ -18,11 +19,12 @@ class Preempted(SystemExit):
         self.url = url
 
 
-def what_goes_on(launch: Launch, controller: StudyController, results: ResultGrid) -> str | None:
+def what_goes_on(launch: Launch, controller: StudyController) -> str | None:
     """Return the call that does what is left to do, None if nothing is."""
     if controller.is_stopped:
         return launch.restore_call()
-    return launch.restore_call(errored=True) if results.num_errors else None
+    failed = launch.study.counts.get(Status.ERROR, 0)
+    return launch.restore_call(errored=True) if failed else None
 
 
 def extension_plan(

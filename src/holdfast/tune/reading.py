@@ -20,6 +20,7 @@ from holdfast.journal.replay import read_journal
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child
 from holdfast.tune.launching import Launch, StudySearch
+from holdfast.tune.lazily import Lazily
 from holdfast.tune.onlooking import Onlooker
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.search.plain import config_from_data
@@ -32,14 +33,17 @@ def results_of(launch: Launch, errors: Mapping[str, bytes | None]) -> ResultGrid
     """Return what a study has come to, right after it was driven."""
     spec = launch.spec
     retention = retention_of(spec.run_config.checkpoint_config)
-    return ResultGrid(
-        [
+    trials = Lazily(
+        lambda: [
             replace(
                 summary(trial, launch.run.store, retention, _raised(errors.get(trial.trial_id))),
                 config=launch.config_as_known(trial),
             )
             for trial in launch.all_trials()
-        ],
+        ]
+    )
+    return ResultGrid(
+        trials,
         launch.run.store,
         metric=spec.tune_config.metric,
         mode=spec.tune_config.mode,

@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from holdfast import settings
 from holdfast.api.config import RunConfig
+from holdfast.control.notices import source_named
 from holdfast.control.study_plan import Resumption, StudyObserver
-from holdfast.errors import CannotResume, ConfigError, StoreError
+from holdfast.errors import CannotResume, ConfigError, HoldfastError, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from holdfast.tune.callback import Callback, CallbackList
 from holdfast.tune.ending import Preempted, extension_plan, what_goes_on
+from holdfast.tune.forking import Origin, fork_plan, forked, start_of
 from holdfast.tune.launching import Launch, opened
 from holdfast.tune.logger import with_default_loggers
 from holdfast.tune.reading import read_results, results_of
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.showing import Shower
-from holdfast.tune.spec_again import place_of, space_of, spec_again, with_given
+from holdfast.tune.spec_again import place_of, samples_in_all, space_of, spec_again, with_given
 from holdfast.tune.stored_study import (
     CannotRestoreStudy,
     configs_of,
@@ -57,6 +59,7 @@ class Tuner:
         del _tuner_kwargs
         self._is_restored = _restored is not None
         self._results: ResultGrid | None = None
+        self._origin: Origin | None = None
         if _restored is not None:
             self._spec, self._how = _restored
             return
@@ -128,18 +131,15 @@ class Tuner:
     def extend(self, *, num_samples: int | None = None, stop: Any = None) -> Tuner:
         """Have the study go further than it was to, and return it, to be fitted.
 
-        What is done stays done; what this will do is printed.
+        What is done stays done; what this will do is printed. Once the extended study was fitted,
+        even if it was killed then, `restore` alone goes on with it: it is not to be extended again.
 
         Args:
             num_samples: How many samples to take besides.
             stop: When trials end from now on, instead of what was said before. Trials that had
                 ended go on from their last checkpoint until then.
         """
-        if not self._is_restored:
-            raise ConfigError(
-                "only a study that was begun can be extended",
-                hint="Tuner.restore(path, trainable).extend(num_samples=50).fit()",
-            )
+        self._must_have_begun("extend(num_samples=50)")
         if num_samples is None and stop is None:
             raise ConfigError(
                 "extend() was told neither num_samples nor stop, so nothing would happen",
@@ -147,14 +147,71 @@ class Tuner:
             )
         spec, how = self._spec, self._how
         if num_samples is not None:
-            total = spec.tune_config.num_samples + num_samples
+            total = samples_in_all(spec.tune_config.num_samples, num_samples)
             config = replace(spec.tune_config, num_samples=total)
             spec, how = replace(spec, tune_config=config), replace(how, num_samples=total)
         if stop is not None:
             spec = replace(spec, run_config=replace(spec.run_config, stop=stop))
             how = replace(how, finished=True)
+            spec.stopper()
         print(extension_plan(self.get_results(), how, num_samples, stop))  # noqa: T201
         return Tuner(_restored=(spec, how))
+
+    def fork(
+        self,
+        *,
+        param_space: Mapping[str, Any],
+        name: str | None = None,
+        storage_path: str | os.PathLike[str] | None = None,
+        num_samples: int | None = None,
+        stop: Any = None,
+        from_best: bool = False,
+        resume: Literal["auto", "must", "never"] | None = None,
+    ) -> Tuner:
+        """Return a new study that searches another space, to be fitted; this one stays as it is.
+
+        The new study has this one's trainable, metric, scheduler, searcher, resources, and the
+        rest of its configs, as they were when it was begun: scheduler and searcher have learned
+        nothing yet. No trial of this study is run again, copied, changed or counted, and this study
+        can go on as before. What the new one will do is printed, and what it was made of is kept
+        in it.
+
+        Args:
+            param_space: What to search from now on, whatever the keys.
+            name: What the new study is called, `{this one}-fork` if not given.
+            storage_path: Where it is kept, beside this one if not given.
+            num_samples: How many samples it takes, as many as this one was to if not given.
+            stop: When its trials end, if not as before.
+            from_best: Whether every new trial begins with the newest checkpoint of the best trial
+                of this study, which must stay until they have begun, and counts its iterations on
+                from there: `stop` should be further than before. Only from a study on a disk.
+            resume: What becomes of the fork if there is one, as in `RunConfig`: "auto" goes on
+                with it, so that the same script can be started again. Not given, it is refused.
+        """
+        self._must_have_begun("fork(param_space={…})")
+        results = self.get_results()
+        run: dict[str, Any] = {"name": f"{self._spec.name}-fork" if name is None else name}
+        given = {"storage_path": storage_path, "stop": stop, "resume": resume}
+        spec = forked(
+            self._spec,
+            space_of(param_space),
+            num_samples=num_samples,
+            run=run | {what: value for what, value in given.items() if value is not None},
+            restore_path=start_of(self._spec, results) if from_best else None,
+        )
+        origin = Origin.of(self._spec)
+        print(fork_plan(origin, spec, self._spec, results))  # noqa: T201
+        made = Tuner(_restored=(spec, Resumption()))
+        made._is_restored, made._origin = False, origin
+        return made
+
+    def _must_have_begun(self, call: str) -> None:
+        if not self._is_restored and self._results is None:
+            what = call.partition("(")[0]
+            raise ConfigError(
+                f"{what}() is for a study that was begun, and this one was not",
+                hint=f"Tuner.restore(path, trainable).{call}.fit()",
+            )
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
@@ -173,12 +230,23 @@ class Tuner:
         far are returned, and the study can be restored.
         """
         spec = self._spec
+        if spec.run_config.preemption_notices is not None:
+            source_named(spec.run_config.preemption_notices)  # what is none is told now
         store = spec.store()
         if not self._is_restored:
             spec, self._how = self._begin_or_go_on(spec, store)
-        with opened(spec, self._how) as launch:
-            launch.keep()
-            self._drive(launch)
+        is_begun = False
+        try:
+            with opened(spec, self._how) as launch:
+                if self._origin is not None and launch.is_new:
+                    self._origin.write(launch.run.store)
+                launch.keep()
+                is_begun, self._spec = True, spec
+                self._drive(launch)
+        except HoldfastError as problem:  # such as a full disk: what is done is done
+            if is_begun:
+                problem.add_note(f"To go on: Tuner.restore({store.url!r}, trainable).fit()")
+            raise
         assert self._results is not None
         return self._results
 
@@ -202,13 +270,13 @@ class Tuner:
         try:
             controller = launch.drive(observers)
             self._results = results_of(launch, controller.errors)
-            resume = what_goes_on(launch, controller, self._results)
+            resume = what_goes_on(launch, controller)
             shower.output.end(shower.progress(), resume=resume)
         finally:
             shower.output.close()
             callbacks.flush(durable=True)
             callbacks.on_experiment_end(trials=launch.study.get_trials())
-        if controller.was_preempted:
+        if controller.departures.takes_driver:
             raise Preempted(launch.run.store.url)
         if str(spec.run_config.failure_config.fail_fast).lower() == "raise":
             for error in self._results.errors[:1]:
