@@ -11,7 +11,7 @@ environment = @$(PYTHON) tools/environment.py
 
 help: ## Show this list
 	@echo 'make TARGET [PYTHON=python3] [JOBS=2] [ARGS=...]'
-	@awk -F ': ## ' '/^[a-z]+: ## / { printf "  %-8s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ': ## ' '/^[a-z-]+: ## / { printf "  %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## See a training run survive `kill -9` of a worker and of its driver
 	$(environment) .venv demo
@@ -39,6 +39,6 @@ bench-quick: ## See in minutes which ratios have moved since bench/baseline.json
 	.venv-bench/bin/python -m bench --quick --compare $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 clean: ## Remove environments, caches and build results
-	rm -rf .venv .venv-bench build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-bench .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	rm -rf .hypothesis .coverage .coverage.*
 	find . -name __pycache__ -prune -exec rm -rf {} +

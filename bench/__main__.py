@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,12 +20,15 @@ from bench import (
     baseline,
     blocked,
     commit,
-    headline,
+    goodput,
     import_time,
     journal,
     launch,
     memory,
+    publishing,
+    record,
     recovery,
+    redone,
     replay,
     report,
     report_rate,
@@ -37,12 +41,11 @@ from bench import (
 )
 from bench.machine import describe, filesystem
 from bench.question import FULL, QUICK, Asking, Setting
-from bench.runner import Answer, ask
+from bench.record import Record
+from bench.runner import Answer, SideFailed, ask
 from bench.summary import Verdict
 
 RESULTS = Path(__file__).parent / "results"
-ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
 EXIT_MISSED = 1
 EXIT_TERMINATED = 128 + signal.SIGTERM
 SPACE_NEEDED = 50  # times the size of a checkpoint
@@ -52,6 +55,8 @@ QUESTIONS: Mapping[str, Asking] = {
     "launch-step": launch.to_the_first_step,
     "recovery-worker": recovery.of_a_worker,
     "recovery-driver": recovery.of_the_driver,
+    "redone": redone.question,
+    "goodput": goodput.question,
     "report-metrics": report_rate.of_metrics,
     "memory": memory.question,
     "commit-many": commit.many_small_files,  # before many files have been deleted
@@ -77,11 +82,12 @@ NOT_QUICK = frozenset(
     {
         "launch-step",
         "recovery-driver",
+        "redone",
+        "goodput",
         "blocked-s3",
         "restore-many",
+        "upload-one",
         "upload-mixture",
-        "tune-classes",
-        "tune-restore",
         "tune-scale",
     }
 )
@@ -90,72 +96,110 @@ NOT_QUICK = frozenset(
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # and leave nothing behind
+    if options.results:
+        records = [found for path in options.results for found in record.read(path)]
+        return _publish(options.publish, records)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has been compiled before
     RESULTS.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=options.folder or RESULTS, prefix="scratch-") as scratch:
-        tempfile.tempdir = scratch  # servers keep their data on the disk that is measured, too
-        setting = Setting(Path(scratch), QUICK if options.quick else FULL)
-        _must_suit(setting)
-        machine = describe(setting.folder)
-        answers = [
-            _answer(name, asking, setting, options.rounds)
-            for name, asking in _asked(options).items()
-        ]
-    rows = [row for answer in answers for row in report.rows_of(answer)]
-    print(f"\n{report.as_text(rows)}\n")
     written = options.json or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    written.write_text(report.as_json(answers, machine))
+    with tempfile.TemporaryDirectory(
+        dir=options.folder or RESULTS, prefix="scratch-", ignore_cleanup_errors=True
+    ) as scratch:
+        tempfile.tempdir = scratch  # servers keep their data on the disk that is measured, too
+        asker = _Asker(Setting(Path(scratch), QUICK if options.quick else FULL), written)
+        for name, asking in _asked(options).items():
+            asker.answer(name, asking, options.rounds)
+    print(f"\n{report.as_text(asker.records)}\n")
     print(f"all measurements: {written}")
-    if options.publish is not None:
-        _publish(options.publish or PAGES, answers, report.as_markdown(rows, machine))
-    return _conclude(options, answers, machine)
+    if options.publish is not None and _publish(options.publish, asker.records):
+        return EXIT_MISSED
+    return max(_conclude(options, asker), EXIT_MISSED if asker.failed else 0)
+
+
+class _Asker:
+    """Asks one question after the other, and writes down what was found after each."""
+
+    def __init__(self, setting: Setting, written: Path) -> None:
+        _must_suit(setting)
+        self._setting = setting
+        self._written = written
+        self.machine = describe(setting.folder)
+        self.answers: list[Answer] = []
+        self.records: list[Record] = []
+        self.failed: list[str] = []
+
+    def answer(self, name: str, asking: Asking, rounds: int | None) -> None:
+        """Ask one question; if our own side cannot answer it, say so and go on with the next."""
+        scale, begun = self._setting.scale, time.monotonic()
+        try:
+            with self._setting.below(name) as place, asking(place) as question:
+                print(f"{name}: {question.what}", flush=True)
+                answer = ask(name, question, rounds or scale.rounds)
+        except Exception as failure:  # noqa: BLE001  the others are asked all the same
+            told = str(failure) if isinstance(failure, SideFailed) else traceback.format_exc()
+            print(f"  FAILED: {told}", flush=True)
+            self.failed.append(name)
+            return
+        found = Record.of(
+            answer,
+            measured=time.strftime("%Y-%m-%d"),
+            machine=self.machine,
+            is_quick=not scale.slow_peers,
+            in_all_s=time.monotonic() - begun,
+        )
+        self.answers.append(answer)
+        self.records.append(found)
+        print(f"  {report.sides_of(found)}", flush=True)
+        record.write(self._written, self.records)
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Asking]:
     """Return the questions that are wanted; whoever names one gets it, however quick."""
     known = {**QUESTIONS, **MORE} if options.full else QUESTIONS
     if options.only:
-        return {name: asking for name, asking in known.items() if options.only in name}
+        words = options.only.split(",")
+        return {
+            name: asking
+            for name, asking in {**QUESTIONS, **MORE}.items()
+            if any(_means(word, name) for word in words)
+        }
     left_out = NOT_QUICK if options.quick else frozenset()
     return {name: asking for name, asking in known.items() if name not in left_out}
 
 
-def _conclude(
-    options: argparse.Namespace, answers: Sequence[Answer], machine: Mapping[str, str]
-) -> int:
+def _means(word: str, name: str) -> bool:
+    """Say whether a word names a question: whole, if there is one of that name, else in part."""
+    return word == name if word in QUESTIONS or word in MORE else word in name
+
+
+def _conclude(options: argparse.Namespace, asker: _Asker) -> int:
     """Say what has moved, if that was asked; return how the bench ends."""
-    worse = False
+    answers, worse = asker.answers, False
     if options.compare is not None and not options.compare.exists():
         print(f"there is no baseline to compare with: {options.compare}; --keep makes one")
     elif options.compare is not None:
         moves = baseline.moves(options.compare, answers)
         worse = any(move.is_worse for move in moves)
         print("\n".join(map(str, moves)) or f"nothing has moved since {options.compare.name}")
+        if new := baseline.unknown(options.compare, answers):
+            print(f"not in {options.compare.name}, so not compared: {', '.join(new)}")
     if options.keep is not None:
-        baseline.keep(options.keep, answers, machine)
+        baseline.keep(options.keep, answers, asker.machine)
         print(f"kept as the baseline: {options.keep}")
     verdicts = [answer.verdict(claim) for answer in answers for claim in answer.claims()]
     missed = Verdict.MISSED in verdicts and options.compare is None
     return EXIT_MISSED if worse or missed else 0
 
 
-def _answer(name: str, asking: Asking, setting: Setting, rounds: int | None) -> Answer:
-    with setting.below(name) as place, asking(place) as question:
-        print(f"{name}: {question.what}", flush=True)
-        answer = ask(name, question, rounds or setting.scale.rounds)
-    print(f"  {report.sides_of(answer)}", flush=True)
-    return answer
-
-
-def _publish(pages: Sequence[Path], answers: Sequence[Answer], measured: str) -> None:
-    tables = {
-        "measured": measured,
-        "sides": report.sides_as_markdown(answers),
-        "headline": headline.as_markdown(answers),
-    }
-    for page in pages:
-        placed = report.publish(page, tables)
-        print(f"{page.name}: {', '.join(placed) or 'has no place for a table'}")
+def _publish(pages: Sequence[Path] | None, records: Sequence[Record]) -> int:
+    order = [*QUESTIONS, *MORE]
+    try:
+        written = publishing.publish(records, order, pages=pages or publishing.PAGES)
+    except ValueError as refused:
+        print(f"not published: {refused}", file=sys.stderr)
+        return EXIT_MISSED
+    print("\n".join(written))
+    return 0
 
 
 def _must_suit(setting: Setting) -> None:
@@ -176,11 +220,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         epilog="Exits 1 if a bar is missed; with --compare, if something got worse.",
     )
     names = ", ".join([*QUESTIONS, *MORE])
+    publishes = "replace what the docs say of these questions; of others it stays"
     parser.add_argument(
         "--quick", action="store_true", help="less data, fewer rounds, no slow peer"
     )
     parser.add_argument("--full", action="store_true", help="more: a checkpoint of 1 GB")
-    parser.add_argument("--only", default="", metavar="WORD", help=f"of {names}")
+    parser.add_argument("--only", default="", metavar="WORD[,WORD]", help=f"of {names}")
     parser.add_argument("--rounds", type=int, help="measurements per side")
     parser.add_argument("--folder", type=Path, help="a folder on the disk to be measured")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all figures")
@@ -205,13 +250,22 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=Path,
         metavar="PAGE",
         nargs="*",
-        help="put the tables into these pages (default: docs/performance.md and README.md)",
+        help=f"{publishes} (pages: docs/performance.md and README.md)",
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="FILE",
+        nargs="+",
+        help="with --publish: take what these files of earlier runs hold, and measure nothing",
     )
     options = parser.parse_args(arguments)
     if not _asked(options):
         parser.error(f"no question has {options.only!r} in its name: {names}")
-    if options.publish is not None and (options.quick or options.only):
-        parser.error("only a whole run is published")
+    if options.publish is not None and options.quick:
+        parser.error("only a full run is published: leave out --quick")
+    if options.results and options.publish is None:
+        parser.error("--results are there to be published: add --publish")
     if (options.compare or options.keep) and not options.quick:
         parser.error("a baseline is of a quick run: add --quick")
     return options

@@ -67,6 +67,12 @@ def moves(path: Path, answers: Sequence[Answer]) -> list[Move]:
     return found
 
 
+def unknown(path: Path, answers: Sequence[Answer]) -> list[str]:
+    """Return the questions of which the baseline knows nothing."""
+    kept = _kept(path)
+    return [answer.name for answer in answers if answer.name not in kept]
+
+
 def _kept(path: Path) -> dict[str, dict[str, Summary]]:
     if not path.exists():
         return {}

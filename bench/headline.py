@@ -5,84 +5,211 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.runner import Answer
-from bench.summary import Summary
+from bench.record import Record
+from bench.report import Row, as_table
 
-HEADINGS = ("", "Holdfast", "plain torch", "Ray Train")
+HEADINGS = ("", "Holdfast", "plain torch, or Optuna", "Ray")
 NOTHING = "–"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the table: which side of which question stands in which column, "" for none."""
+    """A row of the table: which side of which question stands in which column, "" for none.
+
+    Attributes:
+        chart: What the chart calls it; "" if it is not in the chart.
+        more_is_better: Whether a side is ahead that has more of it, not less.
+        kind: Which of a side's figures is shown, "" for the main one.
+        unit: What it is in, "" for the unit of the question.
+        beside: A second figure of each side, shown after the first.
+        of: The figure of each side that is the whole, where a share of it is shown.
+        but: What must be said of the last column.
+    """
 
     text: str
     question: str
     ours: str
-    torch: str
-    ray: str
+    plain: str = ""
+    ray: str = ""
+    chart: str = ""
+    more_is_better: bool = False
+    kind: str = ""
+    unit: str = ""
+    beside: str = ""
+    of: str = ""
+    but: str = ""
+
+    @property
+    def sides(self) -> tuple[str, str, str]:
+        return self.ours, self.plain, self.ray
 
 
 LINES = (
-    Line("launch, until 2 workers train", "launch", "holdfast", "torchrun", "ray"),
+    Line(
+        "launch, until 2 workers train",
+        "launch",
+        "holdfast",
+        "torchrun",
+        "ray",
+        chart="launch of 2 workers",
+    ),
     Line(
         "a worker is killed, until both train again with 100 MB loaded",
         "recovery-worker",
         "holdfast",
         "torchrun",
         "ray",
+        chart="recovery of a killed worker",
     ),
-    Line("`report` of metrics", "report-metrics", "holdfast", "", "ray"),
-    Line("`report` of 1 KB, durable", "report-checkpoint", "holdfast", "", "ray-tuned"),
+    Line(
+        "the driver is killed and started again, to the same point",
+        "recovery-driver",
+        "holdfast",
+        "torchrun",
+        chart="recovery of a killed driver",
+    ),
+    Line(
+        "steps that count, of those without any kill; a worker is killed about every minute",
+        "goodput",
+        "holdfast",
+        "torchrun",
+        "ray",
+        of="undisturbed",
+    ),
+    Line(
+        "work that is done again after a kill of the driver",
+        "redone",
+        "holdfast",
+        "torchrun",
+        "ray",
+    ),
+    Line(
+        "`report` of metrics",
+        "report-metrics",
+        "holdfast",
+        "",
+        "ray-tuned",
+        chart="report of metrics",
+    ),
+    Line(
+        "`report` of 1 KB, durable",
+        "report-checkpoint",
+        "holdfast",
+        "",
+        "ray-tuned",
+        chart="report of 1 KB, durable",
+        but=", not durable",
+    ),
     Line(
         "256 MB saved and durable, time the loop waits",
         "blocked-disk",
         "holdfast",
         "write+fsync",
         "ray-tuned",
+        chart="save of 256 MB, loop waits",
+        but=", not durable",
     ),
     Line(
         "the same in the background, time the loop waits",
         "blocked-disk",
         "holdfast-async",
         "dcp-async",
-        "",
+        chart="the same in the background",
     ),
-    Line("memory of 2 idle workers", "memory", "holdfast", "torchrun", "ray"),
+    Line(
+        "trials that report once, a process for each",
+        "tune-trials",
+        "holdfast",
+        "optuna-sqlite",
+        "ray",
+        chart="trials, a process each",
+        more_is_better=True,
+    ),
+    Line(
+        "the same with processes that are reused",
+        "tune-trials",
+        "holdfast-reused",
+        "optuna-journal",
+        "ray-reused",
+        chart="trials, processes reused",
+        more_is_better=True,
+    ),
+    Line(
+        "trials of a class, 10 steps, each with a checkpoint",
+        "tune-classes",
+        "holdfast",
+        "optuna-sqlite",
+        "ray",
+        chart="class trials with checkpoints",
+        more_is_better=True,
+    ),
+    Line(
+        "restore of a study of 1,000 + 50 trials, until a trial runs",
+        "tune-restore",
+        "holdfast",
+        "optuna-sqlite",
+        "ray",
+        chart="restore of 1,000 + 50 trials",
+    ),
+    Line(
+        "memory of 2 idle workers",
+        "memory",
+        "holdfast",
+        "torchrun",
+        "ray",
+        chart="memory of 2 idle workers",
+        beside="processes",
+    ),
+    Line(
+        "memory of the driver of a study, after 100,000 trials",
+        "tune-scale",
+        "after 100,000",
+        kind="memory",
+        unit="MB",
+    ),
 )
 
 
-def as_markdown(answers: Sequence[Answer]) -> str:
+def as_markdown(records: Sequence[Record]) -> str:
     """Return a table of medians; a line whose question was not asked is left out."""
-    asked = {answer.name: answer for answer in answers}
-    rows = [
-        (
-            line.text,
-            *(_cell(asked[line.question], side) for side in (line.ours, line.torch, line.ray)),
-        )
-        for line in LINES
-        if line.question in asked
-    ]
-    table = [HEADINGS, ("---",) * len(HEADINGS), *rows]
-    return "\n".join("| " + " | ".join(row) + " |" for row in table)
+    asked = {record.name: record for record in records}
+    rows: list[Row] = [_row(asked[line.question], line) for line in LINES if line.question in asked]
+    return as_table([HEADINGS, *rows])
 
 
-def _cell(answer: Answer, side: str) -> str:
-    figures = [measured[side] for measured in answer.rounds if side in measured]
-    if not figures:
+def _row(record: Record, line: Line) -> Row:
+    ours, plain, ray = (_cell(record, line, side) for side in line.sides)
+    return line.text, ours, plain, ray if ray == NOTHING else ray + line.but
+
+
+def _cell(record: Record, line: Line, side: str) -> str:
+    found = median(record, side, line.kind)
+    if found is None:
         return NOTHING
-    return amount(Summary.of(figures).median, answer.question.unit) + _remark(side)
+    if line.of:
+        whole = median(record, side, line.of)
+        return NOTHING if not whole else f"{100 * found / whole:.0f} %{_REMARKS.get(side, '')}"
+    text = amount(found, line.unit or record.unit)
+    beside = median(record, side, line.beside) if line.beside else None
+    if beside is not None:
+        text += f" in {beside:.0f} {line.beside}"
+    return text + _REMARKS.get(side, "")
 
 
-def _remark(side: str) -> str:
-    return {
-        "torchrun": " (torchrun)",
-        "write+fsync": " (write and fsync)",
-        "dcp-async": " (DCP async)",
-        "ray-tuned": " (polling every 1 ms; not durable)",
-    }.get(side, "")
+def median(record: Record, side: str, kind: str = "") -> float | None:
+    """Return the median of a side's figure, None if it was not measured."""
+    found = record.of_figure(f"{side} {kind}".rstrip()) if side else None
+    return None if found is None else found.median
 
 
+_REMARKS: Mapping[str, str] = {
+    "torchrun": " (torchrun)",
+    "write+fsync": " (write and fsync)",
+    "dcp-async": " (DCP async)",
+    "optuna-journal": " (Optuna's journal, one process)",
+    "optuna-sqlite": " (Optuna on SQLite, one process)",
+    "ray-tuned": " (polling every 1 ms)",
+}
 _STEPS: Mapping[str, float] = {"µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 

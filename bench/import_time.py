@@ -22,7 +22,7 @@ def question(_: Setting) -> Iterator[Question]:
         "ms",
         [
             Side("holdfast", lambda: _cpu_ms("import holdfast")),
-            Side("checkpoint", lambda: _cpu_ms("from holdfast import Checkpoint")),
+            Side("checkpoint", lambda: _cpu_ms("from holdfast import Checkpoint"), ours=True),
             Side("bare", lambda: _cpu_ms("pass")),
         ],
         [

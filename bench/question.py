@@ -52,8 +52,8 @@ FULL = Scale(
     files=2000,
     events=200_000,
     growth=(1_000, 10_000, 100_000, 1_000_000),
-    rounds=11,
-    launches=7,
+    rounds=7,
+    launches=5,
     slow_peers=True,
 )
 QUICK = Scale(
@@ -79,8 +79,10 @@ class Setting:
         """Give the same with a folder of its own below this one, which goes afterwards."""
         folder = self.folder / name
         folder.mkdir()
-        yield Setting(folder, self.scale)
-        shutil.rmtree(folder)
+        try:
+            yield Setting(folder, self.scale)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)  # a peer may leave what cannot be removed
 
     def why_no_slow(self, package: str) -> str:
         """Return why a peer that takes long to start is left out, "" if it is not."""
@@ -95,17 +97,19 @@ class Side:
 
     It prepares and tidies up outside the part it times. Where it finds more than one figure, it
     returns them by name, the main one as "". A side that is left out says why; one that takes long
-    is measured in the first `rounds_max` rounds only, None for in all of them.
+    is measured in the first `rounds_max` rounds only, and does not warm up; None for in all rounds.
     """
 
     name: str
     measure: Callable[[], float | Mapping[str, float]]
     left_out: str = ""
     rounds_max: int | None = None
+    ours: bool = False
 
     @property
     def is_ours(self) -> bool:
-        return self.name.startswith("holdfast")
+        """Whether a failure of it is one of Holdfast's, whatever the side is called."""
+        return self.ours or self.name.startswith("holdfast")
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,8 @@ class Claim:
 class Question:
     """Sides that do the same work, what they are measured in, and what is claimed of them.
 
-    `rounds_max` is for a question that takes long; None means as many rounds as the others.
+    `rounds_max` is for a question that takes long; None means as many rounds as the others. One
+    whose sides are at work for minutes need not warm up.
     """
 
     what: str
@@ -158,6 +163,7 @@ class Question:
     sides: Sequence[Side]
     claims: Sequence[Claim]
     rounds_max: int | None = None
+    warms_up: bool = True
 
 
 Asking = Callable[[Setting], AbstractContextManager[Question]]  # sets up, and tidies up afterwards

@@ -1,14 +1,13 @@
-"""Answers as a table for people and as JSON for programs; the same table goes into the docs."""
+"""Records as tables: of plain text for whoever waits, of Markdown for the docs."""
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from bench.runner import Answer
-from bench.summary import CONFIDENCE, Summary
+from bench.record import Record
+from bench.summary import Summary
 
 HEADINGS = ("question", "claim", "figure", "range", "bar", "verdict")
 MARKS = "<!-- {0}: written by `python -m bench --publish`, not by hand -->", "<!-- /{0} -->"
@@ -16,64 +15,61 @@ MARKS = "<!-- {0}: written by `python -m bench --publish`, not by hand -->", "<!
 Row = tuple[str, ...]
 
 
-def rows_of(answer: Answer) -> list[Row]:
+def rows_of(record: Record) -> list[Row]:
     """Return one row per claim; the question is named in the first."""
-    rows: list[Row] = []
-    for claim in answer.claims():
-        found = answer.of_claim(claim)
-        rows.append((
-            answer.name if not rows else "",
+    return [
+        (
+            record.name if number == 0 else "",
             claim.text,
-            figure(found.median),
-            f"{figure(found.low)} … {figure(found.high)}",
-            str(claim.bar) if claim.bar else "",
-            answer.verdict(claim).value,
-        ))  # fmt: skip
-    return rows
+            figure(claim.median),
+            f"{figure(claim.low)} … {figure(claim.high)}",
+            claim.bar,
+            record.verdict(claim).value,
+        )
+        for number, claim in enumerate(record.claims)
+    ]
 
 
-def sides_of(answer: Answer) -> str:
+def sides_of(record: Record) -> str:
     """Return what each side measured, in one line."""
-    unit = answer.question.unit
-    told = [f"{side.name} {_with_range(answer.of_side(side))} {unit}" for side in answer.sides()]
-    before, after = answer.load
-    lines = [f"{'; '.join(told)}  (load {before:.1f} → {after:.1f})"]
-    lines += [f"left out: {side}: {why}" for side, why in answer.left_out.items()]
+    before, after = record.load
+    told = [f"{side} {_with_range(found)} {record.unit}" for side, found in _sides(record)]
+    took = f"took {record.in_all_s:.0f} s"
+    lines = [f"{'; '.join(told)}  ({took}; load {before:.1f} → {after:.1f})"]
+    lines += [f"left out: {side}: {why}" for side, why in record.left_out.items()]
     return "\n  ".join(lines)
 
 
-def as_text(rows: Sequence[Row]) -> str:
-    """Return the rows as a table of plain text."""
-    table = [HEADINGS, *rows]
+def as_text(records: Sequence[Record]) -> str:
+    """Return the claims as a table of plain text."""
+    table = [HEADINGS, *(row for record in records for row in rows_of(record))]
     widths = [max(len(row[column]) for row in table) for column in range(len(HEADINGS))]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
-def as_markdown(rows: Sequence[Row], machine: Mapping[str, str]) -> str:
-    """Return the rows as a table of Markdown, below a description of the machine."""
-    facts = "; ".join(f"{name} {said}" for name, said in machine.items())
-    lines = ["| " + " | ".join(row) + " |" for row in [HEADINGS, ("---",) * len(HEADINGS), *rows]]
-    return "\n".join([f"Measured on: {facts}.", "", *lines])
+def claims_as_markdown(records: Sequence[Record]) -> str:
+    """Return the claims as a table of Markdown, below when and where they were measured."""
+    rows = [row for record in records for row in rows_of(record)]
+    return f"{_when_and_where(records)}\n\n{as_table([HEADINGS, *rows])}"
 
 
-def as_json(answers: Sequence[Answer], machine: Mapping[str, str]) -> str:
-    """Return every measurement and what was made of it."""
-    questions = {answer.name: _answer_record(answer) for answer in answers}
-    record = {"machine": machine, "confidence": CONFIDENCE, "questions": questions}
-    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-
-
-def sides_as_markdown(answers: Sequence[Answer]) -> str:
+def sides_as_markdown(records: Sequence[Record]) -> str:
     """Return what every side measured, as a table of Markdown."""
-    rows = [("question", "what each side took"), ("---", "---")]
-    for answer in answers:
-        unit = answer.question.unit
-        told = [f"{side.name} {figure(answer.of_side(side).median)}" for side in answer.sides()]
-        measured = {side.name for side in answer.sides()}
-        told += [f"{name} left out" for name in answer.left_out if name not in measured]
-        rows.append((f"{answer.name}: {answer.question.what}, {unit}", "; ".join(told)))
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    rows: list[Row] = [("question", "what each side took")]
+    for record in records:
+        told = [f"{side} {figure(found.median)}" for side, found in _sides(record)]
+        told += [f"{name} left out" for name in record.left_out if name not in record.sides]
+        rows.append((f"{record.name}: {record.what}, {record.unit}", "; ".join(told)))
+    return as_table(rows)
+
+
+def as_table(rows: Sequence[Row]) -> str:
+    """Return rows, of which the first are headings, as a table of Markdown."""
+    heading, *others = rows
+    return "\n".join(
+        "| " + " | ".join(r) + " |" for r in [heading, ("---",) * len(heading), *others]
+    )
 
 
 def publish(page: Path, tables: Mapping[str, str]) -> list[str]:
@@ -87,7 +83,9 @@ def publish(page: Path, tables: Mapping[str, str]) -> list[str]:
             text = f"{head}{begin}\n\n{table}\n\n{end}{tail}"
             placed.append(name)
     if placed:
-        page.write_text(text)
+        new = page.with_name(f".{page.name}.new")
+        new.write_text(text)
+        os.replace(new, page)
     return placed
 
 
@@ -98,27 +96,25 @@ def figure(number: float) -> str:
     return f"{number:.3g}" if abs(number) < 10 else f"{number:.1f}"
 
 
+def _sides(record: Record) -> list[tuple[str, Summary]]:
+    found = [(side, record.of_figure(side)) for side in record.sides]
+    return [(side, summary) for side, summary in found if summary is not None]
+
+
 def _with_range(found: Summary) -> str:
     return f"{figure(found.median)} [{figure(found.low)} … {figure(found.high)}]"
 
 
-def _answer_record(answer: Answer) -> dict[str, Any]:
-    claims = []
-    for claim in answer.claims():
-        found = answer.of_claim(claim)
-        claims.append({
-            "text": claim.text,
-            "median": found.median,
-            "low": found.low,
-            "high": found.high,
-            "bar": str(claim.bar) if claim.bar else None,
-            "verdict": answer.verdict(claim).name.lower(),
-        })  # fmt: skip
-    return {
-        "what": answer.question.what,
-        "unit": answer.question.unit,
-        "rounds": list(answer.rounds),
-        "load": answer.load,
-        "left_out": answer.left_out,
-        "claims": claims,
-    }
+def _when_and_where(records: Sequence[Record]) -> str:
+    """Say of each day and machine which questions were asked there, the last ones first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        facts = "; ".join(f"{name} {said}" for name, said in record.machine.items())
+        groups.setdefault((record.measured, facts), []).append(record.name)
+    if len(groups) == 1:
+        [(day, facts)] = groups
+        return f"Measured on {day}, on: {facts}."
+    return "\n".join(
+        f"- Measured on {day}, on: {facts}: {', '.join(f'`{name}`' for name in names)}."
+        for (day, facts), names in sorted(groups.items(), reverse=True)
+    )

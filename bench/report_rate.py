@@ -36,8 +36,8 @@ CALLS_OF = {"ray": 2, "ray-tuned": 100}
 SAVES = 200
 SAVED_BYTES = 1024
 TUNED_ROUNDS_MAX = 5
-TUNED_SAVING_ROUNDS_MAX = 3
-DEFAULT_ROUNDS_MAX = 2  # its time is that of its timer
+TUNED_SAVING_ROUNDS_MAX = 1  # nothing but an order is claimed
+DEFAULT_ROUNDS_MAX = 1  # its time is that of its timer
 LINE = b"x" * 300
 
 

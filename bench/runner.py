@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import gc
 import os
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bench.question import Claim, Question, Round, Side
 from bench.summary import Summary, Verdict
 
+FAILURES_MAX = 2  # of one peer in one question: each may have been a wait for nothing
+
 
 class SideFailed(Exception):
-    """A side could not do its work; it is not tried again, and if it is our own, nothing is."""
+    """A side could not do its work: if it is our own, the question has no answer."""
 
 
 @dataclass(frozen=True)
 class Answer:
     """The rounds of a question that count, and the load average before and after them.
 
-    `left_out` says of each side that was not measured, or not in all rounds, why that is.
+    `left_out` says of each side that was not measured, or not in all rounds, why that is; `took_s`
+    how long each side was at work in all, with everything around what is timed.
     """
 
     name: str
@@ -31,6 +36,7 @@ class Answer:
     rounds: Sequence[Round]
     load: tuple[float, float]
     left_out: Mapping[str, str]
+    took_s: Mapping[str, float] = field(default_factory=dict)
 
     def sides(self) -> list[Side]:
         """Return the sides that were measured."""
@@ -39,9 +45,6 @@ class Answer:
     def claims(self) -> list[Claim]:
         """Return the claims about sides that were all measured."""
         return [claim for claim in self.question.claims if self._rounds_with(claim.figure.sides)]
-
-    def of_side(self, side: Side) -> Summary:
-        return Summary.of([measured[side.name] for measured in self._rounds_with([side.name])])
 
     def of_claim(self, claim: Claim) -> Summary:
         rounds = self._rounds_with(claim.figure.sides)
@@ -57,32 +60,56 @@ class Answer:
 def ask(name: str, question: Question, rounds: int) -> Answer:
     """Measure every side in turn, `rounds` times after one that warms up."""
     rounds = min(rounds, question.rounds_max or rounds)
-    left_out = {side.name: side.left_out for side in question.sides if side.left_out}
+    asked = _Asked(question)
     before = os.getloadavg()[0]
-    measured = []
-    for number in range(rounds + 1):
-        sides = [
-            side
-            for side in question.sides
-            if side.name not in left_out and number <= (side.rounds_max or rounds)
-        ]
-        measured.append(_round(sides, left_out, begin_with=number))
-    return Answer(name, question, measured[1:], (before, os.getloadavg()[0]), left_out)
+    measured = [asked.round(number) for number in range(0 if question.warms_up else 1, rounds + 1)]
+    return Answer(
+        name,
+        question,
+        measured[1:] if question.warms_up else measured,
+        (before, os.getloadavg()[0]),
+        asked.left_out,
+        asked.took_s,
+    )
 
 
-def _round(sides: Sequence[Side], left_out: dict[str, str], *, begin_with: int) -> Round:
-    """Measure the sides once; one that fails goes to those that are left out."""
-    found: dict[str, float] = {}
-    first = begin_with % max(1, len(sides))
-    for side in [*sides[first:], *sides[:first]]:
-        gc.collect()  # what one side left behind is not the next one's to clean up
+class _Asked:
+    """A question in the middle of its rounds: who is out, and why, and how long each has taken."""
+
+    def __init__(self, question: Question) -> None:
+        self._sides = question.sides
+        self._failures: Counter[str] = Counter()
+        self.left_out = {side.name: side.left_out for side in question.sides if side.left_out}
+        self.took_s: dict[str, float] = {}
+
+    def round(self, number: int) -> Round:
+        """Measure once each side that takes part in this round, 0 for the one that warms up."""
+        sides = [side for side in self._sides if self._takes_part(side, number)]
+        first = number % max(1, len(sides))
+        found: dict[str, float] = {}
+        for side in [*sides[first:], *sides[:first]]:
+            gc.collect()  # what one side left behind is not the next one's to clean up
+            begun = time.monotonic()
+            figures = self._figures(side, number)
+            self.took_s[side.name] = self.took_s.get(side.name, 0.0) + time.monotonic() - begun
+            found |= {f"{side.name} {name}".rstrip(): figure for name, figure in figures.items()}
+        return found
+
+    def _takes_part(self, side: Side, number: int) -> bool:
+        if side.left_out or self._failures[side.name] == FAILURES_MAX:
+            return False
+        if side.rounds_max is None:
+            return True
+        return 0 < number <= side.rounds_max  # slow to start, and so is each of its rounds
+
+    def _figures(self, side: Side, number: int) -> Mapping[str, float]:
+        """Measure a side once; nothing if it failed, after which it may be left out."""
         try:
             measured = side.measure()
-        except SideFailed as failure:
+        except Exception as failure:
             if side.is_ours:
                 raise
-            left_out[side.name] = f"failed in round {begin_with}: {failure}"
-            continue
-        figures = measured if isinstance(measured, Mapping) else {"": measured}
-        found |= {f"{side.name} {name}".rstrip(): figure for name, figure in figures.items()}
-    return found
+            self._failures[side.name] += 1
+            self.left_out[side.name] = f"failed in round {number}: {failure}"
+            return {}
+        return measured if isinstance(measured, Mapping) else {"": measured}

@@ -19,8 +19,8 @@ from bench.tune_program import rates
 
 TRIALS, TRIALS_QUICK = 200, 20
 STEPS = 10
-FEWER = {"ray": 20, "ray-reused": 100}
-ROUNDS_MAX = {"ray": 5, "ray-reused": 3}
+FEWER = {"ray": 8, "ray-reused": 50, "optuna-sqlite": 60}
+ROUNDS_MAX = {"ray": 5, "ray-reused": 1, "optuna-journal": 3, "fork": 3, "fork-reused": 3}
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from bench.peers import peers_python, why_no_peer
 from bench.program import SCRIPTS, SHORT, Program
 from bench.question import Setting, Side
 
+STUDY = "tune_study.py"
 _RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
 
 
@@ -47,7 +48,7 @@ class System:
 
 
 def _study(system: str, *, reuses: bool, **more: Any) -> System:
-    return System("tune_study.py", {"system": system, "reuses": reuses}, **more)
+    return System(STUDY, {"system": system, "reuses": reuses}, **more)
 
 
 def _optuna(storage: str, *, is_slow: bool) -> System:
@@ -98,21 +99,21 @@ def rates(
     """Return what makes a side of a system: how many trials a second its studies finish.
 
     `counts` says of which systems fewer trials are asked for, and `rounds` of which fewer rounds.
-    Of those, what comes before their first trial is not counted: with more trials it would weigh
-    less.
+    What comes before the first trial of a slow system is not counted: with more trials it would
+    weigh less.
     """
     numbers = itertools.count()
 
     def rate(system: str) -> float:
         folder = setting.folder / f"{system}-{next(numbers)}"
-        count = counts.get(system, options["count"])
+        count = min(counts.get(system, options["count"]), options["count"])
         with studying(system, folder, {**options, "count": count}) as program:
             [over] = program.await_marks("over")
             begun = float(over["begun"])
-            if system in counts:
+            if SYSTEMS[system].script == STUDY and SYSTEMS[system].is_slow:
                 [first] = program.await_marks("first")
                 begun = float(first["time"])
-            return count / (float(over["ended"]) - begun)
+            return float(count / (float(over["ended"]) - begun))
 
     def side(system: str) -> Side:
         return Side(

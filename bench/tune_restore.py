@@ -22,7 +22,7 @@ LEFT = 50
 TIMES_LARGE = 10
 SETTLE_S = {"ray": 15.0}  # it writes down how its study stands every few seconds
 SETTLE_ELSE_S = 1.0
-ROUNDS_MAX = {"ray": 5}
+ROUNDS_MAX = {"ray": 5, "optuna-sqlite": 3, "optuna-journal": 3, "fork": 3}
 OTHERS = ("optuna-sqlite", "optuna-journal", "fork")
 
 

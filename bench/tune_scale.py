@@ -28,7 +28,7 @@ MEMORY_MAX_MB = 150
 @contextmanager
 def question(setting: Setting) -> Iterator[Question]:
     lengths = [events // EVENTS_PER_TRIAL for events in setting.scale.growth]
-    windows = setting.scale.rounds + 1
+    windows = setting.scale.launches + 1
     with ExitStack() as studies:
         sides = []
         for length in lengths:
@@ -42,13 +42,13 @@ def question(setting: Setting) -> Iterator[Question]:
             program = studies.enter_context(studying("holdfast-reused", folder, options))
             for reached in (*range(REACHED_EVERY, length, REACHED_EVERY), length):
                 program.await_marks(f"reached-{reached}")
-            sides.append(Side(_name(length), _windows(program, folder)))
+            sides.append(Side(_name(length), _windows(program, folder), ours=True))
         yield Question(
             f"cost of one more trial, among {WINDOW:,}",
             "ms",
             sides,
             _claims(lengths),
-            rounds_max=setting.scale.rounds,
+            rounds_max=setting.scale.launches,
         )
 
 

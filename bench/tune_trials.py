@@ -18,8 +18,15 @@ from bench.question import Claim, Question, Setting, at_least, ratio, value
 from bench.tune_program import rates
 
 TRIALS, TRIALS_QUICK = 1_000, 100
-FEWER = {"ray": 30, "ray-reused": 300}
-ROUNDS_MAX = {"ray": 2, "ray-reused": 3, "optuna-sqlite": 3}  # nothing but an order is claimed
+FEWER = {"ray": 20, "ray-reused": 200, "optuna-sqlite": 300}
+ROUNDS_MAX = {  # nothing but an order is claimed
+    "ray": 1,
+    "ray-reused": 1,
+    "optuna-sqlite": 2,
+    "optuna-memory": 3,
+    "fork": 3,
+    "fork-reused": 3,
+}
 
 
 @contextmanager

@@ -31,6 +31,12 @@ class Place:
         train.report(metrics, checkpoint, checkpoint_upload_mode=mode)
         return lambda: train.get_all_reported_checkpoints(train.CheckpointConsistencyMode.COMMITTED)
 
+    def keep(self, metrics: Mapping[str, Any], folder: str | None) -> None:
+        if folder is None:
+            train.report(metrics)
+        else:
+            self.report_later(metrics, folder)
+
     def newest(self) -> str | None:
         found = train.get_checkpoint()
         return None if found is None else found.path
@@ -52,7 +58,7 @@ def main(options: dict[str, Any]) -> None:
         run_config=train.RunConfig(
             storage_path=options.get("storage") or f"{options['folder']}/storage",
             name="run",
-            failure_config=train.FailureConfig(max_failures=2),
+            failure_config=train.FailureConfig(max_failures=options.get("max_failures", 2)),
             checkpoint_config=train.CheckpointConfig(num_to_keep=2),
         ),
     )

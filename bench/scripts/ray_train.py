@@ -30,6 +30,12 @@ class Place:
         train.report(metrics, checkpoint=checkpoint, checkpoint_upload_mode=mode)
         return train.get_all_reported_checkpoints
 
+    def keep(self, metrics: Mapping[str, Any], folder: str | None) -> None:
+        if folder is None:
+            train.report(metrics)
+        else:
+            self.report_later(metrics, folder)
+
     def newest(self) -> str | None:
         found = train.get_checkpoint()
         return None if found is None else found.path
@@ -48,7 +54,7 @@ def main(options: dict[str, Any]) -> None:
         run_config=train.RunConfig(
             storage_path=f"{options['folder']}/storage",
             name="run",
-            failure_config=train.FailureConfig(max_failures=2),
+            failure_config=train.FailureConfig(max_failures=options.get("max_failures", 2)),
             checkpoint_config=train.CheckpointConfig(num_to_keep=2),
         ),
     )

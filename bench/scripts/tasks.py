@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import steady
 import torch
 import torch.distributed as dist
 from marks import await_mark, first_free, mark
@@ -34,6 +35,9 @@ class Place(Protocol):
 
     def report_later(self, metrics: Mapping[str, Any], folder: str) -> Callable[[], object]:
         """Begin to save; return what waits until it is durable. `folder` may be taken away."""
+
+    def keep(self, metrics: Mapping[str, Any], folder: str | None) -> None:
+        """Save the files in `folder`, which is the system's then, as it advises to save often."""
 
     def newest(self) -> str | None:
         """Return the folder of the newest checkpoint, None if there is none."""
@@ -186,4 +190,5 @@ _TASKS: Mapping[str, Callable[[Place, Mapping[str, Any]], None]] = {
     "recover": recover,
     "report": report,
     "save": save,
+    "steady": steady.train,
 }

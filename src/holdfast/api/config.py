@@ -14,10 +14,11 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Any, ClassVar, Literal
 
 from holdfast.api.checks import Problems, checking, is_flag, this_is
+from holdfast.api.deprecated import renamed
 from holdfast.api.representation import readable
 from holdfast.api.scaling import ScalingConfig
 from holdfast.core.budget import Budget
@@ -109,6 +110,8 @@ class CheckpointConfig:
         checkpoint_score_order: Whether "max" or "min" is best.
         checkpoint_frequency: Of Tune: after how many iterations a trial saves itself; 0 for never.
         checkpoint_at_end: Of Tune: whether a trial saves itself when it ends.
+        keep_checkpoints_num: What `num_to_keep` was called.
+        checkpoint_score_attr: What `checkpoint_score_attribute` was called, order first: `min-loss`.
     """
 
     num_to_keep: int | None = None
@@ -116,8 +119,16 @@ class CheckpointConfig:
     checkpoint_score_order: Literal["max", "min"] = "max"
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool | None = None
+    _: KW_ONLY
+    keep_checkpoints_num: InitVar[int | None] = None
+    checkpoint_score_attr: InitVar[str | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(
+        self, keep_checkpoints_num: int | None, checkpoint_score_attr: str | None
+    ) -> None:
+        renamed(self, "keep_checkpoints_num", "num_to_keep", keep_checkpoints_num)
+        score = "checkpoint_score_attribute"
+        renamed(self, "checkpoint_score_attr", score, checkpoint_score_attr)
         with checking(self) as problems:
             if self.num_to_keep is not None:
                 meaning = "it is how many checkpoints to keep, None for all"

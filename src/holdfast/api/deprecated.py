@@ -16,6 +16,13 @@ def warn_user(text: str, kind: type[Warning] = UserWarning) -> None:
     warnings.warn(text, kind, stacklevel=_levels_to_user())
 
 
+def renamed(config: object, older: str, name: str, value: object) -> None:
+    """Take what was given by an older name, if it was."""
+    if value is not None:
+        warn_deprecated(f"{type(config).__name__}({older}=…) is now {name}=…")
+        vars(config)[name] = value
+
+
 def _levels_to_user() -> int:
     """Return how many calls lie between the warning and the first line that is not ours."""
     frame = inspect.currentframe()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -26,14 +27,18 @@ _ERRORS_MAX = 10
 
 def study_facts(study: StudyLook) -> dict[str, object]:
     """Return all that is known of a study, with all trials."""
+    from holdfast.tune.forking import read_origin
+
     view, best = study.run, study.best()
     metric, mode = study.metric
+    origin = read_origin(view.store)
     return {
         "run": view.store.url,
         "name": view.identity.name,
         "id": view.identity.run_id,
         "kind": "tune",
         "created": view.identity.created,
+        "forked_from": None if origin is None else dataclasses.asdict(origin),
         "state": view.state,
         "status": study.status,
         "epoch": view.record.epoch,
@@ -144,6 +149,7 @@ def print_study(study: StudyLook) -> None:
 
 
 def _study_facts(study: StudyLook) -> dict[str, object]:
+    from holdfast.tune.forking import read_origin
     from holdfast.tune.progress.tables import best_line, status_line
 
     view, best = study.run, study.best()
@@ -156,6 +162,8 @@ def _study_facts(study: StudyLook) -> dict[str, object]:
         **_held(view),
         "trials": status_line(study.counts).removeprefix("Trials: "),
     }
+    if (origin := read_origin(view.store)) is not None:
+        facts["forked from"] = f"{origin.name!r}, which was at {origin.url} then"
     if study.stored is not None:
         facts["trainable"] = study.stored.trainable
     facts["searcher"] = study.judge("search_alg") or "the usual one: grids and random samples"

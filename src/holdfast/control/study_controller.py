@@ -185,10 +185,8 @@ class StudyController:
             if self.study.lacks_trials() and self._make_one():
                 continue
             trial = self.study.next_to_start()
-            if trial is not None:
-                self._start(trial)
-            elif not self._make_one():
-                return
+            if not (self._make_one() if trial is None else self._start(trial)):
+                return  # there is none; or its node may be gone, which is to be heard of first
 
     def _may_start(self) -> bool:
         most = self._plan.max_concurrent
@@ -221,7 +219,8 @@ class StudyController:
             self._checkpoints[trial.trial_id] = found
         return found
 
-    def _start(self, trial: Trial) -> None:
+    def _start(self, trial: Trial) -> bool:
+        """Have a trial run; return whether it does."""
         places = self.study.place(trial) or ()  # it was chosen because there is room
         is_counted = isinstance(trial.run.phase, Active)  # since it was lost
         attempt = trial.run.attempts + (0 if is_counted else 1)
@@ -238,7 +237,7 @@ class StudyController:
         except EngineError as error:
             failed = {"id": trial.trial_id, "attempt": attempt, "reason": str(error)}
             self._journal.happen("trial_not_started", failed)
-            return
+            return False
         self._processes[launch] = TrialProcess(
             trial,
             attempt,
@@ -254,6 +253,7 @@ class StudyController:
         )
         self._watch.begin(launch, trial.trial_id)
         self._observers.tell("trial_started", trial, after_step)
+        return True
 
     def _assign(self, trial: Trial, job: Job) -> tuple[int, bool]:
         """Have a process do a job; return its launch, and whether it had been there."""
@@ -262,7 +262,8 @@ class StudyController:
         waiting = next((one for one, where in self._idle.items() if where == node), None)
         if waiting is not None:
             del self._idle[waiting]
-            self._engine.send(waiting, 0, Assigned(pack(replace(job, task=b"", log=log_file))))
+            again = replace(job, task=b"", log=log_file, landmark=None)
+            self._engine.send(waiting, 0, Assigned(pack(again)))
             return waiting, True
         launch = next(self._launches)
         spec = WorkerSpec(
@@ -317,7 +318,7 @@ class StudyController:
             store=locate.describe_child(self._described, trial.folder),
             checkpoint=checkpoint,
             reports_before=after_step,
-            landmark=None,
+            home=self._described,
             stays=self._plan.reuses,
             metadata=told,
         )

@@ -27,7 +27,7 @@ from holdfast.storage.base import (
 from holdfast.storage.digest import digest_bytes
 from holdfast.storage.disk import Disk, PosixDisk
 from holdfast.storage.disk_errors import explained
-from holdfast.storage.local_files import Appender, LocalTree
+from holdfast.storage.local_files import Appender, LocalTree, remove_tree
 
 TEMPORARY = ".hf-tmp"
 LOCK_NAME = ".hf-lock"
@@ -180,14 +180,14 @@ class LocalStore:
             self.disk.rename(path, doomed)
             self.disk.sync_dir(os.path.dirname(path))
             self._forget(path)
-            self._remove_tree(doomed)
+            remove_tree(self.disk, doomed)
 
     def discard_tree(self, key: str) -> None:
         """Remove a folder that nobody reads; it may come back as litter after a power cut."""
         path = self.path(key)
         with explained("delete", path, key), contextlib.suppress(FileNotFoundError):
             self._forget(path)
-            self._remove_tree(path)
+            remove_tree(self.disk, path)
 
     def write_tree(self, prefix: str) -> TreeWriter:
         return LocalTree(self, prefix.rstrip("/"))
@@ -388,21 +388,6 @@ class LocalStore:
         # The error that brought us here is the one to report; a leftover is litter for a sweep.
         with contextlib.suppress(OSError):
             self.disk.remove(path)
-
-    def _remove_tree(self, path: str) -> None:
-        found = self.disk.stat(path)
-        if found is None or not found.is_folder:
-            self.disk.remove(path)
-            return
-        for name, is_folder in self.disk.scan(path):
-            child = os.path.join(path, name)
-            if is_folder:
-                self._remove_tree(child)
-            else:
-                with contextlib.suppress(FileNotFoundError):
-                    self.disk.remove(child)
-        with contextlib.suppress(FileNotFoundError):
-            self.disk.rmdir(path)
 
 
 def _is_temporary(key: str) -> bool:

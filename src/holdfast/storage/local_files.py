@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -147,3 +148,20 @@ def _digest_range(disk: Disk, handle: int, buffer: memoryview, start: int, end: 
         at += size
     is_longer = bool(disk.read_into(handle, buffer[:1], end))
     return Digested(digest.digest(), at - start, is_longer)
+
+
+def remove_tree(disk: Disk, path: str) -> None:
+    """Remove a file, or a folder and all that is in it; what is gone meanwhile is no error."""
+    found = disk.stat(path)
+    if found is None or not found.is_folder:
+        disk.remove(path)
+        return
+    for name, is_folder in disk.scan(path):
+        below = os.path.join(path, name)
+        if is_folder:
+            remove_tree(disk, below)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                disk.remove(below)
+    with contextlib.suppress(FileNotFoundError):
+        disk.rmdir(path)

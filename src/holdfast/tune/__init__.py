@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from holdfast.tune.functions import get_context as get_context
     from holdfast.tune.functions import report as report
     from holdfast.tune.older import function as function
+    from holdfast.tune.progress_reporter import CLIReporter as CLIReporter
+    from holdfast.tune.progress_reporter import JupyterNotebookReporter as JupyterNotebookReporter
+    from holdfast.tune.progress_reporter import ProgressReporter as ProgressReporter
     from holdfast.tune.registry import register_env as register_env
     from holdfast.tune.registry import register_trainable as register_trainable
     from holdfast.tune.resources import PlacementGroupFactory as PlacementGroupFactory
@@ -61,6 +64,11 @@ _NAMES = {
     "holdfast.tune.experiment": ("Experiment",),
     "holdfast.tune.functions": ("TuneContext", "get_checkpoint", "get_context", "report"),
     "holdfast.tune.older": ("function",),
+    "holdfast.tune.progress_reporter": (
+        "CLIReporter",
+        "JupyterNotebookReporter",
+        "ProgressReporter",
+    ),
     "holdfast.tune.registry": ("register_env", "register_trainable"),
     "holdfast.tune.resources": ("PlacementGroupFactory", "with_resources"),
     "holdfast.tune.result": ("Result",),
@@ -93,13 +101,16 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Analysis",
+    "CLIReporter",
     "Callback",
     "Checkpoint",
     "CheckpointConfig",
     "Experiment",
     "ExperimentAnalysis",
     "FailureConfig",
+    "JupyterNotebookReporter",
     "PlacementGroupFactory",
+    "ProgressReporter",
     "Result",
     "ResultGrid",
     "ResumeConfig",

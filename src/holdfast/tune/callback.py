@@ -14,6 +14,7 @@ from holdfast.core.names import shown
 from holdfast.core.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
+from holdfast.storage.locate import child
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +120,23 @@ _HOOKS = (
 _OF_LOGGERS = ("attach", "rewind", "reconcile", "flush")
 
 
+class _StudyHome:
+    """Tells trials where their study is."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def path(self, folder: str) -> str:
+        return f"{self._store.url}/{folder}"
+
+    def local_path(self, folder: str) -> str | None:
+        local = self._store.local
+        return None if local is None else f"{local.root}/{folder}"
+
+    def checkpoint(self, folder: str, directory: str) -> Checkpoint:
+        return Checkpoint.in_run(child(self._store, folder), directory)
+
+
 class CallbackList:
     """Several callbacks as one that never raises.
 
@@ -139,6 +157,7 @@ class CallbackList:
             name: [one for one in self._callbacks if _overrides(one, name)] for name in names
         }
         self._failures: Counter[tuple[int, str, type[Exception]]] = Counter()
+        self._home: _StudyHome | None = None
 
     def __len__(self) -> int:
         return len(self._callbacks)
@@ -152,15 +171,18 @@ class CallbackList:
         self._tell("setup", **info)
 
     def on_step_begin(self, **info: Any) -> None:
+        self._show_home(info)
         self._tell("on_step_begin", **info)
 
     def on_step_end(self, **info: Any) -> None:
         self._tell("on_step_end", **info)
 
     def on_trial_start(self, **info: Any) -> None:
+        self._show_home(info)
         self._tell("on_trial_start", **info)
 
     def on_trial_restore(self, **info: Any) -> None:
+        self._show_home(info)
         self._tell("on_trial_restore", **info)
 
     def on_trial_save(self, **info: Any) -> None:
@@ -170,18 +192,22 @@ class CallbackList:
         self._tell("on_trial_result", **info)
 
     def on_trial_complete(self, **info: Any) -> None:
+        self._show_home(info)
         self._tell("on_trial_complete", **info)
 
     def on_trial_recover(self, **info: Any) -> None:
+        self._show_home(info)
         self._tell("on_trial_recover", **info)
 
     def on_trial_error(self, **info: Any) -> None:
+        self._show_home(info)
         self._tell("on_trial_error", **info)
 
     def on_checkpoint(self, **info: Any) -> None:
         self._tell("on_checkpoint", **info)
 
     def on_experiment_end(self, **info: Any) -> None:
+        self._show_home(info)
         self._tell("on_experiment_end", **info)
         for (place, name, kind), count in self._failures.items():
             if count > 1:
@@ -195,12 +221,13 @@ class CallbackList:
 
         Raises `ConfigError` if one of them cannot work there, while there is time.
         """
+        self._home = _StudyHome(store)
         for one in self._listeners["attach"]:
             one.attach(store)  # type: ignore[attr-defined]
 
-    def rewind(self, trial: Trial, iteration: int) -> None:
-        """What the trial has reported after `iteration` no longer counts."""
-        self._tell("rewind", trial, iteration)
+    def rewind(self, trial: Trial, step: int) -> None:
+        """What the trial has reported after `step` no longer counts."""
+        self._tell("rewind", trial, trial.iteration_at(step))
 
     def reconcile(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> None:
         """After a crash: what the trial's files hold from the first of `rows` on is `rows`."""
@@ -238,6 +265,12 @@ class CallbackList:
                 self._call(place, "set_state", kept["state"])
 
     # ------------------------------------------------------------------ pieces
+
+    def _show_home(self, info: Mapping[str, Any]) -> None:
+        """Have trials know where their files are before they are shown to anybody."""
+        for trial in (*info.get("trials", ()), *([info["trial"]] if "trial" in info else ())):
+            if trial.home is None:
+                trial.home = self._home
 
     def _tell(self, name: str, *args: Any, **info: Any) -> list[Any]:
         found = []

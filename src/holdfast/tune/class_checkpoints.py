@@ -10,15 +10,18 @@ import contextlib
 import json
 import os
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
 import cloudpickle
 
+from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 
 DICTIONARY = "_dict_checkpoint.pkl"
 PREFIX = ".tune_path.json"
+COUNTERS = ".tune_counters.json"  # beside what is saved outside a trial
 
 
 def store(folder: str, returned: object, name: str) -> None:
@@ -85,3 +88,18 @@ def load(folder: str) -> Any:
         with open(prefix, encoding="utf-8") as file:
             return os.path.join(folder, json.load(file)["path"])
     return folder
+
+
+def counters_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """Return what is known of how far a trial had come when it was saved, by the names of results.
+
+    A checkpoint of a study has that in its manifest; one that was saved outside a trial, in a file.
+    """
+    with checkpoint.as_directory() as folder:
+        path = os.path.join(folder, COUNTERS)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                found: dict[str, Any] = json.load(file)
+                return found
+    manifest = checkpoint._manifest()  # noqa: SLF001  # ours, not the user's
+    return {} if manifest is None else manifest.metrics

@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+COUNTED = ("timesteps", "episodes")  # what users say the increments, or the totals, of
+
 
 class Filling:
     """Adds to the results of one process of a trial.
 
     Args:
         told: What the process was told of its trial; `before` is the last result that counts.
-        iteration: How many results count already.
+        iteration: How many results count already, if that does not say it.
     """
 
     def __init__(
@@ -25,16 +27,11 @@ class Filling:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._told, self._clock = told or {}, clock
-        before = self._told.get("before", {})
         self.config = dict(config or {})
         self.iteration = iteration
-        self._since_restore = 0
         self._last = clock()
-        self._total_s = float(before.get("time_total_s") or 0.0)
-        self._restored_s = 0.0
-        self._totals = {name: before.get(f"{name}_total") for name in ("timesteps", "episodes")}
-        self._steps_since_restore = 0
         self._hostname = socket.gethostname()
+        self.restore(self._told.get("before", {}))
 
     def fill(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return a result with all that is known of it; what the user said of it stays."""
@@ -65,23 +62,41 @@ class Filling:
         for name, total in self._totals.items():
             if total is not None:
                 filled.setdefault(f"{name}_total", total)
+        if self._totals["timesteps"] is not None:
+            filled["timesteps_since_restore"] = self._steps_since_restore
+        if self.config.get("log_sys_usage"):
+            filled["perf"] = _usage()
         return filled
 
     def counters(self) -> dict[str, Any]:
-        """Return how far it has come, for `restore`."""
+        """Return how far it has come, for `restore`, by the names that results have for it."""
         totals = {f"{name}_total": total for name, total in self._totals.items()}
-        return {"iteration": self.iteration, "time_total_s": self._total_s, **totals}
+        return {"training_iteration": self.iteration, "time_total_s": self._total_s, **totals}
 
     def restore(self, counters: Mapping[str, Any]) -> None:
-        """Count on from where `counters` were told."""
-        self.iteration, self._total_s = counters["iteration"], counters["time_total_s"]
-        self._totals = {name: counters[f"{name}_total"] for name in self._totals}
-        self._since_restore, self._restored_s = 0, 0.0
+        """Count on from a result, or from what `counters` returned; what is not told stays."""
+        told = counters.get("training_iteration")
+        self.iteration = self.iteration if told is None else int(told)
+        self._total_s = float(counters.get("time_total_s") or 0.0)
+        self._totals = {name: counters.get(f"{name}_total") for name in COUNTED}
+        self._since_restore, self._restored_s, self._steps_since_restore = 0, 0.0, 0
 
     def _count(self, result: Mapping[str, Any]) -> None:
         for name, total in self._totals.items():
             added = result.get(f"{name}_this_iter")
+            if name == "timesteps" and added is not None:
+                self._steps_since_restore += added
             if added is not None:
                 self._totals[name] = (total or 0) + added
             elif result.get(f"{name}_total") is not None:
                 self._totals[name] = result[f"{name}_total"]
+
+
+def _usage() -> dict[str, float]:
+    """Return how busy the machine is, in percent."""
+    import psutil
+
+    return {
+        "cpu_util_percent": psutil.cpu_percent(),
+        "ram_util_percent": psutil.virtual_memory().percent,
+    }

@@ -169,9 +169,12 @@ class Launch:
 
     def _bundles_of(self, proposal: Proposal) -> list[dict[str, float]]:
         """Return what a trial reserves."""
-        is_same = not _depends_on_config(self._resources)
-        config = {} if is_same else self.search.resolve(proposal.config)
-        return bundles_of(self._resources, config)
+        if not _depends_on_config(self._resources):
+            return bundles_of(self._resources, {})
+        bundles = bundles_of(self._resources, self.search.resolve(proposal.config))
+        if not self.engine.can_grow():
+            self._must_have_room(bundles)
+        return bundles
 
     # ------------------------------------------------------------------ before anything starts
 
@@ -179,10 +182,15 @@ class Launch:
         """Raise at once if there is not, and will not be, room for a trial."""
         if self.engine.can_grow() or _depends_on_config(self._resources):
             return
-        bundles = bundles_of(self._resources, {})
+        self._must_have_room(bundles_of(self._resources, {}))
+
+    def _must_have_room(self, bundles: list[dict[str, float]]) -> None:
+        """Raise if what a trial needs is more than there is."""
         rooms = {node.name: node.room for node in self.engine.nodes()}
         if reserve(rooms, bundles) is None:
-            there = ", ".join(f"{name}={amount:g}" for name, amount in total(rooms).items())
+            have = total(rooms)
+            asked = dict.fromkeys(name for one in bundles for name, amount in one.items() if amount)
+            there = ", ".join(f"{name}={have.get(name, 0.0):g}" for name in asked)
             raise ConfigError(
                 f"a trial needs {bundles} at once, and all there is is {there}",
                 hint="ask for less: tune.with_resources(trainable, {'cpu': 1})",

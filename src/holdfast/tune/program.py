@@ -17,9 +17,9 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError, HoldfastBug
 from holdfast.objects.shared import unshared
 from holdfast.storage.transfer import upload_tree
-from holdfast.tune.class_checkpoints import store
+from holdfast.tune.class_checkpoints import counters_of, store
 from holdfast.tune.filling import Filling
-from holdfast.tune.trainable import Trainable
+from holdfast.tune.trainable import Beginning, Trainable, make
 from holdfast.wire import Judged
 from holdfast.worker.context import WorkerContext, current
 
@@ -64,6 +64,8 @@ class FunctionProgram:
         told = context.job.metadata
         config = copy.deepcopy(dict(told["config"]))
         filling = Filling(config, told, context.job.reports_before)
+        if context.checkpoint is not None and not told.get("before"):
+            filling.restore(counters_of(context.checkpoint))  # it is of another study
         context.reporter.fill = filling.fill
         context.reporter.then = lambda index: self._go_on_or_leave(context, index)
         try:
@@ -135,17 +137,13 @@ class ClassProgram:
     def _trial(self, context: WorkerContext) -> Trainable:
         """Return an object for a trial: the one of the trial before, if it lends itself to it."""
         told, done = context.job.metadata, context.job.reports_before
-        config = copy.deepcopy(dict(told["config"]))
+        config = dict(told["config"])
         if _kept:
             kept = _kept.pop()
             if type(kept) is self.trainable and kept._become(config, told, done):  # noqa: SLF001
                 return kept
             kept.stop()
-        trial = self.trainable.__new__(self.trainable)
-        Trainable.__init__(trial)
-        parameters = unshared(self.parameters)
-        trial._begin(config, told, done, parameters)  # noqa: SLF001  # ours, not the user's
-        return trial
+        return make(Beginning(self.trainable, config, told, done, unshared(self.parameters)))
 
     def _advance(self, context: WorkerContext, trial: Trainable) -> str:
         if context.job.metadata.get("verdict") == "STOP":
@@ -162,7 +160,7 @@ class ClassProgram:
             if (
                 judged.save
                 or wants_save
-                or self._is_due(context.reporter.count)
+                or self._is_due(result["training_iteration"])
                 or (is_end and self.at_end)
             ):
                 self._save(context, trial)
@@ -172,8 +170,8 @@ class ClassProgram:
             if judged.action == "PAUSE":
                 return "paused"
 
-    def _is_due(self, step: int) -> bool:
-        return self.frequency > 0 and step % self.frequency == 0
+    def _is_due(self, iteration: int) -> bool:
+        return self.frequency > 0 and iteration % self.frequency == 0
 
     def _export(self, context: WorkerContext, trial: Trainable) -> None:
         """Write the model to the folder `export` of the trial."""

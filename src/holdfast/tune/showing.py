@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
@@ -29,7 +30,7 @@ class Shower(StudyObserver):
         self.output = output_of(spec)
         self._began = clock.monotonic()
         self._updated_at = float("-inf")
-        self._over: list[Trial] = []
+        self._over: deque[Trial] = deque(maxlen=KEPT_MAX)
         self._best: Trial | None = None
 
     def begin(self, path: str, how: Resumption) -> None:
@@ -69,7 +70,9 @@ class Shower(StudyObserver):
         self._note_end(trial)
 
     def _note_end(self, trial: Trial) -> None:
-        self._over = [*self._over, trial][-KEPT_MAX:]
+        self._over.append(trial)
+        if self._metric is None:
+            return
         known = [*([self._best] if self._best else []), trial]
         found = best_of(known, self._metric, self._mode)
         if found is not None and found.name == str(trial):

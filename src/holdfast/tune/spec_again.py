@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.api.checks import is_whole
 from holdfast.api.config import RunConfig
 from holdfast.api.plain import from_plain
 from holdfast.core.names import shown
@@ -44,6 +45,21 @@ def place_of(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[str,
         text = os.path.abspath(os.path.expanduser(text))
     parent, name = os.path.split(text.rstrip("/"))
     return parent, name
+
+
+def samples_in_all(before: int, more: Any) -> int:
+    """Return how many samples a study takes in all if it takes so many more."""
+    if not is_whole(more) or more < 1:
+        raise ConfigError(
+            f"extend(num_samples={shown(more)}): it is how many to take besides, at least 1",
+            hint="extend(num_samples=50) takes 50 samples more",
+        )
+    if before == -1:
+        raise ConfigError(
+            "the study was begun with num_samples=-1: there is no end of its samples already",
+            hint="Tuner.restore(path, trainable).fit() goes on with it",
+        )
+    return int(before + more)
 
 
 def spec_again(
@@ -97,6 +113,8 @@ def with_given(
             name: getattr(run_config, name)
             for name in ("callbacks", "progress_reporter", "verbose", "worker_runtime_env")
         }
+        if run_config.preemption_notices is not None:  # it is a matter of where the driver is
+            again["preemption_notices"] = run_config.preemption_notices
         changed = dataclasses.replace(spec.run_config, **again)
         spec = dataclasses.replace(spec, run_config=changed)
     return spec

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +15,11 @@ from holdfast.core.trial import Status, Trial
 from holdfast.errors import ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.tune.callback import CallbackList
+from holdfast.tune.logger import DEFAULT_CALLBACK_CLASSES, FileLogger
+from holdfast.tune.logger.writer import Writer
 from holdfast.tune.result import CONFIG, EXPERIMENT_TAG
+
+log = logging.getLogger(__name__)
 
 
 class CallbackTeller(StudyObserver):
@@ -31,7 +37,25 @@ class CallbackTeller(StudyObserver):
     ) -> None:
         self._callbacks, self._study, self._config_of = callbacks, study, config_of
         self._turns = 0
-        self._began = False
+        self._began = self._is_new = False
+        # A logger of the user's that writes in its own way is called only from here.
+        self._files = [
+            one
+            for one in callbacks
+            if isinstance(one, FileLogger) and type(one).flush is FileLogger.flush
+        ]
+        self._numbered = [one for one in self._files if one.is_numbered]
+        self._behind = _Behind(self._reconcile)
+        self._writer = Writer([self._behind, *self._files])
+        # Most studies have no others, and these need not be shown all trials at every turn.
+        self._has_others = any(type(one) not in DEFAULT_CALLBACK_CLASSES for one in callbacks)
+
+    def _tell_files(self, name: str, *facts: Any) -> None:
+        for one in self._files:
+            try:
+                getattr(one, name)(*facts)
+            except Exception:
+                log.exception("%s failed in %s; the study goes on", type(one).__name__, name)
 
     def _info(self) -> dict[str, Any]:
         return {"iteration": self._turns, "trials": self._study.get_trials()}
@@ -41,49 +65,108 @@ class CallbackTeller(StudyObserver):
         return {**result, CONFIG: dict(trial.config)}
 
     def resumed(self, rows: Mapping[str, Rows], trials: Mapping[str, Trial]) -> None:
+        for one in self._files:
+            one.write_by(self._writer)
+        self._writer.start()
+        self._is_new = self._study.made == 0
         for trial_id, trial in trials.items():
-            told = [self._full(trial, dict(result)) for _, result in rows[trial_id]]
-            self._callbacks.reconcile(trial, told)
+            if trial.is_finished() and not self._has_others:
+                self._behind.add(trial, rows[trial_id])
+            else:
+                self._reconcile(trial, rows[trial_id])
+
+    def _reconcile(self, trial: Trial, rows: Rows) -> None:
+        told = [self._full(trial, dict(result)) for _, result in rows]
+        self._callbacks.reconcile(trial, told)
+
+    def trial_added(self, trial: Trial) -> None:
+        for one in self._numbered:
+            one.expect(trial, is_first=self._is_new)
 
     def trial_started(self, trial: Trial, after_step: int) -> None:
+        self._behind.see_to(trial.trial_id)
         if trial.run.attempts > 1 or after_step:
             self._callbacks.rewind(trial, after_step)
-        self._callbacks.on_trial_start(trial=trial, **self._info())
+        if self._has_others:
+            self._callbacks.on_trial_start(trial=trial, **self._info())
+        else:
+            self._tell_files("log_trial_start", trial)
 
     def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
         full = self._full(trial, result)
+        if not self._has_others:
+            self._tell_files("log_trial_result", self._turns, trial, full)
+            return
         self._callbacks.on_trial_result(trial=trial, result=full, **self._info())
         if full.get("should_checkpoint"):
             result["should_checkpoint"] = True
 
     def trial_saved(self, trial: Trial, checkpoint: Checkpoint) -> None:
-        self._callbacks.on_trial_save(trial=trial, **self._info())
-        self._callbacks.on_checkpoint(trial=trial, checkpoint=checkpoint, **self._info())
+        if self._has_others:
+            self._callbacks.on_trial_save(trial=trial, **self._info())
+            self._callbacks.on_checkpoint(trial=trial, checkpoint=checkpoint, **self._info())
 
     def trial_lost(self, trial: Trial, card: str, *, is_last: bool) -> None:
         del card
-        if not is_last:
+        if self._has_others and not is_last:
             self._callbacks.on_trial_recover(trial=trial, **self._info())
 
     def trial_ended(self, trial: Trial) -> None:
         forget = getattr(self._study.judges.stopper, "forget", None)
         if forget is not None:
             forget(trial.trial_id)
-        if trial.status is Status.ERROR:
+        if not self._has_others:
+            self._tell_files("log_trial_end", trial)
+        elif trial.status is Status.ERROR:
             self._callbacks.on_trial_error(trial=trial, **self._info())
         else:
             self._callbacks.on_trial_complete(trial=trial, **self._info())
 
     def turned(self, *, is_over: bool) -> None:
-        if self._began:
+        if self._began and self._has_others:
             self._callbacks.on_step_end(**self._info())
         self._turns += 1
-        if not is_over:
+        if not is_over and self._has_others:
             self._began = True
             self._callbacks.on_step_begin(**self._info())
 
     def flush(self) -> bool:
+        self._behind.flush()
+        for one in self._files:  # so that what is durable is made so for all of them at once
+            one.flush(durable=False)
         return self._callbacks.flush(durable=True)
+
+
+class _Behind:
+    """Trials that are over, and whose files an earlier driver may have left unfinished.
+
+    There can be thousands of them, and nobody waits for one: they are seen to beside the study,
+    each before anything else becomes of it, and all before the journal lets go of their rows.
+    """
+
+    def __init__(self, reconcile: Callable[[Trial, Rows], None]) -> None:
+        self._reconcile = reconcile
+        self._left: dict[str, tuple[Trial, Rows]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, trial: Trial, rows: Rows) -> None:
+        self._left[trial.trial_id] = trial, rows
+
+    def see_to(self, trial_id: str) -> None:
+        """Return once the loggers know what a trial's files are to hold."""
+        if trial_id not in self._left:
+            return
+        with self._lock:
+            if trial_id in self._left:
+                self._reconcile(*self._left[trial_id])
+                del self._left[trial_id]
+
+    def flush(self, *, durable: bool = True) -> bool:
+        """See to all of them."""
+        del durable
+        for trial_id in list(self._left):
+            self.see_to(trial_id)
+        return True
 
 
 class FileTeller(StudyObserver):

@@ -7,39 +7,74 @@ The names that Ray had before 0.8.7 (`_setup`, `_train`, `_save`, `_restore`, `_
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.tune.class_checkpoints import folder_of, load, store
+from holdfast.tune.class_checkpoints import COUNTERS, counters_of, folder_of, load, store
 from holdfast.tune.filling import Filling
 
-_COUNTERS = ".tune_counters.json"  # beside what is saved outside a trial
 EXPORT_FORMATS = ("checkpoint", "model", "onnx", "h5")
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a trainable that is made in a trial must know before its own code is called.
+
+    Attributes:
+        kind: Its class.
+        told: What the process was told of its trial.
+        iteration: How many results count already.
+        parameters: What `with_parameters` adds to the arguments of `setup`.
+    """
+
+    kind: type[Trainable]
+    config: dict[str, Any] = field(default_factory=dict)
+    told: Mapping[str, Any] = field(default_factory=dict)
+    iteration: int = 0
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Trainable:
     """What a study trains: subclass it, with `setup`, `step`, `save_checkpoint`, `load_checkpoint`.
 
     A method is called in the main thread of the trial's own process. `setup` is called once for
-    each process, with a config that is its own.
+    each process, with a config that is its own. A class that has an `__init__` of its own takes
+    `config`, and `logger_creator` and `storage` or not, and passes them on to this one, which calls
+    `setup`.
+
+    Args:
+        config: None for what the trial has, or, outside a trial, for {}.
+        logger_creator: As in Ray; not used.
+        storage: As in Ray; not used.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None, **older: Any) -> None:
-        self.config: dict[str, Any] = copy.deepcopy(dict(config or {}))
-        self._filling = Filling(self.config)
-        self._told: Mapping[str, Any] = {}
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        logger_creator: Any = None,
+        storage: Any = None,
+        **older: Any,
+    ) -> None:
+        del logger_creator, storage, older
+        if _being_made and _being_made[0].kind is type(self):
+            beginning = _being_made.pop()
+        else:
+            beginning = Beginning(type(self))  # outside a trial, or made by the trial's own code
+        self.config: dict[str, Any] = beginning.config if config is None else dict(config)
+        self._told = beginning.told
         self._local_folder: str | None = None
-        self._older = older
-        if config is not None:
-            self.setup(self.config)
+        self._filling = Filling(self.config, self._told, beginning.iteration, time.monotonic)
+        self._prepare(beginning.parameters)
 
     # ------------------------------------------------------------------ to be written by users
 
@@ -129,7 +164,7 @@ class Trainable:
         os.makedirs(folder, exist_ok=True)
         try:
             store(folder, self.save_checkpoint(folder), type(self).__name__)
-            with open(os.path.join(folder, _COUNTERS), "w", encoding="utf-8") as file:
+            with open(os.path.join(folder, COUNTERS), "w", encoding="utf-8") as file:
                 json.dump(self._filling.counters(), file)
         except BaseException:
             if checkpoint_dir is None:
@@ -140,15 +175,13 @@ class Trainable:
     def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
         """Become what was saved in a checkpoint, or in a folder, counters of steps included.
 
-        In a trial, its study says how far it has come.
+        In a trial that has come some way already, its study says how far.
         """
         if not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint.from_directory(folder_of(checkpoint))
+        if not self._told.get("before"):
+            self._filling.restore(counters_of(checkpoint))
         with checkpoint.as_directory() as folder:
-            counters = os.path.join(folder, _COUNTERS)
-            if not self._told and os.path.exists(counters):
-                with open(counters, encoding="utf-8") as file:
-                    self._filling.restore(json.load(file))
             self.load_checkpoint(load(folder))
 
     def reset(self, new_config: dict[str, Any]) -> bool:
@@ -214,19 +247,11 @@ class Trainable:
         """Return the config of the trial."""
         return self.config
 
-    def _begin(
-        self,
-        config: dict[str, Any],
-        told: Mapping[str, Any],
-        iteration: int,
-        parameters: Mapping[str, Any],
-    ) -> None:
-        """Take up a trial in its process."""
-        self.config, self._told = config, told
-        self._filling = Filling(config, told, iteration, time.monotonic)
+    def _prepare(self, parameters: Mapping[str, Any]) -> None:
+        """Call `setup`, with a config that it may change."""
         is_older = type(self).setup is Trainable.setup
         prepare: Callable[..., None] = self._setup if is_older else self.setup
-        prepare(config, **parameters)
+        prepare(copy.deepcopy(self.config), **parameters)
 
     def _become(self, config: dict[str, Any], told: Mapping[str, Any], iteration: int) -> bool:
         """Take up another trial in the same process; return whether that was done."""
@@ -240,6 +265,52 @@ class Trainable:
         """Return a method by its older name, if the class has it."""
         method: Callable[..., Any] | None = getattr(self, name, None)
         return method
+
+
+_being_made: list[Beginning] = []
+
+
+def make(beginning: Beginning) -> Trainable:
+    """Return an object for a trial; its `__init__` is given what it takes."""
+    kind = beginning.kind
+    arguments = arguments_of(kind, beginning.config)
+    _being_made[:] = [beginning]
+    try:
+        made = kind(*arguments.args, **arguments.kwargs)
+        is_begun = not _being_made
+    finally:
+        _being_made.clear()
+    if not is_begun:
+        raise ConfigError(
+            f"{kind.__name__}.__init__() has not called that of tune.Trainable",
+            hint="super().__init__(config) in it, or setup(self, config) instead of it",
+        )
+    return made
+
+
+def arguments_of(trainable: type[Trainable], config: dict[str, Any]) -> inspect.BoundArguments:
+    """Return what a class is made with in a trial: its config, and None for what Ray gives besides.
+
+    Raises a `ConfigError` if its `__init__` wants what nobody gives.
+    """
+    signature = inspect.signature(trainable)
+    wanted = signature.parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in wanted.values())
+    given: dict[str, Any] = {
+        name: None
+        for name in ("logger_creator", "storage")
+        if name in wanted and wanted[name].kind is not inspect.Parameter.POSITIONAL_ONLY
+    }
+    try:
+        if "config" in wanted or takes_all:
+            return signature.bind(config=config, **given)
+        return signature.bind(config, **given)
+    except TypeError as error:
+        raise ConfigError(
+            f"{trainable.__name__} cannot be made with its config alone: {error}",
+            hint="def __init__(self, config=None, logger_creator=None, **more), which passes all of"
+            " it to super().__init__(); tune.with_parameters gives more to setup",
+        ) from None
 
 
 def can_save(trainable: type[Trainable]) -> bool:

@@ -17,7 +17,7 @@ from holdfast.tune.older import with_reporter
 from holdfast.tune.program import ClassProgram, FunctionProgram
 from holdfast.tune.registry import registered
 from holdfast.tune.resources import ATTRIBUTE
-from holdfast.tune.trainable import Trainable, can_save
+from holdfast.tune.trainable import Trainable, arguments_of, can_save
 
 PARAMETERS = "_tune_parameters"  # where `with_parameters` leaves its word
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -90,6 +90,7 @@ def runnable(trainable: Any) -> Runnable:
                 f"the class {trainable.__name__} is no Trainable",
                 hint="class MyTrainable(tune.Trainable): def step(self): …",
             )
+        arguments_of(trainable, {})  # what cannot be made is told now
         if resources is None:
             resources = trainable.default_resource_request
         return Runnable(_name(trainable), None, trainable, parameters, resources)

@@ -90,11 +90,14 @@ class WorkerContext:
 
     def must_reach_storage(self) -> None:
         """Raise a clear error if this machine does not see the run's storage."""
-        landmark = self.job.landmark
-        if landmark is not None and self.store.stat(landmark) is None:
+        landmark, home = self.job.landmark, self.job.home
+        if landmark is None:
+            return
+        store = self.store if home is None else reopen(home)
+        if store.stat(landmark) is None:
             raise StoreError(
                 f"rank {self.place.rank} on {self.place.node} does not see the run at"
-                f" {self.store.url}, which its driver has made",
+                f" {store.url}, which its driver has made",
                 hint="use a storage path that all machines share, such as S3 or NFS",
             )
 

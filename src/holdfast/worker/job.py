@@ -43,6 +43,7 @@ class Job:
         stays: Whether the process waits for another job when this one is done.
         log: The file that gets what is printed from now on, None for the one that does.
         landmark: A key by which a worker sees that its store is the driver's, None not to look.
+        home: Where to look for it if that is not `store` itself but what `store` is a part of.
     """
 
     task: bytes
@@ -57,6 +58,7 @@ class Job:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     validates: bool = False
     landmark: str | None = ".holdfast/run.json"
+    home: Mapping[str, Any] | None = None
     stays: bool = False
     log: str | None = None
 

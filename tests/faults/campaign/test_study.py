@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.faults.campaign.study_script import STEPS
+from tests.unit.tune.outputs.event_reader import read_events
 
 SCRIPT = "tests.faults.campaign.study_script"
 TRIALS = 100
@@ -114,6 +115,12 @@ def check_files(study: Path) -> None:
         assert len(steps) in (2, 4, STEPS), steps  # where ASHA stops a trial
         with (folder / "progress.csv").open() as file:
             assert [int(row["training_iteration"]) for row in csv.DictReader(file)] == steps
+        [told] = folder.glob("events.out.tfevents.*")  # two would show every step twice
+        events = read_events(told.read_bytes())
+        numbers = [event.scalars for event in events if event.scalars]
+        assert [one["ray/tune/training_iteration"] for one in numbers] == steps, folder
+        assert [len(event.plugins) for event in events if event.plugins] == [1], folder
+        assert json.loads((folder / "params.json").read_text()) == rows[0]["config"], folder
         assert [row.get("mine", step) for row, step in zip(rows, steps, strict=True)] == steps
         kept = {one.name for one in folder.glob("checkpoint_*")}
         manifests = {one.stem for one in (folder / ".holdfast" / "manifests").glob("*.json")}

@@ -353,6 +353,7 @@ def test_every_trial_begins_with_the_checkpoint_given_until_it_has_its_own(
         config={"x": tune.grid_search([1, 2]), "dies_at": 9},
         name="second",
         restore=f"{given}/count",
+        stop={"training_iteration": 12},
         checkpoint_freq=2,
         max_failures=1,
     )

@@ -273,11 +273,12 @@ def test_what_trials_begin_with_is_kept_too(old_lab: OldLab) -> None:
     [first] = old_lab.run(name="first", checkpoint_freq=3).trials
     three, six = (checkpoint.path for checkpoint, _ in first.checkpoints)
     old_lab.notes.unlink()
-    old_lab.interrupt(old_lab.launch({"waits_at": 8}, restore=six))
+    later = {"stop": {"training_iteration": 12}}
+    old_lab.interrupt(old_lab.launch({"waits_at": 8}, restore=six, **later))
     old_lab.interrupt(old_lab.launch({"waits_at": 8}, resume=True), waiting=2)
     old_lab.open_gate()
 
-    _, errors = old_lab.finish({"waits_at": 8}, resume=True, restore=three)
+    _, errors = old_lab.finish({"waits_at": 8}, resume=True, restore=three, **later)
 
     assert old_lab.counts("restore") == [6, 6, 6]
     assert old_lab.counts() == [7, 7, *range(7, 13)]

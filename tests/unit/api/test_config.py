@@ -54,7 +54,8 @@ SIGNATURES = {
     ),
     CheckpointConfig: (
         "num_to_keep=None, checkpoint_score_attribute=None, checkpoint_score_order='max', "
-        "checkpoint_frequency=0, checkpoint_at_end=None"
+        "checkpoint_frequency=0, checkpoint_at_end=None, *, keep_checkpoints_num=None, "
+        "checkpoint_score_attr=None"
     ),
     LoggingConfig: "log_level='INFO'",
     SyncConfig: (

@@ -10,7 +10,9 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.tune import class_checkpoints
-from holdfast.tune.trainable import Trainable, can_save
+from holdfast.tune.filling import Filling
+from holdfast.tune.trainable import Beginning, Trainable, can_save, make
+from holdfast.tune.trainables import runnable
 
 
 class Counter(Trainable):
@@ -112,3 +114,157 @@ def test_a_class_can_be_saved_if_it_has_both_methods_of_either_era() -> None:
 
     assert can_save(Counter) and can_save(Modern)
     assert not can_save(OnlySaves) and not can_save(Trainable)
+
+
+# ---------------------------------------------------------------------- made
+
+
+def made(kind: type[Trainable], **more: Any) -> Any:
+    """Return an object of a class as a trial has it."""
+    config = more.pop("config", {"lr": 0.1})
+    return make(Beginning(kind, config, {"trial_id": "t1"}, **more))
+
+
+class Noting(Trainable):
+    def setup(self, config: dict[str, Any], data: str = "none") -> None:
+        self.seen: list[Any] = [("setup", config["lr"], self.trial_id, data)]
+
+
+class Today(Noting):
+    def __init__(self, config: Any = None, logger_creator: Any = None, storage: Any = None) -> None:
+        super().__init__(config, logger_creator, storage)
+        self.seen.append(("init", config, logger_creator, storage))
+
+
+class Earlier(Noting):
+    def __init__(self, config: dict[str, Any], logger_creator: Any = None) -> None:
+        super().__init__(config, logger_creator)
+        self.seen.append(("init", config, logger_creator))
+
+
+class Anything(Noting):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.seen.append(("init", args, kwargs))
+
+
+class Positional(Noting):
+    def __init__(self, settings: dict[str, Any], /) -> None:
+        super().__init__(settings)
+        self.seen.append(("init", settings))
+
+
+class SaysNothing(Noting):
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.seen.append(("init", config))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (Today, ({"lr": 0.1}, None, None)),
+        (Earlier, ({"lr": 0.1}, None)),
+        (Anything, ((), {"config": {"lr": 0.1}})),
+        (Positional, ({"lr": 0.1},)),
+        (SaysNothing, ({"lr": 0.1},)),
+    ],
+)
+def test_a_class_may_have_a_constructor_of_its_own(
+    kind: type[Noting], given: tuple[Any, ...]
+) -> None:
+    """Those of Ray call `setup`, in which a trial knows itself already."""
+    found = made(kind)
+
+    assert found.seen == [("setup", 0.1, "t1", "none"), ("init", *given)]
+    assert found.config == {"lr": 0.1}
+
+
+def test_what_a_constructor_passes_on_is_the_config() -> None:
+    class Adds(Noting):
+        def __init__(self, config: dict[str, Any], **more: Any) -> None:
+            super().__init__({**config, "lr": config["lr"] / 10}, **more)
+
+    assert made(Adds).seen == [("setup", pytest.approx(0.01), "t1", "none")]
+
+
+def test_parameters_reach_the_setup_behind_a_constructor() -> None:
+    assert made(Today, parameters={"data": "much"}).seen[0] == ("setup", 0.1, "t1", "much")
+
+
+def test_setup_may_change_the_config_it_is_given() -> None:
+    class Pops(Trainable):
+        def setup(self, config: dict[str, Any]) -> None:
+            config.pop("lr")
+            config["nested"]["deep"] = 2
+
+    config = {"lr": 0.1, "nested": {"deep": 1}}
+
+    assert made(Pops, config=config).config == config == {"lr": 0.1, "nested": {"deep": 1}}
+
+
+def test_a_trainable_inside_another_is_not_taken_for_the_trial() -> None:
+    class Outer(Noting):
+        def __init__(self, config: dict[str, Any]) -> None:
+            self.inner = Today({"lr": 7.0})
+            super().__init__(config)
+            self.other = Today({"lr": 8.0})
+
+    found = made(Outer)
+
+    assert found.seen == [("setup", 0.1, "t1", "none")]
+    assert [one.seen[0][1:3] for one in (found.inner, found.other)] == [
+        (7.0, "default"),
+        (8.0, "default"),
+    ]
+
+
+def test_a_constructor_that_calls_nobody_is_told_what_it_lacks() -> None:
+    class Alone(Noting):
+        def __init__(self, config: dict[str, Any]) -> None:
+            self.mine = config
+
+    with pytest.raises(ConfigError, match=r"Alone\.__init__\(\) has not called") as caught:
+        made(Alone)
+
+    assert "super().__init__(config)" in str(caught.value)
+    assert made(Today).config == {"lr": 0.1}, "nothing is left of the one that failed"
+
+
+def test_a_constructor_that_wants_what_nobody_gives_is_refused_at_the_start() -> None:
+    class Wants(Noting):
+        def __init__(self, config: dict[str, Any], data: Any) -> None:
+            super().__init__(config)
+
+    with pytest.raises(ConfigError, match="missing a required argument: 'data'"):
+        runnable(Wants)
+
+
+def test_outside_a_trial_setup_is_called_without_a_config_as_well() -> None:
+    class Usual(Trainable):
+        def setup(self, config: dict[str, Any]) -> None:
+            self.seen = config
+
+    assert Usual().seen == {}
+
+
+# ---------------------------------------------------------------------- counted
+
+
+def test_steps_of_this_process_are_counted_beside_those_of_all() -> None:
+    filling = Filling(told={"before": {"training_iteration": 5, "timesteps_total": 50}})
+    filling.fill({"timesteps_this_iter": 3})
+
+    result = filling.fill({"timesteps_this_iter": 4})
+
+    assert (result["training_iteration"], result["iterations_since_restore"]) == (7, 2)
+    assert (result["timesteps_total"], result["timesteps_since_restore"]) == (57, 7)
+
+
+def test_how_busy_the_machine_is_is_told_if_the_config_wants_it() -> None:
+    assert "perf" not in Filling({}).fill({})
+
+    told = Filling({"log_sys_usage": True}).fill({})["perf"]
+
+    assert told.keys() == {"cpu_util_percent", "ram_util_percent"}
+    assert 0 < told["ram_util_percent"] <= 100

@@ -8,30 +8,38 @@ another number of them, or a NUL, is damage and is left out.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
-from holdfast.core.metric_history import flattened
 from holdfast.tune.logger.formats import Content, Record, each_once
-from holdfast.tune.logger.plain import encode
+from holdfast.tune.logger.plain import encode, flat
 from holdfast.tune.result import CONFIG, TRAINING_ITERATION
 
-_SPECIAL = (",", '"', "\n", "\r")
+_NUMBERS = frozenset({float, int, bool})
+_TEXT = frozenset({str})
+_PLAIN = _NUMBERS | _TEXT
+_special = re.compile(r'[,"\n\r]').search
 
 
 class CsvRows:
-    """Payloads are the fields that are not empty, by column; the head is the columns."""
+    """Payloads are what is not empty, by column, and never changes; the head is the columns."""
 
-    def prepare(self, row: Mapping[str, Any]) -> dict[str, str]:
-        metrics = {name: value for name, value in row.items() if name != CONFIG}
-        return {
-            str(name): text for name, value in flattened(metrics).items() if (text := _field(value))
+    def prepare(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        filled = {
+            name: value for name, value in row.items() if value is not None and name != CONFIG
         }
+        if not (_PLAIN.issuperset(map(type, filled.values())) and _TEXT.issuperset(map(type, row))):
+            filled = {str(name): _field(value) for name, value in flat(filled).items()}
+        if "" in filled.values():
+            filled = {name: value for name, value in filled.items() if value != ""}
+        return filled
 
-    def load(self, data: bytes) -> Content[dict[str, str]]:
+    def load(self, data: bytes) -> Content[dict[str, Any]]:
         lines = data.split(b"\n")[:-1]  # what comes after the last newline is torn, or nothing
         head: tuple[str, ...] = ()
-        records: list[Record[dict[str, str]]] = []
+        records: list[Record[dict[str, Any]]] = []
         at = 0
         while at < len(lines):
             end, fields = _fields_from(lines, at)
@@ -46,18 +54,25 @@ class CsvRows:
             records.append(Record(_step_in(payload), payload))
         return Content(head, records)
 
-    def grown(self, head: tuple[str, ...], payloads: Iterable[dict[str, str]]) -> tuple[str, ...]:
-        known = set(head or ())
-        new: dict[str, None] = {}
+    def grown(self, head: tuple[str, ...], payloads: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+        known = dict.fromkeys(head or ())
+        count = len(known)
         for payload in payloads:
-            new.update((name, None) for name in payload if name not in known)
-        return (*(head or ()), *new) if new else head
+            if not payload.keys() <= known.keys():
+                known.update(dict.fromkeys(payload))
+        return tuple(known) if len(known) > count else head
 
     def opening(self, head: tuple[str, ...]) -> bytes:
-        return _line(head) if head else b""
+        return _title_line(head) if head else b""
 
-    def render(self, head: tuple[str, ...], payload: dict[str, str]) -> bytes:
-        return _line([payload.get(name, "") for name in head])
+    def render(self, head: tuple[str, ...], payload: dict[str, Any]) -> bytes:
+        line = ",".join(
+            [
+                repr(value) if type(value) in _NUMBERS else _text(value)
+                for value in map(payload.get, head)
+            ]
+        )
+        return (line or '""').encode() + b"\n"
 
 
 def rows_in(data: bytes) -> list[dict[str, Any]]:
@@ -70,9 +85,13 @@ def rows_in(data: bytes) -> list[dict[str, Any]]:
 
 
 def _field(value: Any) -> str:
+    if type(value) in _NUMBERS:
+        return repr(value)
     if value is None:
         return ""
     if isinstance(value, str):
+        if value.isascii() and "\x00" not in value:
+            return str(value)
         return value.replace("\x00", "").encode(errors="replace").decode()
     if isinstance(value, bool):
         return repr(value)
@@ -82,15 +101,19 @@ def _field(value: Any) -> str:
     return text[1:-1] if text.startswith('"') else text
 
 
-def _line(fields: Iterable[str]) -> bytes:
-    line = ",".join([_quoted(text) for text in fields])
-    return (line or '""').encode() + b"\n"
+@lru_cache(64)
+def _title_line(titles: tuple[str, ...]) -> bytes:
+    return (",".join(map(_quoted, titles)) or '""').encode() + b"\n"
+
+
+@lru_cache(4096)
+def _text(value: Any) -> str:
+    """Return what stands for a text; most of them are there in one row after the other."""
+    return _quoted(_field(value))
 
 
 def _quoted(text: str) -> str:
-    if any(one in text for one in _SPECIAL):
-        return '"' + text.replace('"', '""') + '"'
-    return text
+    return '"' + text.replace('"', '""') + '"' if _special(text) else text
 
 
 def _fields_from(lines: list[bytes], at: int) -> tuple[int, list[str] | None]:

@@ -1,9 +1,8 @@
-"""TensorBoard's event files, written by hand: frames with checksums around small messages.
+"""TensorBoard's event files, written by hand: frames around small messages.
 
-A frame is the length of its data (8 bytes, little endian), a checksum of these, the data, and a
-checksum of the data; checksums are CRC-32C, rotated and shifted by a constant. The data is a
-message `Event` of protocol buffers: wall_time = 1, step = 2, file_version = 3, summary = 5 and
-session_log = 7. A summary is a list (1) of values: tag = 1, simple_value = 2, metadata = 9.
+The data of a frame is a message `Event` of protocol buffers: wall_time = 1, step = 2,
+file_version = 3, summary = 5 and session_log = 7. A summary is a list (1) of values: tag = 1,
+simple_value = 2, metadata = 9.
 
 Each result is one event. Among its values is always its training iteration, by which it is found
 again when results are superseded; `step` may count something else.
@@ -12,36 +11,48 @@ again when results are superseded; `step` may count something else.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
+from operator import itemgetter
 from typing import Any
 
-from holdfast.core.metric_history import flattened
 from holdfast.tune.logger.formats import Content, Record
-from holdfast.tune.logger.plain import number_of
+from holdfast.tune.logger.frames import Shape, framed, frames_in
+from holdfast.tune.logger.messages import (
+    double_field,
+    fields_in,
+    message_field,
+    varint,
+    varint_field,
+)
+from holdfast.tune.logger.plain import flat, number_of, readable, text_of
 from holdfast.tune.result import CONFIG, PID, TIMESTAMP, TIMESTEPS_TOTAL, TRAINING_ITERATION
 
 PREFIX = "ray/tune/"
 _ITERATION_TAG = (PREFIX + TRAINING_ITERATION).encode()
 _LEFT_OUT = frozenset({CONFIG, PID, TIMESTAMP})
+_PLAIN = frozenset({float, int, bool, str, type(None)})
 _FLOAT_MAX = 3.4028234663852886e38
+_pack_double = struct.Struct("<d").pack
 
 
 class Events:
     """Payloads are frames; the head is nothing, for every file opens alike."""
 
     def prepare(self, row: Mapping[str, Any]) -> bytes:
-        iteration = number_of(row.get(TRAINING_ITERATION))
-        steps = number_of(row.get(TIMESTEPS_TOTAL))
-        step = steps if steps is not None else iteration
-        values = [
-            _scalar(PREFIX + str(name), number)
-            for name, value in flattened(row).items()
-            if str(name).partition("/")[0] not in _LEFT_OUT
-            and (number := number_of(value)) is not None
-        ]
-        wall_time = number_of(row.get(TIMESTAMP)) or 0.0
-        return event(wall_time, _whole(step), _message(5, b"".join(values)))
+        step = number_of(row[TIMESTEPS_TOTAL]) if TIMESTEPS_TOTAL in row else None
+        if step is None:
+            step = number_of(row.get(TRAINING_ITERATION))
+        when = varint(_whole(step))
+        before = _pack_double(number_of(row.get(TIMESTAMP)) or 0.0) + when
+        names, take = _numbers_among((*row,), (*map(type, row.values()),))
+        if take is not None:
+            return _shape_of_result(names, len(when)).frame(before + _floats(take(row)))
+        told = flat(row, without=CONFIG).items()
+        found = {name: number_of(value) for name, value in told if _is_told(name)}
+        numbers = {name: value for name, value in found.items() if value is not None}
+        shape = _shape_of_result((*numbers,), len(when))
+        return shape.frame(before + _floats((*numbers.values(),)))
 
     def load(self, data: bytes) -> Content[bytes]:
         """Return the events before the first that is not whole; where others begin is unknown."""
@@ -69,122 +80,87 @@ def hyperparameters(values: Mapping[str, Any], session: str, wall_time: float) -
 
     `session` names the trial. What is neither a number, a text nor a flag is told as text.
     """
-    entries = b"".join(
-        _message(1, _message(1, str(name).encode()) + _message(2, _variant(value)))
-        for name, value in flattened(values).items()
-    )
-    start = entries + _message(4, session.encode()) + _double(5, wall_time)
-    plugin_data = _varint_field(1, 0) + _message(3, start)
-    metadata = _message(1, _message(1, b"hparams") + _message(2, plugin_data))
-    value = _message(1, b"_hparams_/session_start_info") + _message(9, metadata)
-    return event(wall_time, 0, _message(5, _message(1, value)))
+    told = flat(readable(values))
+    kinds: list[int] = []
+    when, name = _pack_double(wall_time), session.encode(errors="replace")
+    different = [when]
+    for value in told.values():
+        if isinstance(value, bool):
+            kinds.append(_YES if value else _NO)
+            continue
+        number = number_of(value)
+        data = text_of(value).encode(errors="replace") if number is None else _pack_double(number)
+        kinds.append(len(data) if number is None else _NUMBER)
+        different.append(data)
+    shape = _shape_of_parameters(tuple(map(str, told)), tuple(kinds), len(name))
+    return shape.frame(b"".join((*different, name, when)))
 
 
 @cache
 def _opening() -> bytes:
     # The second one says that whatever was read before, from a file that this one takes the place
     # of, no longer counts.
-    version = event(0.0, 0, _message(3, b"brain.Event:2"))
-    return version + event(0.0, 0, _message(7, _varint_field(1, 1)))
+    version = event(0.0, 0, message_field(3, b"brain.Event:2"))
+    return version + event(0.0, 0, message_field(7, varint_field(1, 1)))
 
 
 def event(wall_time: float, step: int, what: bytes) -> bytes:
     """Return the frame of one event."""
-    return framed(_double(1, wall_time) + _varint_field(2, step) + what)
+    return framed(double_field(1, wall_time) + varint_field(2, step) + what)
 
 
-# ---------------------------------------------------------------------- frames
+# ---------------------------------------------------------------------- results
 
 
-def framed(data: bytes) -> bytes:
-    """Return data with its length and checksums around it."""
-    length = struct.pack("<Q", len(data))
-    return b"".join(
-        (length, struct.pack("<I", _masked(length)), data, struct.pack("<I", _masked(data)))
-    )
+@lru_cache(256)
+def _numbers_among(
+    names: tuple[Any, ...], kinds: tuple[type, ...]
+) -> tuple[tuple[Any, ...], Callable[[Mapping[Any, Any]], Sequence[float]] | None]:
+    """Return which metrics of a result are told, and what takes them out of it.
+
+    None for that if there are other kinds of values than plain ones, which need a closer look.
+    """
+    known = [(name, kind) for name, kind in zip(names, kinds, strict=True) if name != CONFIG]
+    if not _PLAIN.issuperset(kind for _, kind in known):
+        return (), None
+    told = tuple(name for name, kind in known if kind in (float, int) and _is_told(name))
+    if len(told) < 2:  # of one, it would not return a sequence
+        return told, lambda row: [row[name] for name in told]
+    return told, itemgetter(*told)
 
 
-def frames_in(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each frame with the data in it, up to the first that is not whole."""
-    at = 0
-    while at + 12 <= len(data):
-        length, checksum = struct.unpack_from("<QI", data, at)
-        end = at + 12 + length + 4
-        if _masked(data[at : at + 8]) != checksum or end > len(data):
-            return
-        body = data[at + 12 : end - 4]
-        if struct.unpack_from("<I", data, end - 4)[0] != _masked(body):
-            return
-        yield data[at:end], body
-        at = end
-
-
-def _masked(data: bytes) -> int:
-    found = crc32c(data)
-    return ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def crc32c(data: bytes) -> int:
-    """Return the CRC-32C (Castagnoli) of data."""
-    table, found = _table(), 0xFFFFFFFF
-    for byte in data:
-        found = table[(found ^ byte) & 0xFF] ^ (found >> 8)
-    return found ^ 0xFFFFFFFF
-
-
-@cache
-def _table() -> tuple[int, ...]:
-    entries = []
-    for entry in range(256):
-        for _ in range(8):
-            entry = entry >> 1 ^ 0x82F63B78 if entry & 1 else entry >> 1  # noqa: PLW2901
-        entries.append(entry)
-    return tuple(entries)
-
-
-# ---------------------------------------------------------------------- messages
-
-
-def _varint(value: int) -> bytes:
-    value &= 0xFFFFFFFFFFFFFFFF  # negative numbers are as long as can be
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def _varint_field(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(value)
-
-
-def _double(number: int, value: float) -> bytes:
-    return _varint(number << 3 | 1) + struct.pack("<d", value)
-
-
-def _message(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
-
-
-def _scalar(tag: str, value: float) -> bytes:
-    if abs(value) > _FLOAT_MAX:  # beyond what TensorBoard's numbers reach
-        value = float("inf") if value > 0 else float("-inf")
-    return _before_number(tag) + struct.pack("<f", value)
+@lru_cache(256)
+def _shape_of_result(names: tuple[Any, ...], step_size: int) -> Shape:
+    """Return the shape of results that have these numbers."""
+    befores = [_before_number(name) for name in names]
+    size = sum(map(len, befores)) + 4 * len(befores)
+    values = [part for before in befores for part in (before, 4)]
+    return Shape(b"\x09", 8, b"\x10", step_size, b"\x2a" + varint(size), *values)
 
 
 @lru_cache(4096)
-def _before_number(tag: str) -> bytes:
+def _before_number(name: object) -> bytes:
     """Return a value's bytes up to its number: they are the same in every event."""
-    name = _message(1, tag.encode(errors="replace"))
-    return _varint(10) + _varint(len(name) + 5) + name + b"\x15"
+    tag = message_field(1, f"{PREFIX}{name}".encode(errors="replace"))
+    return varint(10) + varint(len(tag) + 5) + tag + b"\x15"
 
 
-def _variant(value: object) -> bytes:
-    if isinstance(value, bool):
-        return _varint_field(4, int(value))
-    number = number_of(value)
-    return _double(2, number) if number is not None else _message(3, str(value).encode())
+@lru_cache(4096)
+def _is_told(name: object) -> bool:
+    return str(name).partition("/")[0] not in _LEFT_OUT
+
+
+def _floats(numbers: Sequence[float]) -> bytes:
+    try:
+        return struct.pack(f"<{len(numbers)}f", *numbers)
+    except OverflowError:  # beyond what TensorBoard's numbers reach
+        return b"".join([struct.pack("<f", _within_reach(number)) for number in numbers])
+
+
+def _within_reach(number: float) -> float:
+    if abs(number) <= _FLOAT_MAX:
+        return number
+    return float("inf") if number > 0 else float("-inf")
 
 
 def _whole(value: float | None) -> int:
@@ -196,45 +172,45 @@ def _whole(value: float | None) -> int:
 
 def _iteration_in(body: bytes) -> int | None:
     """Return the training iteration among the values of an event."""
-    for number, summary in _fields(body):
+    for number, summary in fields_in(body):
         if number == 5 and isinstance(summary, bytes):
-            for _, value in _fields(summary):
+            for _, value in fields_in(summary):
                 if isinstance(value, bytes) and _ITERATION_TAG in value:
-                    found = dict(_fields(value))
+                    found = dict(fields_in(value))
                     if found.get(1) == _ITERATION_TAG and isinstance(found.get(2), bytes):
                         return _whole(struct.unpack("<f", found[2])[0])  # type: ignore[arg-type]
     return None
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yield the fields of a message, numbers of fixed size as their bytes."""
-    at = 0
-    while at < len(data):
-        key, at = _read_varint(data, at)
-        match key & 7:
-            case 0:
-                value, at = _read_varint(data, at)
-                yield key >> 3, value
-                continue
-            case 1:
-                size = 8
-            case 5:
-                size = 4
-            case 2:
-                size, at = _read_varint(data, at)
-            case _:
-                return
-        yield key >> 3, data[at : at + size]
-        at += size
+# ---------------------------------------------------------------------- parameters
+
+_NUMBER, _NO, _YES = -1, -2, -3  # kinds of values; texts have their size
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    return value, at
+@lru_cache(256)
+def _shape_of_parameters(
+    names: tuple[str, ...], kinds: tuple[int, ...], session_size: int
+) -> Shape:
+    """Return the shape of events with these parameters, of the trial that has a name so long."""
+    start: list[bytes | int] = []
+    for name, kind in zip(names, kinds, strict=True):
+        key = message_field(1, name.encode(errors="replace"))
+        start += _nested(1, key, *_nested(2, *_variant(kind)))
+    start += [*_nested(4, session_size), varint(5 << 3 | 1), 8]
+    plugin = [varint_field(1, 0), *_nested(3, *start)]
+    metadata = _nested(1, message_field(1, b"hparams"), *_nested(2, *plugin))
+    tag = message_field(1, b"_hparams_/session_start_info")
+    summary = _nested(5, *_nested(1, tag, *_nested(9, *metadata)))
+    return Shape(b"\x09", 8, varint_field(2, 0), *summary)
+
+
+def _nested(number: int, *parts: bytes | int) -> list[bytes | int]:
+    """Return the parts of a field whose message has these."""
+    size = sum(part if isinstance(part, int) else len(part) for part in parts)
+    return [varint(number << 3 | 2) + varint(size), *parts]
+
+
+def _variant(kind: int) -> list[bytes | int]:
+    if kind == _NUMBER:
+        return [varint(2 << 3 | 1), 8]
+    return [varint_field(4, int(kind == _YES))] if kind < 0 else _nested(3, kind)

@@ -7,14 +7,13 @@ write that fails is tried again with the next batch, and its rows wait in memory
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import HoldfastError
+from holdfast.tune.logger.file_names import FileNames
+from holdfast.tune.logger.file_state import FileState, earlier, first_step, later, reaches
 from holdfast.tune.logger.formats import (
     Content,
     Format,
@@ -34,31 +33,6 @@ STATES_MAX = 1024  # of trials that nothing waits for; the others' files are rea
 WAITING_ROWS_MAX = 50_000
 
 
-@dataclass(slots=True)
-class _File(Generic[P]):
-    """What is known of one trial's file.
-
-    Attributes:
-        is_loaded: Whether the rest says what is in the file; if not, it is read before a write.
-        is_torn: Whether our own last write may have been cut short.
-        cut: The last iteration that counts of what is in the file, None for all.
-        waiting: Records to be added after that.
-        waiting_bytes: About how many bytes they are.
-        is_over: Whether the trial has ended, so that this can be forgotten.
-    """
-
-    key: str = ""
-    is_loaded: bool = False
-    is_torn: bool = False
-    size: int = 0
-    head: Any = None
-    last: int | None = None
-    cut: int | None = None
-    waiting: list[Record[P]] = field(default_factory=list)
-    waiting_bytes: int = 0
-    is_over: bool = False
-
-
 class RowFiles(Generic[P]):
     """The files of all trials, named alike or, with `numbered`, after a name and a number.
 
@@ -71,26 +45,42 @@ class RowFiles(Generic[P]):
         self, shelf: Shelf, format_: Format[P], name: str, *, numbered: str | None = None
     ) -> None:
         self._shelf, self._format, self._name = shelf, format_, name
-        self._numbered = numbered
-        self._files: dict[str, _File[P]] = {}
+        self._names = FileNames(name, numbered)
+        self._empty = format_.load(b"").head
+        self._files: dict[str, FileState[P]] = {}
         self._beside: dict[str, bytes] = {}
         self._lock = threading.Lock()  # of what waits
-        self._writing = threading.RLock()  # of files, and of what is known of them
+        self._writing = shelf.lock  # of files, and of what is known of them
         self._rows = self._dropped = 0
         self._is_failing = False
 
     # ------------------------------------------------------------------ taking rows
 
+    def expect(self, folder: str, *, is_first: bool = False) -> None:
+        """Take it that a new trial has no file yet, if names alone would not tell."""
+        if self._names.are_numbered and (is_first or not self._shelf.may_have(folder)):
+            with self._lock:
+                self._guess(folder, self._file(folder))
+
+    def knows(self, folder: str) -> bool:
+        """Whether anything is in memory of a trial's file."""
+        return folder in self._files
+
+    def is_crowded(self) -> bool:
+        """Whether so many rows wait that whoever adds some should rather have them written."""
+        return self._rows >= WAITING_ROWS_MAX // 2 and not self._is_failing
+
     def add(self, folder: str, row: Mapping[str, Any]) -> None:
         """Take a row; one of an iteration that is there already takes its place and all after."""
         record = record_of(self._format, row)
+        step = record.step
         with self._lock:
             if self._rows >= WAITING_ROWS_MAX:
                 self._dropped += 1
                 return
-            file = self._file(folder)
-            if record.step is not None and _reaches(file.waiting, record.step):
-                self._keep_waiting(file, up_to(file.waiting, record.step - 1))
+            file = self._files.get(folder) or self._file(folder)
+            if file.waiting and step is not None and reaches(file.waiting, step):
+                self._keep_waiting(file, up_to(file.waiting, step - 1))
             self._wait(file, record)
 
     def add_first(self, folder: str, payload: P) -> None:
@@ -104,23 +94,30 @@ class RowFiles(Generic[P]):
         """Return of how many trials something is in memory."""
         return len(self._files)
 
-    def _wait(self, file: _File[P], record: Record[P]) -> None:
+    def _wait(self, file: FileState[P], record: Record[P]) -> None:
         file.is_over = False
         file.waiting.append(record)
         file.waiting_bytes += len(record.payload) if isinstance(record.payload, bytes) else 256
         self._rows += 1
 
-    def _keep_waiting(self, file: _File[P], records: list[Record[P]]) -> None:
+    def _keep_waiting(self, file: FileState[P], records: list[Record[P]]) -> None:
         self._rows += len(records) - len(file.waiting)
         file.waiting = records
 
-    def _file(self, folder: str) -> _File[P]:
-        """Return what is known of a trial's file, the most recently used last."""
-        file = self._files.pop(folder, None)
+    def _file(self, folder: str) -> FileState[P]:
+        """Return what is known of a trial's file; of a new one, what is most likely."""
+        file = self._files.get(folder)
         if file is None:
-            file = _File()
-        self._files[folder] = file
+            file = self._files[folder] = FileState()
+            if not self._names.are_numbered:
+                self._guess(folder, file)
         return file
+
+    def _guess(self, folder: str, file: FileState[P]) -> None:
+        """Take it that there is no file; if there is one, that is found out with a write."""
+        if not file.is_loaded:
+            file.key = self._names.first(folder)
+            file.head, file.is_loaded, file.is_guess = self._empty, True, True
 
     def put_beside(self, key: str, data: bytes) -> None:
         """Take a whole file that is to be written with the next batch, if it is not so already."""
@@ -142,31 +139,40 @@ class RowFiles(Generic[P]):
         """
         with self._lock:
             file = self._file(folder)
-            file.cut = _earlier(file.cut, step)
+            file.cut = earlier(file.cut, step)
+            file.is_loaded = file.is_loaded and not file.is_guess
             self._keep_waiting(file, up_to(file.waiting, step))
         with self._writing:
             return self._write_out(folder, is_pressed=True)
 
     def reconcile(
-        self, folder: str, rows: Iterable[Mapping[str, Any]], *, first: P | None = None
+        self,
+        folder: str,
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        first: P | None = None,
+        is_pressed: bool = True,
     ) -> bool:
         """Make the file hold the rows it has up to the first of `rows`, and then these.
 
         If it has none at all, `first` comes before them, as with `add_first`. What is torn,
         damaged, or there twice is taken away too; nothing is written if the file is as it should
-        be. Returns whether that went well; if not, the next batch tries again.
+        be. Returns whether that went well; if not, or if it is not pressed, the next batch does it.
         """
         records = each_once([record_of(self._format, row) for row in rows])
-        begin = _first_step(records)
+        begin = first_step(records)
         if first is not None and records:
             records = [Record(None, first), *records]
         with self._lock:
             file = self._file(folder)
             self._keep_waiting(file, [])
-            file.waiting_bytes, file.is_loaded = 0, False
+            file.waiting_bytes = 0
+            file.is_unknown()
             file.cut = None if begin is None else begin - 1
             for one in records:
                 self._wait(file, one)
+        if not is_pressed:
+            return not file.needs_writing()
         with self._writing:
             return self._write_out(folder, is_pressed=True)
 
@@ -176,7 +182,7 @@ class RowFiles(Generic[P]):
         """Write what waits; with `durable`, for good. Return whether all of it went well."""
         with self._writing:
             with self._lock:
-                folders = [folder for folder, file in self._files.items() if _needs(file)]
+                folders = [folder for folder, file in self._files.items() if file.needs_writing()]
             done = [self._write_out(folder, is_pressed=durable) for folder in folders]
             is_done = self._write_beside() and all(done)
             is_done = is_done and (not durable or self._tried(self._shelf.sync))
@@ -200,7 +206,7 @@ class RowFiles(Generic[P]):
         with self._lock:
             batch = dict(self._beside)
         for key, data in batch.items():
-            if not self._tried(partial(self._put_beside, key, data)):
+            if not self._tried(self._put_beside, key, data):
                 return False
             with self._lock:
                 if self._beside.get(key) is data:
@@ -208,7 +214,7 @@ class RowFiles(Generic[P]):
         return True
 
     def _put_beside(self, key: str, data: bytes) -> None:
-        if self._shelf.read(key) != data:
+        if not self._shelf.create(key, data) and self._shelf.read(key) != data:
             self._shelf.replace_soon(key, data)
 
     def _write_out(self, folder: str, *, is_pressed: bool) -> bool:
@@ -222,40 +228,43 @@ class RowFiles(Generic[P]):
                 return True  # its time will come
             batch, cut, weight = file.waiting, file.cut, file.waiting_bytes
             file.waiting, file.cut, file.waiting_bytes = [], None, 0
-        is_done = self._tried(partial(self._write, folder, file, batch, cut))
+        is_done = self._tried(self._write, folder, file, batch, cut)
         with self._lock:
             if is_done:
                 self._rows -= len(batch)
             else:
                 self._put_back(file, batch, cut)
                 file.waiting_bytes += weight
-            if _is_finished(file):
+            if file.is_finished():
                 self._files.pop(folder, None)
         return is_done
 
-    def _put_back(self, file: _File[P], batch: list[Record[P]], cut: int | None) -> None:
+    def _put_back(self, file: FileState[P], batch: list[Record[P]], cut: int | None) -> None:
         """Have a batch wait again; what has come meanwhile counts, and may take its place."""
         kept = each_once([*batch, *file.waiting])
         kept = kept if file.cut is None else up_to(kept, file.cut)
         self._rows -= len(batch) + len(file.waiting) - len(kept)
-        file.waiting, file.cut = kept, _earlier(file.cut, cut)
+        file.waiting, file.cut = kept, earlier(file.cut, cut)
 
-    def _write(self, folder: str, file: _File[P], batch: list[Record[P]], cut: int | None) -> None:
+    def _write(
+        self, folder: str, file: FileState[P], batch: list[Record[P]], cut: int | None
+    ) -> None:
         if not file.is_loaded:
-            self._load(folder, file)
+            self._settle(folder, file, batch, cut)
+            return
         if file.size:
             batch = [one for one in batch if one.step is not None]
-        first = _first_step(batch)
+        first = first_step(batch)
         if first is not None and file.last is not None and first <= file.last:
-            cut = _earlier(cut, first - 1)
+            cut = earlier(cut, first - 1)
         head = self._format.grown(file.head, [one.payload for one in batch])
         is_cut = cut is not None and file.last is not None and file.last > cut
         if is_cut or (head != file.head and file.size):
-            self._rewrite(folder, file, batch, cut)
+            self._settle(folder, file, batch, cut)
         elif batch:
             self._append(folder, file, batch, head)
 
-    def _append(self, folder: str, file: _File[P], batch: list[Record[P]], head: Any) -> None:
+    def _append(self, folder: str, file: FileState[P], batch: list[Record[P]], head: Any) -> None:
         data = b"".join([self._format.render(head, one.payload) for one in batch])
         if not file.size:
             data = self._format.opening(head) + data
@@ -263,53 +272,72 @@ class RowFiles(Generic[P]):
         try:
             self._shelf.append(file.key, file.size, data, repair=was_torn)
         except Changed as error:
-            log.warning("%s; it is read again, and rows that it has are not added", error.message)
-            file.is_torn = False
-            self._load(folder, file)
-            new = [r for r in batch if r.step is None or file.last is None or r.step > file.last]
-            if new:
-                self._rewrite(folder, file, new, None)
+            was_guess = file.is_guess
+            file.is_unknown()
+            if not was_guess:
+                log.warning(
+                    "%s; it is read again, and rows that it has are not added", error.message
+                )
+            self._settle(folder, file, batch, None, is_theirs=not was_guess)
             return
-        file.is_torn = False
+        file.is_torn = file.is_guess = False
         file.size += len(data)
-        file.head, file.last = head, _later(file.last, last_step(batch))
+        file.head, file.last = head, later(file.last, last_step(batch))
 
-    def _load(self, folder: str, file: _File[P]) -> None:
-        """Learn what is in the file; what is not as it should be is put right."""
-        file.key = self._find_key(folder)
-        data = self._shelf.read(file.key)
-        content: Content[P] = self._format.load(data or b"")
-        records = each_once(content.records)
-        if data is not None:
-            clean = dump(self._format, content.head, records)
-            if clean != data:
-                self._put(folder, file, clean)
-                data = clean
-            else:
-                self._shelf.adopt(file.key)
-        file.size, file.head, file.last = len(data or b""), content.head, last_step(records)
-        file.is_loaded, file.is_torn = True, False
-
-    def _rewrite(
-        self, folder: str, file: _File[P], batch: list[Record[P]], cut: int | None
+    def _settle(
+        self,
+        folder: str,
+        file: FileState[P],
+        batch: list[Record[P]],
+        cut: int | None,
+        *,
+        is_theirs: bool = False,
     ) -> None:
-        before = self._shelf.read(file.key) or b""
-        content = self._format.load(before)
-        records = each_once(content.records)
-        if cut is not None:
-            records = up_to(records, cut)
-        records = each_once([*records, *batch])
-        head = self._format.grown(content.head, [one.payload for one in batch])
-        data = dump(self._format, head, records)
-        if data != before:
-            self._put(folder, file, data)
-        file.size, file.head, file.last = len(data), head, last_step(records)
-        file.is_loaded, file.is_torn = True, False
+        """Read the file, and have it hold what it should.
 
-    def _put(self, folder: str, file: _File[P], data: bytes) -> None:
+        What is not as it should be is put right; `is_theirs` says that the rows it has count.
+        """
+        if not file.is_loaded:
+            file.key = self._find_key(folder)
+        before = self._shelf.read(file.key)
+        if before and cut == 0 and self._holds(before, batch):
+            content: Content[P] = Content(self._format.grown(self._empty, _payloads(batch)), batch)
+            records = batch
+        else:
+            content = self._format.load(before or b"")
+            records = each_once(content.records)
+            batch = [one for one in batch if one.step is not None or not records]
+            last = last_step(records)
+            if is_theirs and last is not None:
+                batch = [one for one in batch if one.step is None or one.step > last]
+            records = records if cut is None else up_to(records, cut)
+            records = each_once([*records, *batch])
+        head = self._format.grown(content.head, _payloads(batch))
+        data = dump(self._format, head, records) if before or records else b""
+        if before is None or data != before:
+            self._replace(folder, file, before, data)
+        elif not file.is_loaded:
+            self._shelf.adopt(file.key)
+        file.is_now(data, head, last_step(records))
+
+    def _holds(self, data: bytes, records: list[Record[P]]) -> bool:
+        """Whether a file has nothing but these records: they need not be looked for then."""
+        head = self._format.grown(self._empty, _payloads(records))
+        return data == dump(self._format, head, records)
+
+    def _replace(self, folder: str, file: FileState[P], before: bytes | None, data: bytes) -> None:
+        if before and not data.startswith(before):
+            self._put(folder, file, data)
+        elif data:  # what is there stays as it is
+            if before:
+                self._shelf.adopt(file.key)
+            end = len(before or b"")
+            self._shelf.append(file.key, end, data[end:], repair=False)
+
+    def _put(self, folder: str, file: FileState[P], data: bytes) -> None:
         before, key = file.key, file.key
-        if self._numbered is not None and self._shelf.names(folder) is not None:
-            key = self._numbered_key(folder, self._number_in(before) + 1)
+        if self._names.are_numbered and self._shelf.names(folder) is not None:
+            key = self._names.at(folder, self._names.number_in(before) + 1)
         self._shelf.replace(key, data)
         file.key = key
         if key != before:
@@ -319,33 +347,19 @@ class RowFiles(Generic[P]):
 
     def _find_key(self, folder: str) -> str:
         """Return where the trial's file is, or is to be; what an earlier one left is removed."""
-        if self._numbered is None:
-            return f"{folder}/{self._name}"
-        found = [
-            key
-            for name in self._shelf.names(folder) or ()
-            if self._number_in(key := f"{folder}/{name}")
-        ]
-        found.sort(key=self._number_in)
+        if not self._names.are_numbered:
+            return self._names.first(folder)
+        keys = [f"{folder}/{name}" for name in self._shelf.names(folder) or ()]
+        found = sorted(filter(self._names.number_in, keys), key=self._names.number_in)
         for older in found[:-1]:  # a crash came between putting the next one and removing it
             self._shelf.remove(older)
-        return found[-1] if found else self._numbered_key(folder, 1)
-
-    def _numbered_key(self, folder: str, number: int) -> str:
-        assert self._numbered is not None
-        return f"{folder}/{self._numbered.format(number)}"
-
-    def _number_in(self, key: str) -> int:
-        assert self._numbered is not None
-        before, after = (re.escape(part) for part in re.split(r"\{.*\}", self._numbered))
-        found = re.fullmatch(rf"{before}(\d+){after}", key.rpartition("/")[2])
-        return int(found[1]) if found else 0
+        return found[-1] if found else self._names.first(folder)
 
     # ------------------------------------------------------------------ pieces
 
-    def _tried(self, work: Callable[[], None]) -> bool:
+    def _tried(self, work: Callable[..., None], *args: Any) -> bool:
         try:
-            work()
+            work(*args)
         except HoldfastError as error:
             if not self._is_failing:  # once for each time that it begins to fail
                 log.warning("rows of %s wait in memory: %s", self._name, error)
@@ -360,35 +374,10 @@ class RowFiles(Generic[P]):
     def _forget_some(self) -> None:
         """Forget what is known of files that nothing waits for, if there are very many."""
         with self._lock:
-            idle = [folder for folder, file in self._files.items() if not _needs(file)]
+            idle = [folder for folder, file in self._files.items() if not file.needs_writing()]
             for folder in idle[: max(0, len(self._files) - STATES_MAX)]:
                 del self._files[folder]
 
 
-def _needs(file: _File[P]) -> bool:
-    return bool(file.waiting) or file.cut is not None or file.is_over
-
-
-def _is_finished(file: _File[P]) -> bool:
-    return file.is_over and not file.waiting and file.cut is None
-
-
-def _reaches(records: list[Record[P]], step: int) -> bool:
-    last = last_step(records)
-    return last is not None and last >= step
-
-
-def _first_step(records: Iterable[Record[P]]) -> int | None:
-    return next((one.step for one in records if one.step is not None), None)
-
-
-def _earlier(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
-
-
-def _later(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
+def _payloads(records: Iterable[Record[P]]) -> list[P]:
+    return [one.payload for one in records]

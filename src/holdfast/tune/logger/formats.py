@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.core.retention import score_of
 from holdfast.tune.result import TRAINING_ITERATION
@@ -17,8 +17,7 @@ from holdfast.tune.result import TRAINING_ITERATION
 P = TypeVar("P")
 
 
-@dataclass(frozen=True, slots=True)
-class Record(Generic[P]):
+class Record(NamedTuple, Generic[P]):
     """One entry of a file; `step` is its training iteration, None if it belongs to none."""
 
     step: int | None
@@ -64,6 +63,9 @@ class Format(Protocol[P]):
 
 def step_of(row: Mapping[str, Any]) -> int | None:
     """Return the iteration that a result belongs to, None if it does not say."""
+    plain = row.get(TRAINING_ITERATION)
+    if type(plain) is int:
+        return plain
     found = score_of(row, TRAINING_ITERATION)
     try:
         return None if found is None else int(found)

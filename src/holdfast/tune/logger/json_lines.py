@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.tune.logger.formats import Content, Record, each_once, step_of
-from holdfast.tune.logger.plain import encode
+from holdfast.tune.logger.plain import encoded
 
 
 class _Stepped(msgspec.Struct):
@@ -24,7 +24,7 @@ class JsonLines:
     """Payloads are lines without their newline."""
 
     def prepare(self, row: Mapping[str, Any]) -> bytes:
-        return encode(row).encode()
+        return encoded(row)
 
     def load(self, data: bytes) -> Content[bytes]:
         """Return what is whole; a line that two rows share, for want of a newline, is two."""

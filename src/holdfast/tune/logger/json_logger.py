@@ -9,7 +9,7 @@ from holdfast.core.trial import Trial
 from holdfast.tune.logger.formats import Format
 from holdfast.tune.logger.json_lines import JsonLines
 from holdfast.tune.logger.logger import FileLogger, with_config
-from holdfast.tune.logger.plain import encode
+from holdfast.tune.logger.plain import encoded_lines
 from holdfast.tune.result import EXPR_PARAM_FILE, EXPR_RESULT_FILE
 
 
@@ -30,8 +30,8 @@ class JsonLoggerCallback(FileLogger):
 
     def update_config(self, trial: Trial, config: Mapping[str, Any]) -> None:
         """Have `params.json` hold another config."""
-        text = encode(config, indent=2) + "\n"
-        self._files.put_beside(f"{trial.folder}/{EXPR_PARAM_FILE}", text.encode())
+        data = encoded_lines(config) + b"\n"
+        self._files.put_beside(f"{trial.folder}/{EXPR_PARAM_FILE}", data)
 
     def reconcile(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> None:
         self.update_config(trial, trial.config)

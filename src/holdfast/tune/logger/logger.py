@@ -13,9 +13,8 @@ from holdfast.tune.callback import Callback
 from holdfast.tune.logger.files import RowFiles
 from holdfast.tune.logger.formats import Format
 from holdfast.tune.logger.shelves import shelf_on
+from holdfast.tune.logger.writer import BATCH_S, Writer
 from holdfast.tune.result import CONFIG
-
-BATCH_S = 0.5
 
 
 class LoggerCallback(Callback):
@@ -87,6 +86,7 @@ class FileLogger(LoggerCallback):
         self._clock = clock
         self._written_at = clock.monotonic()
         self._rows: RowFiles[Any] | None = None
+        self._writer: Writer | None = None
 
     def _format(self) -> Format[Any]:
         raise NotImplementedError
@@ -97,11 +97,27 @@ class FileLogger(LoggerCallback):
 
     # ------------------------------------------------------------------ for the study
 
+    @property
+    def is_numbered(self) -> bool:
+        """Whether files get other names when they are replaced, so that new ones are expected."""
+        return self._numbered is not None
+
     def attach(self, store: Store) -> None:
         """Write below `store`, the folder of the study; to be called before anything else."""
         self._rows = RowFiles(
             shelf_on(store), self._format(), self._file_name, numbered=self._numbered
         )
+
+    def write_by(self, writer: Writer) -> None:
+        """Leave it to `writer` when files are written, until the study ends."""
+        self._writer = writer
+
+    def expect(self, trial: Trial, *, is_first: bool = False) -> None:
+        """There is a new trial, which most likely has no file that would have to be read.
+
+        `is_first` says that no earlier driver can have made one, and it need not be looked for.
+        """
+        self._files.expect(trial.folder, is_first=is_first)
 
     def rewind(self, trial: Trial, iteration: int) -> None:
         """Take away every row of the trial after `iteration`."""
@@ -110,9 +126,22 @@ class FileLogger(LoggerCallback):
     def reconcile(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> None:
         """After a crash: keep what the file holds up to the first of `rows`, then have `rows`.
 
-        What is torn, damaged or there twice is taken away also if `rows` is empty.
+        What is torn, damaged or there twice is taken away also if `rows` is empty. Where a writer
+        sees to the files, it does this too.
         """
-        self._files.reconcile(trial.folder, [self._row(trial, row) for row in rows])
+        self._reconcile(trial, rows)
+
+    def _reconcile(
+        self, trial: Trial, rows: Sequence[Mapping[str, Any]], first: bytes | None = None
+    ) -> None:
+        self._files.reconcile(
+            trial.folder,
+            [self._row(trial, row) for row in rows],
+            first=first,
+            is_pressed=self._writer is None,
+        )
+        if trial.is_finished():
+            self._files.end(trial.folder)
 
     def flush(self, *, durable: bool = True) -> bool:
         """Write what waits; with `durable`, for good. Return whether all of it went well."""
@@ -122,16 +151,20 @@ class FileLogger(LoggerCallback):
     # ------------------------------------------------------------------ being told
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-        self._files.add(trial.folder, self._row(trial, result))
-        self._flush_if_due()
+        files = self._files
+        files.add(trial.folder, self._row(trial, result))
+        if self._writer is None:  # then rows are written when others come
+            self._flush_if_due()
+        elif files.is_crowded():
+            self.flush(durable=False)
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:  # noqa: FBT001, FBT002
         self._files.end(trial.folder)
 
-    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        self._flush_if_due()
-
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
         self._files.close()
 
     def _flush_if_due(self) -> None:

@@ -7,7 +7,32 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from holdfast.core.metric_history import flattened
+from holdfast.tune.search.plain import config_from_data
+
 DEPTH_MAX = 100
+_LEAVES = frozenset({float, int, str, bool, type(None)})
+
+
+def encoded(value: Any) -> bytes:
+    """Return `value` as `encode` does, in one line and as bytes; the quick way for plain data."""
+    try:
+        data = _encoder.encode(value)
+    except Exception:  # noqa: BLE001  # whatever it is, the other way knows what to do
+        return encode(value).encode()
+    # It says null for what is None, but also for NaN and infinities, which have their names.
+    return encode(value).encode() if b"null" in data else data
+
+
+def encoded_lines(value: Any) -> bytes:
+    """Return `value` as `encode` does, on several lines."""
+    data = encoded(value)
+    try:
+        return msgspec.json.format(data, indent=2)
+    except msgspec.DecodeError:  # NaN
+        return encode(value, indent=2).encode()
 
 
 def encode(value: Any, *, indent: int | None = None) -> str:
@@ -22,6 +47,22 @@ def encode(value: Any, *, indent: int | None = None) -> str:
     except (TypeError, ValueError, RecursionError, OverflowError):
         return json.dumps(_copied(value, 0), ensure_ascii=True, indent=indent)
     return text
+
+
+def flat(values: Mapping[str, Any], *, without: str | None = None) -> Mapping[str, Any]:
+    """Return values without nesting, as `flattened` does, and without the one of this name."""
+    if without in values:
+        values = {name: value for name, value in values.items() if name != without}
+    if _LEAVES.issuperset(map(type, values.values())):
+        return values
+    return flattened(values)
+
+
+def readable(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return parameters as people know them: what stands for an object has the object's kind."""
+    if _LEAVES.issuperset(map(type, parameters.values())):
+        return parameters
+    return {name: config_from_data(value) for name, value in parameters.items()}
 
 
 def number_of(value: object) -> float | None:
@@ -50,10 +91,11 @@ def _plain(value: Any) -> Any:
             continue
         if isinstance(found, str | int | float | list | None):
             return found
-    return _text(value)
+    return text_of(value)
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return the text of anything, also of what has none."""
     try:
         return str(value)
     except Exception:  # noqa: BLE001  # what cannot be told must not cost a row
@@ -69,8 +111,11 @@ def _copied(value: Any, depth: int) -> Any:
     if depth > DEPTH_MAX:
         return "…"
     if isinstance(value, Mapping):
-        return {_text(name): _copied(inner, depth + 1) for name, inner in value.items()}
+        return {text_of(name): _copied(inner, depth + 1) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_copied(inner, depth + 1) for inner in value]
     found = _plain(value)
     return found if isinstance(found, int | float | None) else _copied(found, depth + 1)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)

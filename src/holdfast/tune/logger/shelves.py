@@ -10,9 +10,11 @@ import contextlib
 import ctypes
 import os
 import secrets
+import threading
 from collections import OrderedDict
 from functools import cache
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from holdfast.errors import Conflict, HoldfastError, ObjectMissing
 from holdfast.storage.base import IF_ABSENT, Blob, IfVersion, Store
@@ -33,7 +35,9 @@ class Changed(HoldfastError):
 
 
 class Shelf(Protocol):
-    """Files by key."""
+    """Files by key; whoever calls holds `lock`."""
+
+    lock: threading.RLock
 
     def read(self, key: str) -> bytes | None:
         """Return a whole file, None if it is not there."""
@@ -41,6 +45,17 @@ class Shelf(Protocol):
 
     def adopt(self, key: str) -> None:
         """Take a file over from whoever wrote it: it is durable with the next `sync`."""
+        ...
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Make a file; return False, and do nothing, if there is one already.
+
+        It may be cut short by a crash until the next `sync` has returned.
+        """
+        ...
+
+    def may_have(self, folder: str) -> bool:
+        """Whether there may be numbered files in a folder."""
         ...
 
     def append(self, key: str, at: int, data: bytes, *, repair: bool) -> None:
@@ -75,14 +90,23 @@ class Shelf(Protocol):
 
 
 def shelf_on(store: Store) -> Shelf:
-    """Return the shelf that a store offers."""
-    return DiskShelf(store.local) if store.local is not None else ObjectShelf(store)
+    """Return the shelf that a store offers, the same for all who ask while somebody has it."""
+    found: Shelf | None = _shelves.get(id(store))
+    if found is None:
+        found = DiskShelf(store.local) if store.local is not None else ObjectShelf(store)
+        _shelves[id(store)] = found
+    return found
+
+
+# A shelf has its store, so while there is one no other store has that id.
+_shelves: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 class DiskShelf:
     """Files that grow."""
 
     def __init__(self, store: LocalStore) -> None:
+        self.lock = threading.RLock()
         self._store = store
         self._unsynced: dict[str, bool] = {}  # by key, whether the file is new
         self._suspect: set[str] = set()  # whose bytes a sync has failed to keep
@@ -96,12 +120,40 @@ class DiskShelf:
     def adopt(self, key: str) -> None:
         self._unsynced[key] = True
 
+    def create(self, key: str, data: bytes) -> bool:
+        disk, path = self._store.disk, self._store.path(key)
+        with explained("write", path, key):
+            try:
+                handle = disk.create(path)
+            except FileExistsError:
+                return False
+            except FileNotFoundError:
+                self._store.make_folder_soon(os.path.dirname(path))
+                handle = disk.create(path)
+            self._unsynced[key] = True
+            try:
+                disk.write(handle, data)
+            finally:
+                disk.close(handle)
+        self._sync_if_many()
+        return True
+
+    def may_have(self, folder: str) -> bool:
+        path = self._store.path(folder)
+        with explained("look at", path, folder):
+            return self._store.disk.stat(path) is not None
+
     def append(self, key: str, at: int, data: bytes, *, repair: bool) -> None:
+        if at == 0 and self.create(key, data):
+            return
         disk, path = self._store.disk, self._store.path(key)
         with explained("append to", path, key):
-            handle, is_new = self._opened(path, is_first=at == 0)
             try:
-                self._unsynced[key] = self._unsynced.get(key, False) or is_new
+                handle = disk.open_append(path)
+            except FileNotFoundError:
+                raise Changed(f"{path} is gone") from None
+            try:
+                self._unsynced.setdefault(key, False)
                 found = disk.stat(path)
                 size = 0 if found is None else found.size
                 if size > at and repair:
@@ -111,22 +163,11 @@ class DiskShelf:
                 disk.write(handle, data)
             finally:
                 disk.close(handle)
+        self._sync_if_many()
+
+    def _sync_if_many(self) -> None:
         if len(self._unsynced) > UNSYNCED_MAX:  # nobody has asked for it in a long time
             self.sync()
-
-    def _opened(self, path: str, *, is_first: bool) -> tuple[int, bool]:
-        disk = self._store.disk
-        try:
-            return disk.open_append(path), False
-        except FileNotFoundError:
-            if not is_first:
-                raise Changed(f"{path} is gone") from None
-        try:
-            handle = disk.create(path)
-        except FileNotFoundError:
-            self._store.make_folder_soon(os.path.dirname(path))
-            handle = disk.create(path)
-        return handle, True
 
     def replace(self, key: str, data: bytes) -> None:
         self._store.put(key, data)
@@ -170,7 +211,7 @@ class DiskShelf:
             if data is not None:
                 self.replace(key, data)
             self._suspect.discard(key)
-        if len(self._unsynced) <= MANY or not self._sync_at_once():
+        if self._unsynced and (len(self._unsynced) <= MANY or not self._sync_at_once()):
             self._sync_each()
         self._unsynced.clear()
 
@@ -230,6 +271,7 @@ class ObjectShelf:
     """
 
     def __init__(self, store: Store) -> None:
+        self.lock = threading.RLock()
         self._store = store
         self._cache: OrderedDict[str, Blob] = OrderedDict()
         self._cached_bytes = 0
@@ -246,10 +288,20 @@ class ObjectShelf:
     def adopt(self, key: str) -> None:
         """Every put is durable."""
 
+    def create(self, key: str, data: bytes) -> bool:
+        try:
+            self._store.put(key, data, IF_ABSENT)
+        except Conflict:
+            return False
+        return True
+
+    def may_have(self, folder: str) -> bool:
+        return False
+
     def append(self, key: str, at: int, data: bytes, *, repair: bool) -> None:
         if at and key not in self._cache:
             self.read(key)
-        before = self._cache.get(key) if at else None
+        before = self._cache.get(key)
         size = 0 if before is None else len(before.data)
         if size != at:
             raise Changed(f"{self._store.url}/{key} has {size} bytes, and was left with {at}")

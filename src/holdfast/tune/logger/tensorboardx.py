@@ -42,12 +42,14 @@ class TBXLoggerCallback(FileLogger):
         if parameters is not None:
             self._files.add_first(trial.folder, parameters)
 
+    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+        if not self._files.knows(trial.folder):
+            # An earlier driver died over the result, perhaps before anything was in the file.
+            self.log_trial_start(trial)
+        super().log_trial_result(iteration, trial, result)
+
     def reconcile(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._files.reconcile(
-            trial.folder,
-            [self._row(trial, row) for row in rows],
-            first=self._parameters(trial),
-        )
+        self._reconcile(trial, rows, self._parameters(trial))
 
     def _parameters(self, trial: Trial) -> bytes | None:
         if not self._has_hparams or not trial.evaluated_params:

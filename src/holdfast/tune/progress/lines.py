@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.core.metric_history import flattened
 from holdfast.core.trial import Trial
+from holdfast.tune.logger.plain import readable
 from holdfast.tune.progress.tables import cell, inferred_metrics
 from holdfast.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
 
@@ -36,6 +37,13 @@ class LineBudget:
             return lines
         self._shown += 1
         return [*lines, line]
+
+    def leaves_out(self, kind: str, now: float) -> bool:
+        """Whether a line would not be printed now: then it is counted, and need not be made."""
+        if now - self._began >= self._window_s or self._shown < self._lines_max:
+            return False
+        self._left_out[kind] += 1
+        return True
 
     def rest(self, now: float, *, is_end: bool = False) -> list[str]:
         """Return a line on what was left out, once its window is over."""
@@ -68,7 +76,8 @@ def started(trial: Trial) -> str:
     """Return a line on an attempt that has begun."""
     attempt = trial.run.attempts
     again = f" again (attempt {attempt})" if attempt > 1 else ""
-    known = ", ".join(f"{name}={cell(v)}" for name, v in trial.evaluated_params.items())
+    parameters = readable(trial.evaluated_params)
+    known = ", ".join(f"{name}={cell(value)}" for name, value in parameters.items())
     return f"{trial} started{again}" + (f" with {known}" if known else "")
 
 

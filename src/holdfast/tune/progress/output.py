@@ -95,25 +95,25 @@ class StudyOutput:
     def trial_started(self, trial: Trial) -> None:
         """An attempt of a trial has begun."""
         if self._tells_events():
-            self._line("started", lines.started(trial))
+            self._line("started", lines.started, trial)
 
     def trial_reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
         """A trial has a new result."""
         now = self._clock.monotonic()
         if self._tells_events() and (self._verbosity >= 2 or self._results.is_due(trial, now)):
             all_metrics = self._verbosity >= VERBOSITY_MAX
-            self._line("results", lines.reported(trial, result, all_metrics=all_metrics))
+            self._line("results", lines.reported, trial, result, all_metrics=all_metrics)
 
     def trial_saved(self, trial: Trial, folder: str) -> None:
         """A checkpoint of a trial is committed."""
         if self._verbosity >= 2:
-            self._line("saved", lines.saved(trial, folder))
+            self._line("saved", lines.saved, trial, folder)
 
     def trial_finished(self, trial: Trial) -> None:
         """A trial has ended well, or was stopped."""
         self._results.forget(trial)
         if self._tells_events():
-            self._line("finished", lines.finished(trial))
+            self._line("finished", lines.finished, trial)
 
     def trial_failed(self, trial: Trial, card: str, *, is_last: bool) -> None:
         """An attempt was lost; `card` says why in full, and is shown for the first few."""
@@ -124,7 +124,7 @@ class StudyOutput:
         if card and self._cards <= CARDS_MAX:
             self._print(f"{lines.failed(trial, is_last=is_last)}\n{card}")
         else:
-            self._line("failed", lines.failed(trial, is_last=is_last))
+            self._line("failed", lines.failed, trial, is_last=is_last)
 
     def update(self, progress: Progress) -> None:
         """Show how the study stands, if it is time to; to be called often."""
@@ -180,8 +180,11 @@ class StudyOutput:
             parts.append(f"To go on with it:\n  {resume}")
         return "\n".join(part for part in parts if part)
 
-    def _line(self, kind: str, line: str) -> None:
-        for one in self._budget.take(kind, line, self._clock.monotonic()):
+    def _line(self, kind: str, make: Callable[..., str], *facts: Any, **more: Any) -> None:
+        now = self._clock.monotonic()
+        if self._budget.leaves_out(kind, now):
+            return
+        for one in self._budget.take(kind, make(*facts, **more), now):
             self._print(one)
 
     def _print(self, text: str) -> None:

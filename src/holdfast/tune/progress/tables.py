@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from holdfast.core.metric_history import flattened
 from holdfast.core.retention import score_of
 from holdfast.core.trial import Status, Trial
+from holdfast.tune.logger.plain import readable
 from holdfast.tune.result import (
     AUTO_RESULT_KEYS,
     NODE_IP,
@@ -135,7 +136,8 @@ def best_of(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Be
         if value is None or math.isnan(value):
             continue
         if found is None or (value > found.value if mode == "max" else value < found.value):
-            found = Best(str(trial), metric, value, trial.evaluated_params or trial.config)
+            parameters = readable(trial.evaluated_params or trial.config)
+            found = Best(str(trial), metric, value, parameters)
     return found
 
 
@@ -302,8 +304,8 @@ def _searched(trials: Iterable[Trial]) -> dict[str, str]:
 
 def _parameter(trial: Trial, name: str) -> Any:
     if name in trial.evaluated_params:
-        return trial.evaluated_params[name]
-    return flattened(trial.config).get(name)
+        return readable({name: trial.evaluated_params[name]})[name]
+    return flattened(readable(trial.config)).get(name)
 
 
 def _location(trial: Trial) -> str:

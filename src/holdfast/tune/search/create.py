@@ -16,8 +16,9 @@ _HOMES = {
     "optuna": ("optuna", "OptunaSearch"),
     "hyperopt": ("hyperopt", "HyperOptSearch"),
     "bohb": ("bohb", "TuneBOHB"),
+    "ax": ("ax", "AxSearch"),
 }
-_ELSEWHERE = ("ax", "bayesopt", "hebo", "nevergrad", "zoopt")
+_ELSEWHERE = ("bayesopt", "hebo", "nevergrad", "zoopt")
 
 
 def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, Self
 
 from holdfast.api.checks import is_number, is_whole
+from holdfast.api.made import Made
 from holdfast.errors import ConfigError
 from holdfast.tune.search.seeding import seed_of
 
@@ -59,10 +60,23 @@ class Quantized(Sampler):
         return self.sampler
 
 
-class Domain:
+class Domain(Made):
     """From what a value may be drawn."""
 
     sampler: Sampler | None = None
+
+    @property
+    def made_with(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What another like it is made with."""
+        return self.bounds(), {} if self.sampler is None else {"sampler": self.sampler}
+
+    @made_with.setter
+    def made_with(self, given: object) -> None:
+        """Forget it: a domain is what it has become since."""
+
+    def bounds(self) -> tuple[Any, ...]:
+        """Return what it is made with, how it is drawn from aside."""
+        raise NotImplementedError
 
     def draw(self, generator: random.Random) -> Any:
         """Return one value; the same for a generator in the same state."""
@@ -126,9 +140,17 @@ class Domain:
 class Float(Domain):
     """Real numbers from `lower` to `upper`; None is no bound."""
 
-    def __init__(self, lower: float | None, upper: float | None) -> None:
+    def __init__(
+        self, lower: float | None, upper: float | None, sampler: Sampler | None = None
+    ) -> None:
         self.lower = -math.inf if lower is None else float(lower)
         self.upper = math.inf if upper is None else float(upper)
+        if sampler is not None:
+            self.sampler = sampler
+
+    def bounds(self) -> tuple[Any, ...]:
+        ends = self.lower, self.upper
+        return tuple(None if math.isinf(one) else one for one in ends)
 
     def uniform(self) -> Float:
         return self._with(Uniform())
@@ -179,8 +201,13 @@ class Float(Domain):
 class Integer(Domain):
     """Whole numbers from `lower` on; `upper` is the first one beyond, or the last if quantized."""
 
-    def __init__(self, lower: int, upper: int) -> None:
+    def __init__(self, lower: int, upper: int, sampler: Sampler | None = None) -> None:
         self.lower, self.upper = int(lower), int(upper)
+        if sampler is not None:
+            self.sampler = sampler
+
+    def bounds(self) -> tuple[Any, ...]:
+        return self.lower, self.upper
 
     @property
     def last(self) -> int:
@@ -222,8 +249,13 @@ class Integer(Domain):
 class Categorical(Domain):
     """One of several options, which may be anything, further domains included."""
 
-    def __init__(self, categories: Sequence[Any]) -> None:
+    def __init__(self, categories: Sequence[Any], sampler: Sampler | None = None) -> None:
         self.categories = list(categories)
+        if sampler is not None:
+            self.sampler = sampler
+
+    def bounds(self) -> tuple[Any, ...]:
+        return (self.categories,)
 
     def uniform(self) -> Categorical:
         return self._with(Uniform())
@@ -258,6 +290,9 @@ class Function(Domain):
             )
         self.func = func
         self.pass_config = _takes_one(func)
+
+    def bounds(self) -> tuple[Any, ...]:
+        return (self.func,)
 
     def call(self, config: Mapping[str, Any]) -> Any:
         """Return what the function returns."""

@@ -46,6 +46,7 @@ class SpaceSearcher(Searcher):
         seed_name: str = "seed",
     ) -> None:
         super().__init__(metric, mode)
+        space = self._in_our_words(space)
         self.points_to_evaluate = check_points(points_to_evaluate)
         self.objects = Objects()
         self._tree: Node = Plain({})
@@ -59,6 +60,21 @@ class SpaceSearcher(Searcher):
             self.take_space(plain)
         elif space is not None:
             self.take_other_space(space)
+
+    def translated(self, space: Any) -> Any:
+        """Return a space of another library in our words; what is none, as it is."""
+        return space
+
+    def _in_our_words(self, space: Any) -> Any:
+        """Return a space in our words, which are also what is kept of it with the study."""
+        found = self.translated(space)
+        if found is not space:
+            args, kwargs = self.made_with
+            if args:
+                self.made_with = (found, *args[1:]), kwargs
+            else:
+                self.made_with = args, {**kwargs, "space": found}
+        return found
 
     def take_space(self, space: dict[str, Any]) -> None:
         """Search this space from now on; a ConfigError if it cannot be."""

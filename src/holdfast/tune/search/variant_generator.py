@@ -194,6 +194,9 @@ class Expression(Function):
         self.expression = expression
         super().__init__(self.evaluate)
 
+    def bounds(self) -> tuple[Any, ...]:
+        return (self.expression,)
+
     def evaluate(self, spec: Any) -> Any:
         """Return the value of the expression."""
         names = {"random": random, "math": math, "spec": spec, "config": spec}

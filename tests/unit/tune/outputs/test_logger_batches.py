@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from holdfast.testing.faults import ALLOW, Refuse, Step, TappedDisk, Verdict
 from holdfast.tune.logger.files import RowFiles
 from holdfast.tune.logger.json_lines import JsonLines
 from holdfast.tune.logger.shelves import shelf_on
+from holdfast.tune.logger.writer import Writer
 from tests.unit.tune.outputs.logging_files import (
     LOGGERS,
     HandClock,
@@ -31,7 +33,7 @@ from tests.unit.tune.outputs.logging_files import (
 
 
 @every_kind
-def test_rows_are_written_within_half_a_second_without_being_asked(
+def test_without_a_writer_rows_are_written_when_others_come_half_a_second_later(
     kind: str, tmp_path: Path
 ) -> None:
     clock, store = HandClock(), open_store(tmp_path)
@@ -40,9 +42,128 @@ def test_rows_are_written_within_half_a_second_without_being_asked(
     assert rows(kind, store, "train_00000") == []
 
     clock.at += 0.6
-    logger.on_step_end(0, [])
+    log_all(logger, result(2))
+
+    assert rows(kind, store, "train_00000") == [(1, 0.0), (2, 0.0)]
+
+
+def await_rows(kind: str, store: Store, folder: str, count: int) -> list[tuple[int, float]]:
+    deadline = time.monotonic() + 20.0
+    while True:
+        try:
+            found = rows(kind, store, folder)
+        except AssertionError:  # it is being written
+            found = []
+        if len(found) >= count or time.monotonic() > deadline:
+            return found
+        os.sched_yield()
+
+
+@every_kind
+def test_a_writer_writes_rows_without_being_asked(kind: str, store: Store) -> None:
+    logger = a_logger(kind, store)
+    writer = Writer([logger], every_s=0.01)
+    logger.write_by(writer)
+    writer.start()
+    log_all(logger, result(1), result(2))
+    logger.log_trial_end(a_trial())
+
+    assert await_rows(kind, store, "train_00000", 2) == [(1, 0.0), (2, 0.0)]
+    logger.on_experiment_end([])
+
+
+@every_kind
+def test_what_no_writer_came_to_is_written_at_the_end_of_the_study(kind: str, store: Store) -> None:
+    logger = a_logger(kind, store)
+    writer = Writer([logger], every_s=3600.0)
+    logger.write_by(writer)
+    writer.start()
+    log_all(logger, result(1))
+    logger.reconcile(a_trial(1), [result(1), result(2)])
+    assert rows(kind, store, "train_00000") == rows(kind, store, "train_00001") == []
+
+    logger.on_experiment_end([])
 
     assert rows(kind, store, "train_00000") == [(1, 0.0)]
+    assert rows(kind, store, "train_00001") == [(1, 0.0), (2, 0.0)]
+    assert "holdfast-files" not in [one.name for one in threading.enumerate()]
+
+
+def test_one_logger_that_fails_does_not_keep_a_writer_from_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def flush(self, *, durable: bool = True) -> bool:
+            raise RuntimeError("no")
+
+    store = open_store(tmp_path)
+    logger = a_logger("json", store)
+    writer = Writer([Broken(), logger], every_s=0.01)
+    logger.write_by(writer)
+    writer.start()
+    log_all(logger, result(1))
+
+    assert await_rows("json", store, "train_00000", 1) == [(1, 0.0)]
+    logger.on_experiment_end([])
+    assert "Broken could not write" in caplog.text
+
+
+def test_rows_that_come_faster_than_a_writer_writes_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.tune.logger.files.WAITING_ROWS_MAX", 20)
+    store = open_store(tmp_path)
+    logger = a_logger("json", store)
+    logger.write_by(Writer([logger], every_s=3600.0))
+    log_all(logger, *[result(step) for step in range(1, 101)])
+    logger.on_experiment_end([])
+
+    assert len(rows("json", store, "train_00000")) == 100
+
+
+# ---------------------------------------------------------------------- new trials
+
+
+class CountingDisk(PosixDisk):
+    """Notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_") and name != "asked":
+            self.asked.append(name)
+        return super().__getattribute__(name)
+
+
+@every_kind
+def test_nothing_is_read_or_listed_for_a_trial_that_is_new(kind: str, tmp_path: Path) -> None:
+    disk = CountingDisk()
+    logger = a_logger(kind, LocalStore(tmp_path, disk))
+    logger.expect(a_trial())
+    (tmp_path / "train_00000").mkdir()
+    logger.log_trial_start(a_trial())
+    log_all(logger, result(1), result(2))
+    disk.asked.clear()
+    logger.flush(durable=False)
+
+    assert disk.asked == ["create", "write", "close"] * (2 if kind == "json" else 1)
+
+
+@every_kind
+def test_what_is_there_of_a_trial_that_counts_as_new_is_superseded(kind: str, store: Store) -> None:
+    """A driver died, and its journal knows nothing of a trial that had begun to write."""
+    lost = a_logger(kind, store)
+    log_all(lost, result(1, 9.0), result(2, 9.0))
+    lost.flush()
+    lost.rewind(a_trial(), 1)
+
+    logger = a_logger(kind, store)
+    logger.expect(a_trial())
+    log_all(logger, result(1, 1.0))
+    logger.flush()
+
+    assert rows(kind, store, "train_00000") == [(1, 1.0)]
 
 
 def open_files() -> int:

@@ -128,6 +128,40 @@ def test_events_hold_every_number_by_its_path_at_its_step(store: Store) -> None:
     assert two.step == 300 and two.scalars["ray/tune/loss"] == math.inf
 
 
+def test_parameters_stand_first_also_if_a_result_is_told_before_the_trial_goes_on(
+    store: Store,
+) -> None:
+    """Its driver died over the result, and before anything of the trial was in a file."""
+    logger = a_logger("events", store)
+    log_all(logger, result(1))
+    logger.flush()
+    logger.log_trial_start(a_trial())
+    log_all(logger, result(2))
+    logger.flush()
+
+    found = events(store, "train_00000")
+
+    assert [len(seen.plugins) for seen in found] == [0, 0, 1, 0, 0]
+    assert [seen.step for seen in found[3:]] == [1, 2]
+
+
+def test_objects_among_the_parameters_are_told_by_their_kind(store: Store) -> None:
+    reference = {"$mark": ["data"], "kind": "ObjectRef"}
+    logger = a_logger("events", store)
+    trial = a_trial(evaluated_params={"data": reference, "size": {"$tuple": [1, 2]}, "on": True})
+    logger.log_trial_start(trial)
+    log_all(logger, result(1), trial=trial)
+    logger.flush()
+
+    [(_, content)] = [
+        seen.plugins["_hparams_/session_start_info"]
+        for seen in events(store, "train_00000")
+        if seen.plugins
+    ]
+
+    assert b"ObjectRef" in content and b"(1, 2)" in content and b"mark" not in content
+
+
 def test_a_rewind_counts_iterations_also_where_events_count_timesteps(store: Store) -> None:
     logger = a_logger("events", store)
     log_all(logger, *[result(step, timesteps_total=100 * step) for step in (1, 2, 3)])

@@ -62,6 +62,35 @@ def test_a_rewind_to_the_very_beginning_leaves_no_row(kind: str, store: Store) -
 
 
 @every_kind
+def test_a_new_process_takes_away_rows_that_an_earlier_one_has_written(
+    kind: str, store: Store
+) -> None:
+    first = a_logger(kind, store)
+    log_all(first, result(1), result(2), result(3))
+    first.flush()
+
+    a_logger(kind, store).rewind(a_trial(), 1)
+
+    assert rows(kind, store, "train_00000") == [(1, 0.0)]
+
+
+@pytest.mark.parametrize("is_reconciled", [True, False])
+def test_parameters_stay_also_where_no_row_does(store: Store, is_reconciled: bool) -> None:
+    first = a_logger("events", store)
+    first.log_trial_start(a_trial())
+    log_all(first, result(1), result(2))
+    first.flush()
+
+    logger = a_logger("events", store)
+    if is_reconciled:
+        logger.reconcile(a_trial(), [result(1, 1.0)])
+    else:
+        logger.rewind(a_trial(), 0)
+
+    assert len([seen for seen in events(store, "train_00000") if seen.plugins]) == 1
+
+
+@every_kind
 @pytest.mark.parametrize("flushes", [True, False])
 def test_an_iteration_reported_again_is_there_once_also_without_a_rewind(
     kind: str, store: Store, flushes: bool

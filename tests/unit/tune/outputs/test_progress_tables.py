@@ -9,10 +9,12 @@ import pytest
 from holdfast.core.record import Kept
 from holdfast.core.run_machine import Run
 from holdfast.core.trial import Status
-from holdfast.tune.progress import Best, Layout, Progress
+from holdfast.tune.progress import Best, Layout, Progress, lines
 from holdfast.tune.progress.tables import (
     as_html,
     as_text,
+    best_line,
+    best_of,
     cell,
     error_table,
     fair_shares,
@@ -57,6 +59,20 @@ def test_parameters_that_end_alike_are_told_apart() -> None:
     one = trial(0, evaluated_params={"a/lr": 1, "b/lr": 2, "c/size": 3})
 
     assert {"a/lr", "b/lr", "size"} <= set(trial_table(Progress(trials=[one])).titles)
+
+
+def test_objects_among_the_parameters_are_shown_by_their_kind() -> None:
+    reference = {"$mark": ["data"], "kind": "ObjectRef"}
+    option = {"$mark": ["model", [1]], "kind": "Model"}
+    shown = trial(0, evaluated_params={"data": reference, "model": option, "at": {"$tuple": [1]}})
+
+    [row] = trial_table(Progress(trials=[shown])).rows
+    line = lines.started(shown)
+
+    assert {"ObjectRef", "Model_1", "(1,)"} <= set(row)
+    assert line == "trainable_t000 started with data=ObjectRef, model=Model_1, at=(1,)"
+    best = best_of([shown], "loss", "min")
+    assert best is not None and "data=ObjectRef" in best_line(best)
 
 
 def test_columns_are_those_asked_for_under_their_titles() -> None:

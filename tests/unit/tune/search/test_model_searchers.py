@@ -203,12 +203,7 @@ def test_bohb_goes_by_the_largest_budget_of_which_enough_is_known() -> None:
 
 
 def test_a_space_without_a_domain_is_refused() -> None:
-    class Apply:
-        """As HyperOpt's expressions are called."""
-
     with pytest.raises(ConfigError, match="nothing to search"):
         TuneBOHB({"x": 3})
-    with pytest.raises(ConfigError, match="HyperOpt at deep/x"):
-        HyperOptSearch({"deep": {"x": Apply()}, "y": uniform(0, 1)})
     with pytest.raises(ConfigError, match="not a dict"):
-        TuneBOHB([uniform(0, 1)])  # type: ignore[arg-type]
+        TuneBOHB([uniform(0, 1)])

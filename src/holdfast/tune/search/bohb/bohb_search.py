@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.api.checks import is_number, is_whole
 from holdfast.errors import ConfigError
+from holdfast.tune.search.bohb.config_spaces import is_config_space, space_of_config_space
 from holdfast.tune.search.dimension import Dimension
 from holdfast.tune.search.seeding import generator_for
 from holdfast.tune.search.space_searcher import ModelPicker, ModelSearcher
@@ -24,7 +25,8 @@ class TuneBOHB(ModelSearcher):
     Goes with `HyperBandForBOHB`, which says in every result what budget it is of.
 
     Args:
-        space: What to search for by name; None takes `param_space`.
+        space: What to search for by name, or a `ConfigurationSpace` of ConfigSpace without
+            conditions; None takes `param_space`.
         bohb_config: The fields of `JointSettings`, by name.
         points_to_evaluate: Values to begin with.
         seed: None draws one and keeps it with the study.
@@ -33,7 +35,7 @@ class TuneBOHB(ModelSearcher):
 
     def __init__(
         self,
-        space: dict[str, Any] | None = None,
+        space: Any = None,
         bohb_config: dict[str, Any] | None = None,
         metric: str | None = None,
         mode: str | None = None,
@@ -50,6 +52,9 @@ class TuneBOHB(ModelSearcher):
         self._losses: dict[float, dict[str, float]] = {}  # by budget, by trial
         self._has_told = False
         super().__init__(space, metric, mode, points_to_evaluate, seed)
+
+    def translated(self, space: Any) -> Any:
+        return space_of_config_space(space) if is_config_space(space) else space
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         self._max_concurrent = max_concurrent

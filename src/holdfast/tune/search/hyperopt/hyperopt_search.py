@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.api.checks import is_number, is_whole
 from holdfast.errors import ConfigError
-from holdfast.tune.search.plain import name_of
+from holdfast.tune.search.hyperopt.expressions import has_expressions, without_expressions
 from holdfast.tune.search.points import params_of
 from holdfast.tune.search.space_searcher import ModelPicker, ModelSearcher
 from holdfast.tune.search.tpe import TreeModel, Tried
@@ -17,7 +17,8 @@ class HyperOptSearch(ModelSearcher):
     """Draws where good configs were found; values may depend on options of `choice`.
 
     Args:
-        space: What to search for by name; None takes `param_space`.
+        space: What to search for by name, with our domains or with `hp` of HyperOpt; None takes
+            `param_space`.
         points_to_evaluate: Values to begin with.
         n_initial_points: How many results there must be before the model is asked.
         random_state_seed: None draws one and keeps it with the study.
@@ -50,14 +51,8 @@ class HyperOptSearch(ModelSearcher):
             seed_name="random_state_seed",
         )
 
-    def take_space(self, space: dict[str, Any]) -> None:
-        foreign = [name_of(mark.steps) for mark in self.objects.marks if mark.kind == "Apply"]
-        if foreign:
-            raise ConfigError(
-                f"space has expressions of HyperOpt at {', '.join(foreign)}, which are not read",
-                hint="tune.uniform(0, 1) instead of hp.uniform('x', 0, 1), and so on",
-            )
-        super().take_space(space)
+    def translated(self, space: Any) -> Any:
+        return without_expressions(space) if has_expressions(space) else space
 
     def picker(self, number: int) -> ModelPicker:
         if len(self._losses) < self._initial:

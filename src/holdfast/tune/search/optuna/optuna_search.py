@@ -6,12 +6,16 @@ search's seed and n, so a study that was killed suggests what it would have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.tune.search.functions import config_of
 from holdfast.tune.search.optuna.distributions import Codes, check_params, optuna_module
+from holdfast.tune.search.optuna.given_distributions import (
+    has_distributions,
+    without_distributions,
+)
 from holdfast.tune.search.optuna.memory import StudyMemory
 from holdfast.tune.search.plain import flattened_config, nested_config
 from holdfast.tune.search.searcher import is_nan, metric_value
@@ -23,8 +27,9 @@ class OptunaSearch(SpaceSearcher):
     """Lets a sampler of Optuna draw, by default the one that Optuna takes by default.
 
     Args:
-        space: What to search for by name, or a function of an Optuna trial that asks it for values
-            and may return a dict of further ones; None takes `param_space`.
+        space: What to search for by name, with our domains or with distributions of Optuna; or a
+            function of an Optuna trial that asks it for values and may return a dict of further
+            ones; None takes `param_space`.
         metric: One, or several for several objectives.
         mode: "min" or "max"; as many as metrics.
         points_to_evaluate: Values to begin with.
@@ -64,6 +69,10 @@ class OptunaSearch(SpaceSearcher):
                 f"evaluated_rewards has {len(self._rewards)} values, points_to_evaluate has "
                 f"{len(self.points_to_evaluate)} points; there is one for each"
             )
+
+    def translated(self, space: Any) -> Any:
+        has_them = isinstance(space, Mapping) and has_distributions(space)
+        return without_distributions(space) if has_them else space
 
     def take_space(self, space: dict[str, Any]) -> None:
         super().take_space(space)

@@ -1,0 +1,43 @@
+"""The path of before 2.0; see `holdfast.tune.search.sample`."""
+
+from holdfast.tune.search.sample import (
+    Categorical,
+    Domain,
+    Float,
+    Function,
+    Integer,
+    choice,
+    grid_search,
+    lograndint,
+    loguniform,
+    qlograndint,
+    qloguniform,
+    qrandint,
+    qrandn,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
+
+__all__ = [
+    "Categorical",
+    "Domain",
+    "Float",
+    "Function",
+    "Integer",
+    "choice",
+    "grid_search",
+    "lograndint",
+    "loguniform",
+    "qlograndint",
+    "qloguniform",
+    "qrandint",
+    "qrandn",
+    "quniform",
+    "randint",
+    "randn",
+    "sample_from",
+    "uniform",
+]

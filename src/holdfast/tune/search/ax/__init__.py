@@ -1,0 +1,5 @@
+"""Search by Ax."""
+
+from holdfast.tune.search.ax.ax_search import AxSearch as AxSearch
+
+__all__ = ["AxSearch"]

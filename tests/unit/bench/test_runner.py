@@ -1,0 +1,97 @@
+"""How questions are asked: who takes part in which round, and what becomes of sides that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bench.question import Claim, Question, Side, at_least, ratio
+from bench.runner import FAILURES_MAX, SideFailed, ask
+from bench.summary import Verdict
+
+
+class Scripted:
+    """A side that does in each call what it was told, and counts the calls."""
+
+    def __init__(self, *does: float | Exception) -> None:
+        self._does = does
+        self.calls = 0
+
+    def __call__(self) -> float:
+        done = self._does[min(self.calls, len(self._does) - 1)]
+        self.calls += 1
+        if isinstance(done, Exception):
+            raise done
+        return done
+
+
+def question(ours: Callable[[], float], peer: Callable[[], float], **more: object) -> Question:
+    rounds_max = more.pop("peer_rounds_max", None)
+    assert rounds_max is None or isinstance(rounds_max, int)
+    return Question(
+        "a question",
+        "s",
+        [Side("holdfast", ours), Side("peer", peer, rounds_max=rounds_max)],
+        [Claim("times faster", ratio("peer", "holdfast"), at_least(2))],
+        warms_up=bool(more.pop("warms_up", True)),
+    )
+
+
+def test_the_round_that_warms_up_does_not_count() -> None:
+    answer = ask("q", question(Scripted(99.0, 1.0), Scripted(99.0, 3.0)), rounds=5)
+
+    [claim] = answer.claims()
+    assert [measured["holdfast"] for measured in answer.rounds] == [1.0] * 5
+    assert answer.of_claim(claim).median == 3.0
+    assert answer.verdict(claim) is Verdict.MET
+
+
+def test_a_question_that_does_not_warm_up_counts_its_first_round() -> None:
+    ours = Scripted(7.0)
+
+    answer = ask("q", question(ours, Scripted(1.0), warms_up=False), rounds=1)
+
+    assert ours.calls == 1
+    assert [measured["holdfast"] for measured in answer.rounds] == [7.0]
+
+
+def test_a_peer_that_fails_once_is_tried_again_and_its_other_rounds_count() -> None:
+    peer = Scripted(3.0, SideFailed("hung"), 3.0)
+
+    answer = ask("q", question(Scripted(1.0), peer), rounds=3)
+
+    assert ["peer" in measured for measured in answer.rounds] == [False, True, True]
+    assert "hung" in answer.left_out["peer"]
+
+
+def test_a_peer_that_keeps_failing_is_given_up_and_the_question_is_answered() -> None:
+    peer = Scripted(OSError("no such file"))
+
+    answer = ask("q", question(Scripted(1.0), peer), rounds=5)
+
+    assert peer.calls == FAILURES_MAX
+    assert len(answer.rounds) == 5
+    assert [side.name for side in answer.sides()] == ["holdfast"]
+    assert not answer.claims()
+
+
+def test_a_failure_of_our_own_is_not_passed_over() -> None:
+    with pytest.raises(SideFailed, match="ours"):
+        ask("q", question(Scripted(SideFailed("ours")), Scripted(1.0)), rounds=1)
+
+
+def test_a_slow_peer_is_measured_in_its_first_rounds_only_and_does_not_warm_up() -> None:
+    peer = Scripted(3.0)
+
+    answer = ask("q", question(Scripted(1.0), peer, peer_rounds_max=2), rounds=5)
+
+    assert peer.calls == 2
+    assert ["peer" in measured for measured in answer.rounds] == [True, True, False, False, False]
+
+
+def test_what_each_side_took_in_all_is_known() -> None:
+    answer = ask("q", question(Scripted(1.0), Scripted(1.0)), rounds=1)
+
+    assert set(answer.took_s) == {"holdfast", "peer"}
+    assert all(seconds >= 0 for seconds in answer.took_s.values())

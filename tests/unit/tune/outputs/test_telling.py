@@ -1,0 +1,140 @@
+"""What the loggers of a study hear, and what they have made of it when a journal relies on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.core.judges import Judges
+from holdfast.core.study import Study
+from holdfast.core.study_rules import Rules
+from holdfast.core.trial import Status, Trial
+from holdfast.storage.base import Store
+from holdfast.tune.callback import Callback, CallbackList
+from holdfast.tune.logger import with_default_loggers
+from holdfast.tune.onlooking import Onlooker
+from holdfast.tune.telling import CallbackTeller
+from tests.unit.tune.outputs.logging_files import LOGGERS, a_trial, every_kind, result, rows
+
+
+@contextmanager
+def a_teller(store: Store, *callbacks: Callback) -> Iterator[CallbackTeller]:
+    listed = CallbackList(with_default_loggers(callbacks))
+    listed.attach(store)
+    study = Study(Judges(Onlooker(), Onlooker(), Onlooker()), Rules())
+    try:
+        yield CallbackTeller(listed, study, lambda trial: trial.config)
+    finally:
+        listed.on_experiment_end(trials=[])
+
+
+def finished(number: int) -> Trial:
+    return a_trial(number, status=Status.TERMINATED)
+
+
+def told(*losses: float) -> list[tuple[int, dict[str, Any]]]:
+    return [(step, result(step, loss)) for step, loss in enumerate(losses, 1)]
+
+
+@every_kind
+def test_files_of_trials_that_are_over_are_right_before_the_journal_lets_go_of_their_rows(
+    kind: str, store: Store
+) -> None:
+    trials = {one.trial_id: one for one in map(finished, range(30))}
+    with a_teller(store) as teller:
+        teller.resumed({trial_id: told(1.0, 2.0) for trial_id in trials}, trials)
+
+        assert teller.flush()
+
+        for trial in trials.values():
+            assert rows(kind, store, trial.folder) == [(1, 1.0), (2, 2.0)]
+
+
+@every_kind
+def test_a_trial_that_was_over_and_goes_on_has_what_it_had_and_what_comes(
+    kind: str, store: Store
+) -> None:
+    trial = finished(0)
+    with a_teller(store) as teller:
+        teller.resumed({trial.trial_id: told(1.0, 2.0, 3.0)}, {trial.trial_id: trial})
+        trial.status = Status.RUNNING
+        teller.trial_started(trial, after_step=2)
+        teller.trial_result(trial, result(3, 30.0))
+        assert teller.flush()
+
+        assert rows(kind, store, trial.folder) == [(1, 1.0), (2, 2.0), (3, 30.0)]
+
+
+class Listening(Callback):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.threads: set[str] = set()
+
+    def _hear(self, what: str) -> None:
+        self.heard.append(what)
+        self.threads.add(threading.current_thread().name)
+
+    def reconcile(self, trial: Trial, rows: Any) -> None:
+        self._hear("reconcile")
+
+    def flush(self, *, durable: bool = True) -> bool:
+        self._hear("flush")
+        return True
+
+    def on_trial_start(self, *_: Any, **__: Any) -> None:
+        self._hear("start")
+
+    def on_trial_result(
+        self,
+        iteration: int,
+        trials: Sequence[Trial],
+        trial: Trial,
+        result: dict[str, Any],
+        **info: Any,
+    ) -> None:
+        self._hear("result")
+        result["should_checkpoint"] = True
+
+    def on_trial_complete(self, *_: Any, **__: Any) -> None:
+        self._hear("complete")
+
+
+def test_a_callback_of_the_users_is_called_only_where_the_study_is_driven(store: Store) -> None:
+    listening, over, trial, reported = Listening(), finished(0), a_trial(1), result(1)
+    with a_teller(store, listening) as teller:
+        teller.resumed({over.trial_id: told(1.0)}, {over.trial_id: over})
+        teller.trial_added(trial)
+        teller.trial_started(trial, 0)
+        teller.trial_result(trial, reported)
+        teller.trial_ended(trial)
+        assert teller.flush()
+
+    assert listening.heard == ["reconcile", "start", "result", "complete", "flush"]
+    assert listening.threads == {threading.current_thread().name}
+    assert reported["should_checkpoint"] is True
+    assert rows("json", store, "train_00001") == [(1, 0.0)]
+
+
+@pytest.mark.parametrize("broken", LOGGERS)
+def test_a_logger_that_fails_keeps_no_row_from_the_others(
+    broken: str, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(LOGGERS[broken], "_row", fail)
+    with a_teller(store) as teller:
+        teller.resumed({}, {})
+        teller.trial_added(a_trial())
+        teller.trial_started(a_trial(), 0)
+        teller.trial_result(a_trial(), result(1))
+        teller.flush()
+
+    assert f"{LOGGERS[broken].__name__} failed in log_trial_result" in caplog.text
+    for kind in LOGGERS:
+        expected = [] if kind == broken else [(1, 0.0)]
+        assert rows(kind, store, "train_00000") == expected
