@@ -111,7 +111,7 @@ class CheckpointConfig:
         checkpoint_frequency: Of Tune: after how many iterations a trial saves itself; 0 for never.
         checkpoint_at_end: Of Tune: whether a trial saves itself when it ends.
         keep_checkpoints_num: What `num_to_keep` was called.
-        checkpoint_score_attr: What `checkpoint_score_attribute` was called, order first: `min-loss`.
+        checkpoint_score_attr: What `checkpoint_score_attribute` was called, as in `min-loss`.
     """
 
     num_to_keep: int | None = None

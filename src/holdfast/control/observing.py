@@ -48,6 +48,7 @@ class Observers:
 
     def __init__(self, observers: Sequence[object] = ()) -> None:
         self._observers = observers
+        self._listeners: dict[str, list[object]] = {}  # to each thing that can be told
 
     def __bool__(self) -> bool:
         return bool(self._observers)
@@ -65,8 +66,17 @@ class Observers:
 
     def tell(self, what: str, *facts: Any, **more: Any) -> None:
         """Call the method `what` of every observer."""
-        for observer in self._observers:
+        if (listeners := self._listeners.get(what)) is None:
+            listeners = [one for one in self._observers if _listens(one, what)]
+            self._listeners[what] = listeners
+        for observer in listeners:
             try:
                 getattr(observer, what)(*facts, **more)
             except Exception:
                 log.exception("%s failed at %s; the run goes on", type(observer).__name__, what)
+
+
+def _listens(observer: object, what: str) -> bool:
+    """Whether an observer does something about it: its method is not that of all observers."""
+    kind, base = type(observer), type(observer).__mro__[-2]
+    return kind is base or getattr(kind, what, None) is not getattr(base, what, None)
