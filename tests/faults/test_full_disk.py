@@ -278,3 +278,15 @@ def assert_whole_and_tidy(store: LocalStore, clock: FakeClock, acknowledged: lis
     left = [path for path in Path(store.root).rglob("*") if path.name.endswith(".hf-tmp")]
     assert left == []
     assert list((Path(store.root) / ".holdfast" / "staging").glob("*")) == []
+
+
+def test_a_run_whose_end_cannot_be_written_down_can_be_opened_again_at_once(
+    tmp_path: Path,
+) -> None:
+    tap = Fail(errno.ENOSPC, match="nothing", lasting=True)
+    run = open_run(LocalStore(tmp_path / "run", TappedDisk(PosixDisk(), tap)))
+    tap.match = "write */journal/*"
+    with pytest.raises(StoreFull):
+        run.close()
+
+    open_run(LocalStore(tmp_path / "run")).close()

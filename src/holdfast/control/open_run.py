@@ -181,8 +181,12 @@ class OpenRun(Checkpoints):
             self._heartbeat.stop()
         self._compaction.join()
         if self.lost is None:
-            self._record([("run_closed", {})])
-            self.journal.close()
+            try:
+                self._record([("run_closed", {})])
+                self.journal.close()
+            except StoreError:
+                _release_quietly(self.lease)  # or this very process could not open it again soon
+                raise
             self.lease.release(self.journal.next_seq)
 
     def __enter__(self) -> Self:

@@ -276,7 +276,7 @@ def error_table(trials: Iterable[Trial], rows_max: int | None = 20, width_max: i
     failed = [trial for trial in trials if trial.status is Status.ERROR]
     shown = failed if rows_max is None else failed[:rows_max]
     rows = tuple(
-        (str(trial), cell(trial.run.attempts or 1), shortened(_last_line(trial.error), width_max))
+        (str(trial), cell(trial.run.attempts or 1), shortened(last_line(trial.error), width_max))
         for trial in shown
     )
     more = len(failed) - len(shown)
@@ -320,9 +320,11 @@ def _checkpoint_age(trial: Trial, now: float) -> str:
     return "" if newest is None else f"{span(now - newest)} ago"
 
 
-def _last_line(error: str | None) -> str:
-    lines = [line.strip() for line in (error or "").splitlines() if line.strip()]
-    return lines[-1] if lines else "failed"
+def last_line(error: str | None) -> str:
+    """Return what an error comes to; what to try about it is on its card."""
+    lines = [line.strip() for line in (error or "").splitlines()]
+    said = [line for line in lines if line and not line.startswith("Try:")]
+    return said[-1] if said else "failed"
 
 
 # ---------------------------------------------------------------------- forms

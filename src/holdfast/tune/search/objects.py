@@ -201,7 +201,7 @@ def must_have_same_keys(stored_keys: Iterable[str], space: Mapping[Any, Any]) ->
         f"\n  - the study has {stored}\n  - given are {given}"
         + (f"\n  - missing: {lacking}" if lacking else "")
         + (f"\n  - not in the study: {more}" if more else ""),
-        hint="the same keys, to go on; a new study, to search elsewhere",
+        hint="the same keys, to go on; tuner.fork(param_space=…) of a restored one, for others",
     )
 
 
