@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -22,6 +21,7 @@ from holdfast.control.open_run import OpenRun
 from holdfast.control.resuming_study import continue_study
 from holdfast.control.study_journal import StudyJournal
 from holdfast.control.study_leaving import Departures
+from holdfast.control.study_logs import StudyLogs
 from holdfast.control.study_plan import StudyObserver, StudyPlan
 from holdfast.control.trial_commits import Aside
 from holdfast.control.trial_losses import trial_card
@@ -65,7 +65,7 @@ class StudyController:
     ) -> None:
         self._run, self.study, self._engine, self._plan = run, study, engine, plan
         self._clock = clock
-        self._observers = Observers(observers)
+        self._observers = Observers([*observers, StudyLogs(self.log_of, clock)])
         self._journal = StudyJournal(run, study, self._observers)
         self._processes: dict[int, TrialProcess] = {}  # by the number of the launch
         self._idle: dict[int, str] = {}  # launches that wait for another trial, and their nodes
@@ -76,7 +76,6 @@ class StudyController:
         self._checkpoints: dict[str, TrialCheckpoints] = {}  # of trials that are not over
         self._due: dict[str, float] = {}  # when trials that wait after a loss may start
         self._sources: list[Callable[[], Iterable[str]]] = []
-        self._news: deque[str] = deque()
         self.errors: dict[str, bytes | None] = {}
         self.departures = Departures(engine, clock, plan.notice_s, self._journal)
         self.is_stopped = False
@@ -114,11 +113,9 @@ class StudyController:
     def _turn(self) -> None:
         if self._run.lost is not None:
             raise self._run.lost
-        for source in self._sources:
-            self._news.extend(source())
-        if self._news:
-            log.warning("the study stops: %s", self._news[0])
-        self.is_stopped = self.departures.go_on(self._processes) or bool(self._news)
+        if news := [one for source in self._sources for one in source()]:
+            log.warning("the study stops: %s", news[0])
+        self.is_stopped = self.departures.go_on(self._processes) or bool(news)
         if self.is_stopped:
             return
         if self.study.judges.stop_all() and self.study.stopping is None:
