@@ -175,8 +175,12 @@ def _let_go_of_files(keep: int) -> None:
     with open(os.devnull, "r+b", buffering=0) as nothing:
         mine = {0, 1, 2, keep, nothing.fileno()}
         for handle in {int(name) for name in os.listdir("/proc/self/fd")} - mine:
-            if os.path.lexists(f"/proc/self/fd/{handle}"):  # the one that listed them is closed
+            if not os.path.lexists(f"/proc/self/fd/{handle}"):
+                continue  # the one that listed them is closed
+            try:
                 os.dup2(nothing.fileno(), handle, inheritable=False)
+            except OSError:  # no file can have such a number any more: the limit was lowered
+                os.close(handle)
 
 
 def _unhook_logging() -> None:

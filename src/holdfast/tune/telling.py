@@ -67,7 +67,8 @@ class CallbackTeller(StudyObserver):
     def resumed(self, rows: Mapping[str, Rows], trials: Mapping[str, Trial]) -> None:
         for one in self._files:
             one.write_by(self._writer)
-        self._writer.start()
+        if self._files:  # who close it
+            self._writer.start()
         self._is_new = self._study.made == 0
         for trial_id, trial in trials.items():
             if trial.is_finished() and not self._has_others:

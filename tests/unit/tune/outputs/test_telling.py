@@ -138,3 +138,15 @@ def test_a_logger_that_fails_keeps_no_row_from_the_others(
     for kind in LOGGERS:
         expected = [] if kind == broken else [(1, 0.0)]
         assert rows(kind, store, "train_00000") == expected
+
+
+def test_no_thread_is_left_of_a_study_that_writes_no_files(store: Store) -> None:
+    before = set(threading.enumerate())
+    listed = CallbackList([])
+    listed.attach(store)
+    study = Study(Judges(Onlooker(), Onlooker(), Onlooker()), Rules())
+
+    CallbackTeller(listed, study, lambda trial: trial.config).resumed({}, {})
+    listed.on_experiment_end(trials=[])
+
+    assert set(threading.enumerate()) <= before
