@@ -19,9 +19,10 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        # Subclasses too: numpy.float64 is a float, and travels as one.
-        return value if type(value) in _PLAIN else _base(value)
+    if type(value) in _PLAIN:  # nearly always, and by far the soonest known
+        return value
+    if isinstance(value, bool | int | float | str):
+        return _base(value)  # numpy.float64 is a float, and travels as one
     if isinstance(value, Mapping):
         return {str(key): _plain(f"{name}/{key}", inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
