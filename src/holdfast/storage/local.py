@@ -32,6 +32,7 @@ from holdfast.storage.local_files import Appender, LocalTree, remove_tree
 TEMPORARY = ".hf-tmp"
 LOCK_NAME = ".hf-lock"
 LOCK_TIMEOUT_S = 10.0
+DURABLE_MAX = 4096  # names to remember; one that was forgotten is synced once more
 
 
 class LocalStore:
@@ -285,6 +286,8 @@ class LocalStore:
             # Above the root lie folders that are not ours, which perhaps we may not even read.
             if is_made or self._is_below_root(path):
                 raise
+        if len(self._durable) >= DURABLE_MAX:
+            self._durable.clear()
         self._durable.add(path)
 
     def make_folder_soon(self, path: str) -> None:

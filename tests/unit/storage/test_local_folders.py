@@ -1,0 +1,42 @@
+"""What a store on a local disk remembers of its folders: enough, and never more and more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.storage import local
+from holdfast.storage.locate import child, describe, open_store, reopen
+
+
+def remembered(store: local.LocalStore) -> int:
+    return len(vars(store)["_durable"])
+
+
+def test_no_more_folders_are_remembered_than_there_is_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "DURABLE_MAX", 20)
+    store = local.LocalStore(tmp_path / "root")
+
+    for number in range(100):
+        store.put(f"trial-{number}/file", b"x")
+
+    assert remembered(store) <= 20
+    assert store.get("trial-0/file").data == b"x"
+
+
+def test_a_part_of_a_store_knows_what_the_whole_knows_also_in_another_process(
+    tmp_path: Path,
+) -> None:
+    whole = local.LocalStore(tmp_path / "root")
+    whole.put("a", b"")
+
+    part = child(whole, "trial").local
+    again = child(reopen(describe(whole)), "trial").local
+
+    assert part is not None and again is not None
+    assert remembered(part) == remembered(whole)
+    assert remembered(again) == 1, "the root itself"
+    assert not describe(open_store(tmp_path / "other"))["is_durable"]
