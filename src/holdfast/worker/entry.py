@@ -47,9 +47,10 @@ def main(handle: int) -> None:
             sys.stderr.flush()
             channel.send(JobDone(value=value))
     except BaseException as error:  # noqa: BLE001  # sys.exit in user code is a failure too
-        sys.stdout.flush()
-        sys.stderr.write(f"{RAISED}\n{user_trace(error)}")
-        channel.send(_last_words(error))
+        channel.send(_last_words(error))  # first: the log may be on a disk that is full
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.write(f"{RAISED}\n{user_trace(error)}")
     channel.flush(FLUSH_TIMEOUT_S)
 
 

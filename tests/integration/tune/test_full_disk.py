@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,3 +118,15 @@ def test_trials_that_could_not_save_go_on_from_what_they_had_saved(
     assert result.error is None and last(result)["step"] == 4
     assert [fact["step"] for fact in lab.noted("began")] == [None, 2]
     assert [row["step"] for row in lab.rows("00000")] == [1, 2, 3, 4]
+
+
+def test_an_error_is_told_also_if_the_log_cannot_be_written(lab: Lab) -> None:
+    def fails(config: dict[str, Any]) -> None:
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, 1)
+        os.dup2(full, 2)
+        raise ValueError("told all the same")
+
+    results = lab.fit(fails)
+
+    assert "told all the same" in str(results.errors[0])
