@@ -23,8 +23,7 @@ log = logging.getLogger(__name__)
 def recall(study: Study, tail: StudyTail) -> dict[str, list[tuple[int, dict[str, Any]]]]:
     """Make a study what its journal says; return the results that were told since its last state.
 
-    Rows that were superseded since are not among them. A trial that ran and told nothing is there,
-    with no rows: its files may not have been begun.
+    Rows that were superseded since are not among them.
     """
     rows: dict[str, list[tuple[int, dict[str, Any]]]] = {}
     if tail.state is not None:
@@ -33,9 +32,9 @@ def recall(study: Study, tail: StudyTail) -> dict[str, list[tuple[int, dict[str,
         study.take(kind, data, again=True)
         if kind == "trial_result":
             rows.setdefault(data["id"], []).append((data["step"], dict(data["result"])))
-        elif kind == "trial_started":
-            before, after = rows.get(data["id"], []), data["after_step"]
-            rows[data["id"]] = [row for row in before if row[0] <= after]
+        elif kind == "trial_started" and data["id"] in rows:
+            after = data["after_step"]
+            rows[data["id"]] = [row for row in rows[data["id"]] if row[0] <= after]
     tail.forget()
     study.delays.clear()
     study.ended.clear()
