@@ -119,7 +119,8 @@ def check_files(study: Path) -> None:
         events = read_events(told.read_bytes())
         numbers = [event.scalars for event in events if event.scalars]
         assert [one["ray/tune/training_iteration"] for one in numbers] == steps, folder
-        assert [len(event.plugins) for event in events if event.plugins] == [1], folder
+        # Never twice. Now and then a kill between a trial's start and its first row costs them.
+        assert [len(event.plugins) for event in events if event.plugins] in ([], [1]), folder
         assert json.loads((folder / "params.json").read_text()) == rows[0]["config"], folder
         assert [row.get("mine", step) for row, step in zip(rows, steps, strict=True)] == steps
         kept = {one.name for one in folder.glob("checkpoint_*")}
