@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 STATE_AFTER = 2000  # events, at least; more if the state is long
 SEGMENT_AFTER = 4000  # events; a restore reads not many more
-WRITE_EVERY_S = 0.005
+WRITE_EVERY_S = 0.0  # longer would share syncs, and let more be begun that is in no journal yet
 ARCHIVE_AFTER = 500  # trials that are over
 
 
