@@ -77,7 +77,11 @@ QUESTIONS: Mapping[str, Asking] = {
     "tune-restore": tune_restore.question,
     "tune-scale": tune_scale.question,
 }
-MORE: Mapping[str, Asking] = {"blocked-disk-1gb": blocked.on_disk_large}  # with --full
+MORE: Mapping[str, Asking] = {  # with --full
+    "blocked-disk-1gb": blocked.on_disk_large,
+    "blocked-s3-1gb": blocked.on_s3_large,
+    "goodput-10min": goodput.for_ten_minutes,
+}
 NOT_QUICK = frozenset(
     {
         "launch-step",
@@ -224,7 +228,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="less data, fewer rounds, no slow peer"
     )
-    parser.add_argument("--full", action="store_true", help="more: a checkpoint of 1 GB")
+    parser.add_argument("--full", action="store_true", help="more: 1 GB, ten minutes of kills")
     parser.add_argument("--only", default="", metavar="WORD[,WORD]", help=f"of {names}")
     parser.add_argument("--rounds", type=int, help="measurements per side")
     parser.add_argument("--folder", type=Path, help="a folder on the disk to be measured")

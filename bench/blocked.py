@@ -40,7 +40,18 @@ def on_disk_large(setting: Setting) -> Iterator[Question]:
 
 @contextmanager
 def on_s3(setting: Setting) -> Iterator[Question]:
-    size = setting.scale.saved_bytes
+    with _on_s3(setting, setting.scale.saved_bytes) as question:
+        yield question
+
+
+@contextmanager
+def on_s3_large(setting: Setting) -> Iterator[Question]:
+    with _on_s3(setting, GIB) as question:
+        yield question
+
+
+@contextmanager
+def _on_s3(setting: Setting, size: int) -> Iterator[Question]:
     save = _saver(setting, size)
     with ExitStack() as stack:
         server = seaweedfs()

@@ -31,7 +31,7 @@ from bench.program import Program, ProgramFailed, running
 from bench.question import Claim, Question, Setting, Side, ratio, value
 from bench.scripts import marks
 
-WINDOW_S, WINDOW_QUICK_S = 120.0, 15.0
+WINDOW_S, WINDOW_QUICK_S, WINDOW_LONG_S = 120.0, 15.0, 600.0
 MEAN_S, MEAN_QUICK_S = 60.0, 6.0
 SEED = 9  # two kills, as many as are to be expected in such a window
 WORKERS = 2
@@ -47,6 +47,15 @@ Kill = tuple[float, int]  # after how many seconds, and which rank
 def question(setting: Setting) -> Iterator[Question]:
     full = setting.scale.slow_peers
     window_s, mean_s = (WINDOW_S, MEAN_S) if full else (WINDOW_QUICK_S, MEAN_QUICK_S)
+    yield _question(setting, window_s, mean_s)
+
+
+@contextmanager
+def for_ten_minutes(setting: Setting) -> Iterator[Question]:
+    yield _question(setting, WINDOW_LONG_S, MEAN_S)
+
+
+def _question(setting: Setting, window_s: float, mean_s: float) -> Question:
     kills = kills_of(SEED, mean_s, window_s)
     numbers = itertools.count()
 
@@ -58,7 +67,7 @@ def question(setting: Setting) -> Iterator[Question]:
         slow = setting.why_no_slow("ray") if system == "ray" else ""
         return Side(system, measure, left_out=why_no_torch() or slow)
 
-    yield Question(
+    return Question(
         f"steps that count in {window_s:.0f} s, {len(kills)} kills of a worker",
         "steps/s",
         [side(system) for system in SYSTEMS],

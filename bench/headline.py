@@ -66,6 +66,7 @@ LINES = (
         "recovery-driver",
         "holdfast",
         "torchrun",
+        "ray",
         chart="recovery of a killed driver",
     ),
     Line(

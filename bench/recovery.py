@@ -45,12 +45,15 @@ def of_a_worker(setting: Setting) -> Iterator[Question]:
 
 @contextmanager
 def of_the_driver(setting: Setting) -> Iterator[Question]:
-    sides = _sides(setting, _kill_driver, ["holdfast", "torchrun"])
+    sides = _sides(setting, _kill_driver, ["holdfast", "torchrun", "ray"])
     yield Question(
         "SIGKILL of the driver, same command again, until all are back with 100 MB loaded",
         "s",
         sides,
-        [Claim("times faster than torchrun", ratio("torchrun", "holdfast"))],
+        [
+            Claim("times faster than torchrun", ratio("torchrun", "holdfast")),
+            Claim("times faster than Ray Train", ratio("ray", "holdfast")),
+        ],
         rounds_max=DRIVER_ROUNDS_MAX,
     )
 
