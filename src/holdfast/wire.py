@@ -8,6 +8,7 @@ inside; they cross the socket and never rest on a disk.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import select
 import socket
 import struct
@@ -232,6 +233,8 @@ class Channel:
     """
 
     UNSENT_BYTES_MAX = 32 << 20
+    FULL_S = 0.001  # a socket that was full is not tried again for so long: a try costs more
+    FRAMES_MAX = 256  # that are handed to the socket at once
 
     def __init__(
         self, connection: socket.socket, *, unsent_bytes_max: int | None = UNSENT_BYTES_MAX
@@ -242,6 +245,7 @@ class Channel:
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._unsent_bytes_max = unsent_bytes_max
+        self._full_until = 0.0
         self._received = bytearray()
         self.is_closed = False
 
@@ -257,7 +261,8 @@ class Channel:
                 return
             self._unsent.append(frame)
             self._unsent_bytes += len(frame)
-            self._send_some()
+            if len(self._unsent) == 1 or time.monotonic() >= self._full_until:
+                self._send_some()
         most = self._unsent_bytes_max
         while most is not None and self._unsent_bytes > most and not self.is_closed:
             self._poll(select.POLLOUT, 1.0)  # not for longer: another thread may close it
@@ -286,19 +291,24 @@ class Channel:
             self._poll(select.POLLOUT, left_s)
 
     def _send_some(self) -> None:
-        while self._unsent and not self.is_closed:
+        unsent = self._unsent
+        while unsent and not self.is_closed:
             try:
-                sent = self._socket.send(self._unsent[0])
+                if len(unsent) == 1:
+                    sent = self._socket.send(unsent[0])
+                else:
+                    sent = self._socket.sendmsg(itertools.islice(unsent, self.FRAMES_MAX))
             except BlockingIOError:
+                self._full_until = time.monotonic() + self.FULL_S
                 return
             except OSError:
                 self.is_closed = True
                 return
             self._unsent_bytes -= sent
-            if sent == len(self._unsent[0]):
-                self._unsent.popleft()
-            else:
-                self._unsent[0] = self._unsent[0][sent:]
+            while sent and sent >= len(unsent[0]):
+                sent -= len(unsent.popleft())
+            if sent:
+                unsent[0] = unsent[0][sent:]
 
     def _poll(self, event: int, timeout_s: float | None) -> bool:
         """Return whether the socket is ready, or at its end, waiting a while for it.

@@ -44,6 +44,24 @@ def test_an_unbounded_channel_takes_anything_at_once(
     assert not channel.has_unsent
 
 
+def test_many_small_messages_to_a_slow_reader_come_whole_and_in_order(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ends[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # so that frames are cut in two
+    channel, peer = Channel(ends[0]), Channel(ends[1])
+
+    for index in range(5000):
+        channel.send(Meeting(index, bytes(index % 97)))
+    assert channel.has_unsent
+
+    found: list[Meeting] = []
+    while len(found) < 5000:
+        channel.flush()
+        found += [one for one in peer.receive() if isinstance(one, Meeting)]
+    assert found == [Meeting(index, bytes(index % 97)) for index in range(5000)]
+    assert not channel.has_unsent
+
+
 def test_a_bounded_channel_makes_its_sender_wait_until_there_is_room(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
