@@ -12,7 +12,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from bench.peers import why_no_torch
 from bench.program import Program, running
 from bench.question import Claim, Question, Setting, Side, at_least, ratio
 
+SYSTEMS = ("holdfast", "torchrun", "ray")
 CHECKPOINT_BYTES = 100_000_000
 SLOW_ROUNDS_MAX = 5
 DRIVER_ROUNDS_MAX = 2  # most of it is the launch, which has a question of its own
@@ -30,7 +31,7 @@ Recover = Callable[[str, Path], float]
 
 @contextmanager
 def of_a_worker(setting: Setting) -> Iterator[Question]:
-    sides = _sides(setting, _kill_worker, ["holdfast", "torchrun", "ray"])
+    sides = _sides(setting, _kill_worker, slow_rounds_max=SLOW_ROUNDS_MAX)
     yield Question(
         "SIGKILL of a worker, until all are back with 100 MB loaded",
         "s",
@@ -45,7 +46,7 @@ def of_a_worker(setting: Setting) -> Iterator[Question]:
 
 @contextmanager
 def of_the_driver(setting: Setting) -> Iterator[Question]:
-    sides = _sides(setting, _kill_driver, ["holdfast", "torchrun", "ray"])
+    sides = _sides(setting, _kill_driver, slow_rounds_max=1)
     yield Question(
         "SIGKILL of the driver, same command again, until all are back with 100 MB loaded",
         "s",
@@ -58,7 +59,7 @@ def of_the_driver(setting: Setting) -> Iterator[Question]:
     )
 
 
-def _sides(setting: Setting, recover: Recover, systems: Sequence[str]) -> list[Side]:
+def _sides(setting: Setting, recover: Recover, *, slow_rounds_max: int) -> list[Side]:
     numbers = itertools.count()
 
     def side(system: str) -> Side:
@@ -67,10 +68,10 @@ def _sides(setting: Setting, recover: Recover, systems: Sequence[str]) -> list[S
             system,
             lambda: recover(system, setting.folder / f"{system}-{next(numbers)}"),
             left_out=why_no_torch() or (setting.why_no_slow("ray") if slow else ""),
-            rounds_max=SLOW_ROUNDS_MAX if slow else None,
+            rounds_max=slow_rounds_max if slow else None,
         )
 
-    return [side(system) for system in systems]
+    return [side(system) for system in SYSTEMS]
 
 
 def _kill_worker(system: str, folder: Path) -> float:
