@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.api.checks import is_flag, is_number, this_is
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
@@ -61,14 +62,23 @@ def report(
         return
     mode = checkpoint_upload_mode
     if not isinstance(mode, CheckpointUploadMode):
-        raise ConfigError(f"checkpoint_upload_mode={shown(mode)} is not a CheckpointUploadMode")
+        raise ConfigError(
+            f"checkpoint_upload_mode={shown(mode)} is not a CheckpointUploadMode",
+            hint="CheckpointUploadMode.SYNC, .ASYNC or .NO_UPLOAD",
+        )
     wanted = validation_data(validation)
     if wanted is not None and not context.job.validates:
         raise ConfigError(
             "validation was asked for, but the trainer does not know how to validate",
             hint="give it one: TorchTrainer(…, validation_config=ValidationConfig(fn=…))",
         )
+    _must_be_function(checkpoint_upload_fn)
     deletes = delete_local_checkpoint_after_upload
+    if deletes is not None and not is_flag(deletes):
+        raise ConfigError(
+            f"delete_local_checkpoint_after_upload={shown(deletes)}: not True, False or None,"
+            f" {this_is(deletes)}"
+        )
     if deletes is None:
         deletes = mode.default_delete_local_checkpoint_after_upload()
     save = Save(
@@ -119,8 +129,11 @@ def get_all_reported_checkpoints(
     """
     if not isinstance(consistency_mode, CheckpointConsistencyMode):
         raise ConfigError(
-            f"consistency_mode={shown(consistency_mode)} is not a CheckpointConsistencyMode"
+            f"consistency_mode={shown(consistency_mode)} is not a CheckpointConsistencyMode",
+            hint="CheckpointConsistencyMode.COMMITTED or .VALIDATED",
         )
+    if timeout_s is not None and not is_number(timeout_s):
+        raise ConfigError(f"timeout_s={shown(timeout_s)}: not a number of seconds, or None")
     validated = consistency_mode is CheckpointConsistencyMode.VALIDATED
     found = _inside("get_all_reported_checkpoints").checkpoints(
         validated=validated, timeout_s=timeout_s
@@ -150,6 +163,14 @@ def should_checkpoint() -> bool:
     All ranks call it together and get the same answer.
     """
     return _inside("should_checkpoint").is_save_wanted()
+
+
+def _must_be_function(upload: object) -> None:
+    if upload is not None and not callable(upload):
+        raise ConfigError(
+            f"checkpoint_upload_fn={shown(upload)}: not a function, {this_is(upload)}",
+            hint="it gets a checkpoint and the name of its folder, and returns the stored one",
+        )
 
 
 def _inside(name: str) -> WorkerContext:

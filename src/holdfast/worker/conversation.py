@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -59,6 +60,7 @@ class Conversation:
         self._answers: dict[tuple[str, int], deque[Message]] = {}
         self._is_over = False
         self._listener: threading.Thread | None = None
+        self._process = os.getpid()
 
     def listen(self, already: list[Message]) -> None:
         """Take in what the driver says from now on, beginning with what has come already."""
@@ -80,7 +82,16 @@ class Conversation:
             self._answers.clear()
 
     def say(self, message: Message) -> None:
-        """Pass on a message without waiting for anything."""
+        """Pass on a message without waiting for anything.
+
+        A process that was forked from this one has the same line; two voices on it would be taken
+        for one.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "only the worker itself can report, or talk to its driver, and not a process that"
+                " it has started, such as one of a data loader"
+            )
         self._channel.send(message)
 
     def answer(self, topic: str, index: int, timeout_s: float | None = None) -> Message | None:

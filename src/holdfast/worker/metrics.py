@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
+from holdfast.core.names import shown
 from holdfast.errors import ConfigError
+
+UNSENDABLE = (OverflowError, UnicodeEncodeError, RecursionError)
 
 
 def plain_metrics(metrics: object) -> dict[str, Any]:
@@ -15,7 +20,36 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
             f"metrics={metrics!r}: metrics are a dictionary of names and values",
             hint="report({'loss': loss})",
         )
-    return {str(name): _plain(str(name), value) for name, value in metrics.items()}
+    try:
+        return {str(name): _plain(str(name), value) for name, value in metrics.items()}
+    except RecursionError:
+        raise _endless() from None
+
+
+def must_be_sendable(metrics: Mapping[str, Any]) -> None:
+    """Raise if plain metrics hold what no message can: the error names it."""
+    for name, value in metrics.items():
+        try:
+            msgspec.msgpack.encode({name: value})
+        except OverflowError:
+            raise ConfigError(
+                f"metric {shown(name)} has a whole number of more than 64 bits",
+                hint="report it as a float, or as text",
+            ) from None
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"metric {shown(name)} has text that is not valid Unicode",
+                hint="text.encode(errors='replace').decode() is",
+            ) from None
+        except RecursionError:
+            raise _endless() from None
+
+
+def _endless() -> ConfigError:
+    return ConfigError(
+        "the metrics are nested too deeply, or hold themselves",
+        hint="report numbers, strings, and lists and dictionaries of them",
+    )
 
 
 def _plain(name: str, value: Any) -> Any:

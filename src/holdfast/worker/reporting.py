@@ -18,6 +18,7 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.commit import Slot, deliver, deliver_taken
 from holdfast.core.manifest import Part
+from holdfast.core.names import broken_path_rule, shown
 from holdfast.errors import ConfigError, HoldfastBug, HoldfastError, NotSaved
 from holdfast.storage.arrow import filesystem_path
 from holdfast.storage.base import Store
@@ -34,7 +35,7 @@ from holdfast.wire import (
     Slotted,
 )
 from holdfast.worker.conversation import Conversation
-from holdfast.worker.metrics import plain_metrics
+from holdfast.worker.metrics import UNSENDABLE, must_be_sendable, plain_metrics
 from holdfast.worker.spool import Spool
 
 Upload = Callable[[Checkpoint, str], Checkpoint]
@@ -111,9 +112,13 @@ class Reporter:
         if save is not None:
             self._must_be_savable(save)
         with self._counting:
-            self.count += 1
-            index = self.count
-            self._conversation.say(_reported(index, plain, save))
+            index = self.count + 1
+            try:
+                self._conversation.say(_reported(index, plain, save))
+            except UNSENDABLE:
+                must_be_sendable(plain)
+                raise
+            self.count = index  # not before: what could not be said was not reported
         if save is None:
             pass
         elif save.mode is Mode.LATER:
@@ -292,6 +297,11 @@ class Reporter:
             raise ConfigError(
                 f"checkpoint={save.checkpoint!r} is not a Checkpoint",
                 hint="use Checkpoint.from_directory(folder)",
+            )
+        if save.directory is not None and (rule := broken_path_rule(save.directory)):
+            raise ConfigError(
+                f"checkpoint_dir_name={shown(save.directory)}: {rule}",
+                hint="choose another name, or leave it out and let the checkpoint be numbered",
             )
         local = self._open_store().local
         if not save.deletes or local is None:
