@@ -41,8 +41,10 @@ class Part:
     where: str = ""
 
 
-def must_travel(function: Callable[..., Any], config: Mapping[str, Any] | None) -> None:
-    """Raise, naming the culprit, if the function or its config cannot be sent to workers.
+def must_travel(
+    function: Callable[..., Any], config: Mapping[str, Any] | None, *, what: str = "training"
+) -> None:
+    """Raise, naming the culprit, if the `what` function or its config cannot be sent to workers.
 
     Warns of what is so large that every start of a worker waits for it.
     """
@@ -51,7 +53,7 @@ def must_travel(function: Callable[..., Any], config: Mapping[str, Any] | None) 
         try:
             size += len(cloudpickle.dumps(value))
         except Exception as error:  # any object's own pickling may raise anything
-            raise _refusal(function, value, error, is_config=value is config) from error
+            raise _refusal(function, value, error, what, is_config=value is config) from error
     if size > LARGE_BYTES:
         warn_user(_size_warning(function, config, size))
 
@@ -60,20 +62,20 @@ def must_travel(function: Callable[..., Any], config: Mapping[str, Any] | None) 
 
 
 def _refusal(
-    function: Callable[..., Any], value: object, error: Exception, *, is_config: bool
+    function: Callable[..., Any], value: object, error: Exception, what: str, *, is_config: bool
 ) -> ConfigError:
     trail = _culprit(value)
     last = trail[-1].value if trail else value
     if not trail and not is_config:
-        what = f"{type(error).__name__}: {error}"
+        why = f"{type(error).__name__}: {error}"
     elif is_config:
         path = "train_loop_config" + "".join(part.name for part in trail)
-        what = f"{path} ({_a(last)}) cannot be pickled"
+        why = f"{path} ({_a(last)}) cannot be pickled"
     else:
-        what = _told(trail, name_of(function))
+        why = _told(trail, name_of(function))
     return ConfigError(
-        f"the training function `{name_of(function)}` cannot be sent to workers: {what}",
-        hint="create it inside the training function, which runs in the worker",
+        f"the {what} function `{name_of(function)}` cannot be sent to workers: {why}",
+        hint=f"create it inside the {what} function, which runs in the worker",
     )
 
 

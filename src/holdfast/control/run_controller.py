@@ -26,11 +26,12 @@ from holdfast.control.open_run import OpenRun
 from holdfast.control.plan import Outcome, Plan
 from holdfast.control.questions import Questions
 from holdfast.control.upkeep import sweep
-from holdfast.control.validation import Validations
+from holdfast.control.validation import LOOK_S, Validations
 from holdfast.control.watchdog import Stopped, Watchdog
 from holdfast.core.manifest import Manifest
 from holdfast.core.outcomes import Finished, WorkerExit
 from holdfast.core.placement import Place, why_not
+from holdfast.core.retention import unscored
 from holdfast.core.run_history import KIND, RunHistory, data_of
 from holdfast.core.run_machine import (
     Action,
@@ -97,7 +98,7 @@ class RunController:
         self._stopped: Stopped | None = None
         self._last_moments = LastMoments(clock)
         self._log_room = LogRoom(plan.log_folder, bytes_allowed(), clock)
-        self._card = ""
+        self._card = self._said_unscored = ""
         self._questions = Questions(run, engine, plan, self._ledger)
 
     # ------------------------------------------------------------------ from outside
@@ -167,10 +168,13 @@ class RunController:
                 self._questions.answer(self._group)
 
     def _patience_s(self) -> float:
+        tick_s = TICK_S
+        if self._validations is not None and not self._validations.are_done:
+            tick_s = LOOK_S
         if self._due is None:
-            return min(TICK_S, self._last_moments.left_s() or TICK_S)
+            return min(tick_s, self._last_moments.left_s() or tick_s)
         left_s = self._due_at - self._clock.monotonic()
-        return min(TICK_S, left_s) if left_s > 0 else TICK_S  # it waits for room
+        return min(tick_s, left_s) if left_s > 0 else tick_s  # it waits for room
 
     def _happen(self, event: Event) -> None:
         actions = advance(self._history.run, event).actions
@@ -297,6 +301,10 @@ class RunController:
         self._questions.answer(group)
 
     def _retain(self) -> None:
+        said = unscored(self._plan.retention, self._open_run.record.candidates())
+        if said is not None and said != self._said_unscored:
+            self._said_unscored = said
+            log.warning(said)
         try:
             self._open_run.retain(self._plan.retention)
         except LeaseLost:

@@ -15,12 +15,14 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.clock import Clock
 from holdfast.control.open_run import OpenRun
+from holdfast.core.names import shown
 from holdfast.core.outcomes import Evicted, Finished, describe
 from holdfast.core.placement import Place
 from holdfast.core.validation import DONE, WANTED, ValidationLedger, Verdict
-from holdfast.engine.base import Ended, Engine, EngineError, WorkerSpec
+from holdfast.engine.base import Ended, Engine, EngineError, Said, WorkerSpec
+from holdfast.errors import ConfigError
 from holdfast.storage import locate
-from holdfast.wire import Assigned
+from holdfast.wire import Assigned, Began
 from holdfast.worker.job import Job, Task, pack, unpack_value
 from holdfast.worker.metrics import plain_metrics
 
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 PIN = "validation"
 TICK_S = 1.0
+LOOK_S = 0.05  # how often news of a validation are looked for while training goes on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,8 @@ class Validations:
         self._log_folder, self._clock = log_folder, clock
         self._engine: Engine | None = None
         self._number: int | None = None  # which is being validated now
-        self._ends_at: float | None = None
+        self._may_take_s: float | None = None
+        self._ends_at: float | None = None  # known once its function has begun
         self._tries = 0
 
     @property
@@ -82,9 +86,14 @@ class Validations:
             return False
         assert self._engine is not None
         event = self._engine.next_event(timeout_s)
-        if isinstance(event, Ended) and event.attempt == self._tries:
-            self._conclude(event)
-            return True
+        while event is not None:
+            if isinstance(event, Ended) and event.attempt == self._tries:
+                self._conclude(event)
+                return True
+            if isinstance(event, Said) and isinstance(event.message, Began) and self._may_take_s:
+                # Not before: what it took to start a process is no fault of the function.
+                self._ends_at = self._clock.monotonic() + self._may_take_s
+            event = self._engine.next_event(0.0)
         if self._ends_at is not None and self._clock.monotonic() >= self._ends_at:
             self._engine.stop_group(self._tries)
         return False
@@ -129,23 +138,27 @@ class Validations:
             log.warning("checkpoint %s cannot be validated: %s", kept.directory, error)
             self._decide(number, Verdict.FAILED, {})
             return
-        timeout_s = how.get("timeout_s") or self._validator.timeout_s
-        self._ends_at = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        self._may_take_s = how.get("timeout_s") or self._validator.timeout_s
+        self._ends_at = None
         self._number = number
 
     def _conclude(self, ended: Ended) -> None:
         number, self._number = self._number, None
         assert number is not None
-        if isinstance(ended.exit, Finished):
-            metrics = _metrics_of(ended)
-            if metrics is not None:
-                self._decide(number, Verdict.VALIDATED, metrics)
-                return
-        elif isinstance(ended.exit, Evicted):
-            log.warning("the validation of checkpoint %d took too long", number)
+        kept = self._run.record.kept.get(number)
+        checkpoint = f"checkpoint {number}" if kept is None else kept.directory
+        if isinstance(ended.exit, Evicted):
+            log.warning("the validation of %s took too long", checkpoint)
             self._decide(number, Verdict.TIMED_OUT, {})
             return
-        log.warning("the validation of checkpoint %d failed: %s", number, describe(ended.exit))
+        problem = describe(ended.exit)
+        if isinstance(ended.exit, Finished):
+            try:
+                self._decide(number, Verdict.VALIDATED, _metrics_of(ended))
+                return
+            except ConfigError as error:
+                problem = error.message
+        log.warning("the validation of %s failed: %s", checkpoint, problem)
         self._decide(number, Verdict.FAILED, {})
 
     def _decide(self, number: int, verdict: Verdict, metrics: Mapping[str, Any]) -> None:
@@ -154,12 +167,14 @@ class Validations:
         self._run.unpin(number, PIN)
 
 
-def _metrics_of(ended: Ended) -> dict[str, Any] | None:
-    """Return what a validation returned, None if it is not a dictionary of metrics."""
-    if ended.words is None or ended.words.value is None:
-        return None
-    try:
-        return plain_metrics(unpack_value(ended.words.value))
-    except Exception as error:  # noqa: BLE001  # unpickling runs the user's code
-        log.warning("a validation function returns a dictionary of metrics: %s", error)
-        return None
+def _metrics_of(ended: Ended) -> dict[str, Any]:
+    """Return what a validation returned; raise if it is not a dictionary of metrics."""
+    value = None
+    if ended.words is not None and ended.words.value is not None:
+        try:
+            value = unpack_value(ended.words.value)
+        except Exception as error:  # unpickling runs the user's code
+            raise ConfigError(f"what it returned cannot be unpickled: {error}") from error
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"it returned {shown(value)}, which is not a dictionary of metrics")
+    return plain_metrics(value)

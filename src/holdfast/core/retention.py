@@ -69,6 +69,24 @@ def _resolved(policy: Retention, candidates: Iterable[Candidate]) -> Retention:
     return replace(policy, score=score[4:], highest_first=score.startswith("max-"))
 
 
+def unscored(policy: Retention, candidates: Iterable[Candidate]) -> str | None:
+    """Return what to say if no checkpoint has what they are ranked by; None if that is well.
+
+    One that is pinned may get it yet, by validation.
+    """
+    found = list(candidates)
+    score = _resolved(policy, found).score
+    if score is None or not found or any(one.pinned for one in found):
+        return None
+    if any(score_of(one.metrics, score) is not None for one in found):
+        return None
+    names = sorted({name for one in found for name in one.metrics}) or ["no metrics at all"]
+    return (
+        f"checkpoints are ranked by {score!r}, and none has a number for it; reported are:"
+        f" {', '.join(names)}"
+    )
+
+
 def dispensable(policy: Retention, candidates: Iterable[Candidate]) -> list[int]:
     """Return the numbers of the checkpoints to delete, worst first."""
     order = ranked(policy, candidates)

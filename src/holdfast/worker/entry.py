@@ -39,7 +39,7 @@ def main(handle: int) -> None:
     desk = Desk(channel, lambda: os._exit(DRIVER_IS_GONE))
     try:
         while (job := desk.next_job()) is not None:
-            value = _pickled(_work(desk, job))
+            value = _returned(_work(desk, job))
             if not job.stays:
                 channel.send(LastWords(value=value))
                 break
@@ -113,7 +113,7 @@ def main_inline(handle: int) -> None:
     try:
         job = desk.next_job()
         value = None if job is None else _work(desk, job, task=_here[-1])
-        channel.send(LastWords(value=_pickled(value)))
+        channel.send(LastWords(value=_returned(value)))
     except BaseException as error:
         channel.send(_last_words(error))
         raise
@@ -223,6 +223,19 @@ def _drain_quietly(context: WorkerContext) -> None:
 def _last_words(error: BaseException) -> LastWords:
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return LastWords(_pickled(error), said, user_trace(error))
+
+
+def _returned(value: Any) -> bytes | None:
+    """Return what a function returned as bytes; say so if it cannot be, because then it is lost."""
+    packed = _pickled(value)
+    if packed is None:
+        kind = type(value)
+        log.warning(
+            "what the function returned cannot be pickled, so that nobody gets it: a %s.%s",
+            kind.__module__,
+            kind.__qualname__,
+        )
+    return packed
 
 
 def _pickled(value: Any) -> bytes | None:

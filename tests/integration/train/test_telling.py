@@ -145,3 +145,27 @@ def test_a_run_that_prints_without_end_does_not_fill_the_disk(
 
     told = path.read_text()
     assert told.startswith("the beginning\n") and told.endswith("the end\n")
+
+
+def test_a_value_that_cannot_come_home_is_told_of(
+    lab: Lab, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result = lab.fit(lambda: {"lock": threading.Lock()})
+
+    assert result.return_value is None
+    assert "what the function returned cannot be pickled" in capfd.readouterr().err
+
+
+def test_a_score_that_no_checkpoint_has_is_told_of_once(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    def loop() -> None:
+        for step in range(3):
+            save(step)
+
+    lab.fit(
+        loop,
+        checkpoint_config=train.CheckpointConfig(1, checkpoint_score_attribute="loss"),
+    )
+
+    assert caplog.text.count("ranked by 'loss', and none has a number for it") == 1

@@ -106,16 +106,20 @@ def test_the_list_of_checkpoints_waits_until_all_are_validated(lab: Lab) -> None
 
 
 @pytest.mark.parametrize(
-    ("way", "status"),
+    ("way", "status", "said"),
     [
-        ("raises", STATUS.VALIDATION_FAILED),
-        ("dies", STATUS.VALIDATION_FAILED),
-        ("returns a list", STATUS.VALIDATION_FAILED),
-        ("takes too long", STATUS.VALIDATION_TIMEOUT),
+        ("raises", STATUS.VALIDATION_FAILED, "ValueError: a bug in validation"),
+        ("dies", STATUS.VALIDATION_FAILED, "SIGKILL"),
+        ("returns a list", STATUS.VALIDATION_FAILED, "returned ['score', 1], which is not"),
+        ("takes too long", STATUS.VALIDATION_TIMEOUT, "took too long"),
     ],
 )
 def test_a_validation_that_fails_fails_nothing_else(
-    lab: Lab, way: str, status: ReportedCheckpointStatus
+    lab: Lab,
+    way: str,
+    status: ReportedCheckpointStatus,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     notes, never = lab.notes, lab.folder / "never"
 
@@ -132,7 +136,7 @@ def test_a_validation_that_fails_fails_nothing_else(
         return ["score", 1]
 
     def loop() -> None:
-        save(1, ValidationTaskConfig(timeout_s=0.5 if way == "takes too long" else None))
+        save(1, ValidationTaskConfig(timeout_s=0.1) if way == "takes too long" else True)
         save(2)
         found = [one.status.value for one in train.get_all_reported_checkpoints()]
         note(notes, what="statuses", found=found)
@@ -140,6 +144,7 @@ def test_a_validation_that_fails_fails_nothing_else(
     result = fit(lab, loop, ValidationConfig(validate))
 
     assert lab.noted("statuses")[0]["found"] == [status.value, STATUS.VALIDATED.value]
+    assert said in caplog.text and "validation of checkpoint_000000" in caplog.text
     assert result.metrics is not None and result.metrics["step"] == 2
 
 

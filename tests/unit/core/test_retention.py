@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.retention import Candidate, Retention, dispensable, ranked, score_of
+from holdfast.core.retention import Candidate, Retention, dispensable, ranked, score_of, unscored
 from holdfast.errors import ConfigError
 
 INF, NAN = math.inf, math.nan
@@ -157,3 +157,17 @@ def test_a_score_is_found_below_a_key_that_holds_a_slash_itself() -> None:
 def test_a_name_with_empty_parts_finds_only_what_is_named_so() -> None:
     assert score_of({"": {"": 0.5}}, "/") == 0.5
     assert score_of({"a": 0.5}, "a/") is None
+
+
+def test_checkpoints_that_none_has_a_score_for_are_told_of() -> None:
+    policy = Retention(keep=2, score="loss")
+    found = [Candidate(0, {"los": 1.0}), Candidate(1, {"acc": 0.5, "loss": "small"})]
+
+    said = unscored(policy, found)
+
+    assert said is not None and "'loss'" in said and "acc, los, loss" in said
+    assert unscored(policy, []) is None
+    assert unscored(Retention(keep=2), found) is None
+    assert unscored(policy, [*found, Candidate(2, {"loss": 0.5})]) is None
+    assert unscored(policy, [*found, Candidate(2, {}, pinned=True)]) is None, "it may get one yet"
+    assert unscored(Retention(score="min-los"), found) is None
