@@ -87,7 +87,11 @@ class Problems:
         value = getattr(self._config, name)
         if isinstance(value, kind):
             return True
-        self.add(name, f"must be a {kind.__name__} of Holdfast, {this_is(value)}")
+        self.add(
+            name,
+            f"must be a {kind.__name__} of Holdfast, {this_is(value)}",
+            hint=f"write {name}={kind.__name__}(…)",
+        )
         return False
 
 

@@ -384,7 +384,7 @@ def _check_storage_path(path: object, problems: Problems) -> None:
 
 def _check_callbacks(callbacks: object, problems: Problems) -> None:
     if not isinstance(callbacks, list):
-        problems.add("callbacks", f"must be a list, {this_is(callbacks)}")
+        problems.add("callbacks", f"must be a list, {this_is(callbacks)}", hint="callbacks=[…]")
         return
     for place, callback in enumerate(callbacks):
         if isinstance(callback, type):

@@ -91,6 +91,7 @@ class Checkpoint:
 
         Without `path`, return a folder that this machine's processes share; see `as_directory`.
         """
+        self._must_exist()
         if path is None:
             return self._fetched() if self._store.local else self._local_folder()
         target = os.path.abspath(os.path.expanduser(os.fspath(path)))
@@ -102,12 +103,17 @@ class Checkpoint:
         local = self._store.local
         if local is None:
             return self._fetched()
-        if not os.path.isdir(local.root):
+        self._must_exist()
+        return local.root
+
+    def _must_exist(self) -> None:
+        """Raise if it should be a folder of this machine and is none: it would pass for empty."""
+        local = self._store.local
+        if local is not None and not os.path.isdir(local.root):
             raise ConfigError(
                 f"the checkpoint folder {local.root} does not exist",
                 hint="it was moved or deleted; check the path",
             )
-        return local.root
 
     def _fetched(self) -> str:
         manifest = self._manifest()

@@ -145,7 +145,19 @@ def _no_run(store: Store) -> RunMissing:
             + ("…" if len(runs) > 5 else ""),
             hint=f"name one of them, such as {store.url}/{runs[0]}",
         )
+    if (run := _run_around(store)) is not None:
+        return RunMissing(f"{store.url} is not a run but inside one", hint=f"name {run}")
     return RunMissing(
         f"there is no run at {store.url}",
         hint="check the path; a run's directory is {storage_path}/{name}",
     )
+
+
+def _run_around(store: Store) -> str | None:
+    """Return the run that a folder of this machine lies in, None if it lies in none."""
+    folder = "" if store.local is None else store.local.root
+    for _ in range(3):
+        folder = os.path.dirname(folder)
+        if folder and os.path.exists(os.path.join(folder, RUN_KEY)):
+            return folder
+    return None

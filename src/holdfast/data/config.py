@@ -89,15 +89,22 @@ def shards(
     }
 
 
-def _evaluated(name: str, given: object) -> Dataset:
+def must_be_dataset(name: str, given: object, what: str = "is") -> None:
+    """Raise if what was given, or made, by that name is not a dataset."""
     from holdfast.data.dataset import Dataset
 
-    made = given() if callable(given) and not isinstance(given, Dataset) else given
-    if isinstance(made, Dataset):
-        return made
-    what = "is" if made is given else "was made as"
-    raise ConfigError(
-        f"datasets[{name!r}] {what} {type(made).__module__}.{type(made).__qualname__}: it must be"
-        " a Dataset of holdfast.data, or a function that returns one",
-        hint="make one with holdfast.data.from_items, from_pandas, from_torch, read_parquet …",
-    )
+    if not isinstance(given, Dataset):
+        raise ConfigError(
+            f"datasets[{name!r}] {what} {type(given).__module__}.{type(given).__qualname__}: it"
+            " must be a Dataset of holdfast.data, or a function that returns one",
+            hint="make one with holdfast.data.from_items, from_pandas, from_torch, read_parquet …",
+        )
+
+
+def _evaluated(name: str, given: Any) -> Dataset:
+    from holdfast.data.dataset import Dataset
+
+    is_made = callable(given) and not isinstance(given, Dataset)
+    made: Dataset = given() if is_made else given
+    must_be_dataset(name, made, "was made as" if is_made else "is")
+    return made

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from holdfast.api.checks import this_is
 from holdfast.api.deprecated import warn_deprecated
 from holdfast.core.names import shown
+from holdfast.data.config import must_be_dataset
 from holdfast.errors import ConfigError
 
 T = TypeVar("T")
@@ -26,7 +27,8 @@ def must_be(given: object, name: str, kind: type[Any]) -> None:
     """Raise if an argument is not of the class that it must be."""
     if not isinstance(given, kind):
         raise ConfigError(
-            f"{name}={shown(given)}: must be a {kind.__name__} of Holdfast, {this_is(given)}"
+            f"{name}={shown(given)}: must be a {kind.__name__} of Holdfast, {this_is(given)}",
+            hint=f"write {name}={kind.__name__}(…)",
         )
 
 
@@ -42,12 +44,14 @@ def dictionary(given: Any, name: str) -> dict[str, Any]:
 def named_datasets(given: Any) -> dict[str, Any]:
     """Return datasets by name."""
     datasets: dict[Any, Any] = dictionary(given, "datasets")
-    for name in datasets:
+    for name, dataset in datasets.items():
         if not isinstance(name, str) or not name:
             raise ConfigError(
                 f"datasets has the key {shown(name)}: a dataset is named by a text",
                 hint='datasets={"train": …}',
             )
+        if not callable(dataset):  # what a function makes is known when it is called
+            must_be_dataset(name, dataset)
     return datasets
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.api.checks import this_is
 from holdfast.api.config import RunConfig
 from holdfast.api.scaling import ScalingConfig
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.observing import Observer
+from holdfast.core.names import shown
 from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit, describe
+from holdfast.errors import ConfigError
 from holdfast.train.errors import WorkerDiedError
 from holdfast.worker.job import unpack_value
 
@@ -52,6 +55,18 @@ class UserCallback:
         """Workers have failed; another attempt follows if `FailureConfig` allows it."""
 
 
+def must_listen(callbacks: Sequence[object]) -> None:
+    """Raise if one of the callbacks would never be called."""
+    for place, one in enumerate(callbacks):
+        if not hasattr(one, "after_report") and not hasattr(one, "after_exception"):
+            raise ConfigError(
+                f"callbacks[{place}]={shown(one)}: it has no method after_report or"
+                f" after_exception and would hear nothing of the run, {this_is(one)}",
+                hint="subclass holdfast.train.UserCallback; callbacks of Tune hear of trials, in"
+                " the RunConfig of a Tuner",
+            )
+
+
 class CallbackObserver(Observer):
     """Tells one callback."""
 
@@ -62,7 +77,7 @@ class CallbackObserver(Observer):
         self, step: int, metrics: Mapping[int, Mapping[str, Any]], checkpoint: Checkpoint | None
     ) -> None:
         listed = [dict(metrics[rank]) for rank in sorted(metrics)]
-        self._call(self._callback.after_report, listed, checkpoint)
+        self._call("after_report", listed, checkpoint)
 
     def group_lost(
         self,
@@ -75,14 +90,17 @@ class CallbackObserver(Observer):
     ) -> None:
         failures = exceptions_of(exits, errors)
         if failures:
-            self._call(self._callback.after_exception, failures)
+            self._call("after_exception", failures)
 
-    def _call(self, method: Callable[..., None], *facts: object) -> None:
+    def _call(self, name: str, *facts: object) -> None:
+        method = getattr(self._callback, name, None)
+        if method is None:
+            return
         try:
             method(self._context, *facts)
         except Exception:
-            kind, name = type(self._callback), getattr(method, "__name__", "it")
-            log.exception("%s.%s failed; the run goes on", kind.__qualname__, name)
+            kind = type(self._callback).__qualname__
+            log.exception("%s.%s failed; the run goes on", kind, name)
 
 
 def exceptions_of(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.api.config import RunConfig, budget_of, retention_of
@@ -125,6 +125,8 @@ def plan_of(launch: Launch, run: OpenRun, engine: Engine) -> Plan:
     budget = budget_of(failures)
     if launch.is_inline:  # what the function raises goes to the caller, who can try again
         budget = Budget(failures=0, preemptions=0, starts=0)
+        # What is done here, `doing_here` has: it does not travel, and need not be able to.
+        launch = replace(launch, function=_nothing, config=None, setups=())
     return Plan(
         function=launch.function,
         config=launch.config,
@@ -146,6 +148,10 @@ def plan_of(launch: Launch, run: OpenRun, engine: Engine) -> Plan:
         resize_after_s=scaling.elastic_resize_monitor_interval_s,
         validator=_validator(launch),
     )
+
+
+def _nothing() -> None:
+    """Stand for a function that stays here."""
 
 
 # ---------------------------------------------------------------------- room

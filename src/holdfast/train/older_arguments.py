@@ -6,9 +6,15 @@ trainer knows that it does not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.api.checks import this_is
 from holdfast.api.config import CheckpointConfig, FailureConfig, RunConfig
-from holdfast.api.deprecated import warn_deprecated
+from holdfast.api.deprecated import warn_deprecated, warn_user
 from holdfast.api.scaling import ScalingConfig
+from holdfast.core.names import shown
+from holdfast.errors import ConfigError
 
 _ADVICE: dict[type, dict[str, str]] = {
     ScalingConfig: {
@@ -48,3 +54,23 @@ def warn_of_older_arguments(scaling: ScalingConfig, run: RunConfig) -> None:
         for name, advice in _ADVICE[kind].items():
             if getattr(config, name) != getattr(untouched, name):
                 warn_deprecated(f"{kind.__name__}({name}=…) is deprecated in Train: {advice}")
+    _check_runtime_env(run.worker_runtime_env)
+
+
+def _check_runtime_env(given: Mapping[str, Any]) -> None:
+    """Raise if variables are not given by name, and warn of all else: it would be missed silently.
+
+    Workers are processes of this machine, so there is nothing to install for them.
+    """
+    variables = given.get("env_vars")
+    if not isinstance(variables, Mapping | None):
+        raise ConfigError(
+            f"worker_runtime_env['env_vars']={shown(variables)}: must be a dictionary,"
+            f" {this_is(variables)}",
+            hint='worker_runtime_env={"env_vars": {"NAME": "value"}}',
+        )
+    if others := ", ".join(sorted(set(given) - {"env_vars"})):
+        warn_user(
+            f"RunConfig(worker_runtime_env=…): {others} is ignored; workers have the Python, the"
+            " packages and the working directory of this process, and its env_vars"
+        )

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from holdfast.api.config import RunConfig
 from holdfast.control.identity import find_identity
 from holdfast.errors import CannotResume, RunMissing
 from holdfast.storage.base import Store
 
 
-def must_be_allowed(resume: str, store: Store) -> None:
+def must_be_allowed(config: RunConfig, store: Store) -> None:
     """Raise if there is no run and there must be one, or there is one and there must not.
 
     Only looks: what is there stays as it is.
     """
+    resume = config.resume
     if resume == "auto":
         return
+    if resume == "must" and "name" not in config.given:
+        raise RunMissing(
+            "RunConfig(resume='must') has no name, without which every config is a run of its own",
+            hint="give the name of the run to carry on with: RunConfig(name=…)",
+        )
     try:
         find_identity(store)
     except RunMissing:

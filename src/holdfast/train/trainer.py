@@ -34,6 +34,7 @@ from holdfast.train.arguments import (
     warn_of_deprecated,
 )
 from holdfast.train.backend import BackendConfig
+from holdfast.train.callbacks import must_listen
 from holdfast.train.driving import Launch, drive, engine_for
 from holdfast.train.failures import failure_of, how_to_carry_on, interruption_of
 from holdfast.train.older_arguments import warn_of_older_arguments
@@ -111,13 +112,13 @@ class BaseTrainer:
         if is_loading_script():
             raise ScriptTrains
         config = self.run_config
-        if self.scaling_config.max_workers > 0:
-            must_travel(*self._work())
+        must_listen(config.callbacks)
+        self._must_travel()
         launch = self._launch()
         engine = engine_for(launch)  # first: it is made quickest before any storage is loaded
         try:
             store = run_store(config.storage_path, config.name, config.storage_filesystem)
-            must_be_allowed(config.resume, store)
+            must_be_allowed(config, store)
             with open_run(store, name=config.name, waits=True) as run:
                 try:
                     self._begin(run)
@@ -149,6 +150,11 @@ class BaseTrainer:
             first_checkpoint=self.resume_from_checkpoint,
             metadata=self.metadata,
         )
+
+    def _must_travel(self) -> None:
+        """Raise, before anything begins, if workers cannot be sent what they are to call."""
+        if self.scaling_config.max_workers > 0:
+            must_travel(*self._work())
 
     def _work(self) -> tuple[Callable[..., Any], Mapping[str, Any] | None]:
         """Return what workers call, and with what, None for nothing."""
@@ -313,6 +319,11 @@ class DataParallelTrainer(BaseTrainer):
             metadata=metadata,
             resume_from_checkpoint=resume_from_checkpoint,
         )
+
+    def _must_travel(self) -> None:
+        super()._must_travel()
+        if self.validation_config is not None:
+            must_travel(self.validation_config.fn, None, what="validation")
 
     def _work(self) -> tuple[Callable[..., Any], Mapping[str, Any] | None]:
         config = (self.train_loop_config or {}) if self._takes_config else None

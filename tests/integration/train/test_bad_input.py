@@ -11,7 +11,14 @@ import psutil
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.train import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
+from holdfast.train import (
+    DataParallelTrainer,
+    FailureConfig,
+    RunConfig,
+    ScalingConfig,
+    ValidationConfig,
+)
+from holdfast.tune import Callback
 from tests.integration.train.conftest import Lab
 
 
@@ -25,12 +32,19 @@ def two_with_one_default(a: dict[str, Any], b: int = 3) -> int:
 async def waits() -> None: ...
 
 
+def waits_not() -> None: ...
+
+
 BAD: dict[str, tuple[Callable[[], object], str]] = {
     "two arguments": (lambda: DataParallelTrainer(two), "wants 2 arguments (a, b)"),
     "not a function": (lambda: DataParallelTrainer("train"), "'train' is not a function"),  # type: ignore[arg-type]
     "async": (lambda: DataParallelTrainer(waits), "`waits` is `async def`"),
     "half a worker": (lambda: ScalingConfig(num_workers=0.5), "num_workers=0.5"),  # type: ignore[arg-type]
     "less than no worker": (lambda: ScalingConfig(num_workers=-1), "num_workers=-1"),
+    "a list for a dataset": (
+        lambda: DataParallelTrainer(waits_not, datasets={"train": [1, 2]}),
+        "datasets['train'] is builtins.list",
+    ),
     "less than unlimited": (lambda: FailureConfig(max_failures=-2), "max_failures=-2"),
 }
 
@@ -88,3 +102,30 @@ def test_what_the_machine_can_never_hold_is_said_at_once_and_leaves_nothing_behi
 
     assert not lab.storage.exists()
     assert psutil.Process().children() == before
+
+
+@pytest.mark.parametrize("callback", ["print", Callback()], ids=["text", "of tune"])
+def test_a_callback_that_would_hear_nothing_is_refused(lab: Lab, callback: object) -> None:
+    with pytest.raises(ConfigError, match=re.escape("callbacks[0]=")) as refused:
+        lab.fit(two_with_one_default, callbacks=[callback])
+
+    assert "UserCallback" in str(refused.value.hint)
+    assert not lab.storage.exists()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_validation_that_cannot_travel_leaves_nothing_behind(lab: Lab, workers: int) -> None:
+    lock = threading.Lock()
+    trainer = DataParallelTrainer(
+        two_with_one_default,
+        scaling_config=ScalingConfig(num_workers=workers),
+        run_config=RunConfig("run", str(lab.storage)),
+        validation_config=ValidationConfig(lambda checkpoint: {"locked": lock.locked()}),
+    )
+
+    with pytest.raises(
+        ConfigError, match=r"the validation function .* the variable `lock` it uses"
+    ):
+        trainer.fit()
+
+    assert not lab.storage.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Any
 
 import pytest
 
@@ -62,3 +63,15 @@ def test_a_function_that_raises_is_not_tried_again_in_this_process(lab: Lab) -> 
 
     with pytest.raises(ValueError, match="loss is nan"):
         lab.fit(loop, workers=0, max_failures=3)
+
+
+def test_a_function_that_holds_what_cannot_travel_runs_in_this_process(lab: Lab) -> None:
+    lock = threading.Lock()
+
+    def loop(config: dict[str, Any]) -> bool:
+        return lock.acquire(blocking=False) and config["lock"] is lock
+
+    result = lab.fit(loop, workers=0, config={"lock": lock})
+
+    assert result.return_value is True
+    assert lock.locked(), "it was the very one"

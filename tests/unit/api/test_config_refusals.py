@@ -137,5 +137,6 @@ def test_all_problems_are_told_at_once_with_what_to_try() -> None:
         "  - failure_config={}: must be a FailureConfig of Holdfast, this is dict\n"
         "  - callbacks[0]=dict: this is the class dict itself, not an instance\n"
         "  - resume='yes': must be 'auto', 'must' or 'never' [HF100]\n"
-        "  Try: write s3:// for a URI, or ./s3:lab for a folder of that name; write dict()"
+        "  Try: write s3:// for a URI, or ./s3:lab for a folder of that name;"
+        " write failure_config=FailureConfig(…); write dict()"
     )

@@ -190,6 +190,10 @@ def test_a_relative_path_means_the_same_from_everywhere(
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     checkpoint = Checkpoint.from_directory(tmp_path / "nowhere")
 
+    for target in (None, tmp_path / "copy"):
+        with pytest.raises(ConfigError, match="nowhere does not exist"):
+            checkpoint.to_directory(target)
+    assert not (tmp_path / "copy").exists()
     with pytest.raises(ConfigError, match="nowhere does not exist"), checkpoint.as_directory():
         raise AssertionError("given")
     with pytest.raises(ConfigError, match="no checkpoint at memory://unit/nothing"):

@@ -12,6 +12,7 @@ from holdfast.api.config import (
     ScalingConfig,
     SyncConfig,
 )
+from holdfast.errors import ConfigError
 from holdfast.train.older_arguments import warn_of_older_arguments
 
 
@@ -79,3 +80,19 @@ def test_todays_arguments_give_no_warning() -> None:
                 resume="must",
             ),
         )
+
+
+def test_what_workers_cannot_be_given_is_warned_of() -> None:
+    run = RunConfig(worker_runtime_env={"pip": ["x"], "env_vars": {"A": "1"}, "working_dir": "."})
+
+    with pytest.warns(UserWarning, match=r"pip, working_dir is ignored") as caught:
+        warn_of_older_arguments(ScalingConfig(), run)
+
+    assert len(caught) == 1
+
+
+def test_variables_that_have_no_names_are_refused() -> None:
+    run = RunConfig(worker_runtime_env={"env_vars": ["A=1"]})
+
+    with pytest.raises(ConfigError, match=r"\['env_vars'\]=\['A=1'\]: must be a dictionary"):
+        warn_of_older_arguments(ScalingConfig(), run)

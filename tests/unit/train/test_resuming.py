@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from holdfast.api.config import RunConfig
 from holdfast.control.identity import RUN_KEY
 from holdfast.control.open_run import open_run
 from holdfast.errors import CannotResume, RunMissing
 from holdfast.storage.base import Store
 from holdfast.storage.local import LocalStore
 from holdfast.train.resuming import must_be_allowed
+
+Policy = Literal["auto", "must", "never"]
 
 
 @pytest.fixture
@@ -27,20 +31,22 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("resume", ["auto", "never"])
-def test_a_new_run_may_begin_unless_there_must_be_one(resume: str, store: Store) -> None:
-    must_be_allowed(resume, store)
+def test_a_new_run_may_begin_unless_there_must_be_one(resume: Policy, store: Store) -> None:
+    must_be_allowed(RunConfig("run", resume=resume), store)
 
 
 @pytest.mark.parametrize("resume", ["auto", "must"])
-def test_a_run_may_be_carried_on_with_unless_there_must_be_none(resume: str, store: Store) -> None:
+def test_a_run_may_be_carried_on_with_unless_there_must_be_none(
+    resume: Policy, store: Store
+) -> None:
     make_run(store)
 
-    must_be_allowed(resume, store)
+    must_be_allowed(RunConfig("run", resume=resume), store)
 
 
 def test_a_run_that_must_be_there_and_is_not_is_missed(store: Store, tmp_path: Path) -> None:
     with pytest.raises(RunMissing, match="resume='must'") as refused:
-        must_be_allowed("must", store)
+        must_be_allowed(RunConfig("run", resume="must"), store)
 
     assert store.url in str(refused.value)
     assert refused.value.hint
@@ -52,7 +58,7 @@ def test_a_run_that_must_not_be_there_is_left_as_it_is(store: Store, tmp_path: P
     before = everything(tmp_path)
 
     with pytest.raises(CannotResume, match="resume='never'") as refused:
-        must_be_allowed("never", store)
+        must_be_allowed(RunConfig("run", resume="never"), store)
 
     assert store.url in str(refused.value)
     assert refused.value.hint
@@ -63,6 +69,13 @@ def test_a_run_that_has_lost_its_identity_is_still_a_run(store: Store) -> None:
     make_run(store)
     store.delete(RUN_KEY)
 
-    must_be_allowed("must", store)
+    must_be_allowed(RunConfig("run", resume="must"), store)
     with pytest.raises(CannotResume, match="already"):
-        must_be_allowed("never", store)
+        must_be_allowed(RunConfig("run", resume="never"), store)
+
+
+def test_a_run_without_a_name_cannot_be_carried_on_with(store: Store) -> None:
+    with pytest.raises(RunMissing, match="has no name") as refused:
+        must_be_allowed(RunConfig(resume="must"), store)
+
+    assert "name=" in str(refused.value.hint)
