@@ -37,10 +37,15 @@ __all__ = [
 _warned: set[str] = set()
 
 
-def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
+def report(
+    metrics: Mapping[str, Any],
+    *,
+    checkpoint: Checkpoint | None = None,
+    checkpoint_dir_name: str | None = None,
+) -> None:
     """Report metrics and, perhaps, a checkpoint; see `holdfast.train.report`."""
     if _context("report") is not None:
-        train.report(metrics, checkpoint=checkpoint)
+        train.report(metrics, checkpoint=checkpoint, checkpoint_dir_name=checkpoint_dir_name)
 
 
 def get_checkpoint() -> Checkpoint | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.train.errors import ControllerError as ControllerError
     from holdfast.train.errors import Interrupted as Interrupted
     from holdfast.train.errors import PreemptionError as PreemptionError
+    from holdfast.train.errors import RayTrainError as RayTrainError
     from holdfast.train.errors import TrainingFailedError as TrainingFailedError
     from holdfast.train.errors import WorkerGroupError as WorkerGroupError
     from holdfast.train.functions import (
@@ -63,6 +64,7 @@ __all__ = [
     "Notice",
     "PreemptionError",
     "PreemptionInfo",
+    "RayTrainError",
     "ReportedCheckpoint",
     "ReportedCheckpointStatus",
     "Result",
@@ -109,6 +111,7 @@ _NAMES = {
         "ControllerError",
         "Interrupted",
         "PreemptionError",
+        "RayTrainError",
         "TrainingFailedError",
         "WorkerGroupError",
     ),

@@ -14,7 +14,9 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.control.observing import Observer
 from holdfast.core.names import shown
 from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit, describe
+from holdfast.data.config import DataConfig
 from holdfast.errors import ConfigError
+from holdfast.train.backend import BackendConfig
 from holdfast.train.errors import WorkerDiedError
 from holdfast.worker.job import unpack_value
 
@@ -29,6 +31,8 @@ class TrainRunContext:
     run_config: RunConfig
     train_loop_config: Mapping[str, Any] | None
     scaling_config: ScalingConfig
+    backend_config: BackendConfig | None = None
+    dataset_config: DataConfig | None = None
 
     def get_run_config(self) -> RunConfig:
         """Return the run's config."""

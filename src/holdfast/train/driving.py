@@ -32,6 +32,7 @@ from holdfast.engine.base import Engine
 from holdfast.engine.inline import InlineEngine
 from holdfast.engine.selection import local_engine
 from holdfast.errors import ConfigError
+from holdfast.train.backend import BackendConfig
 from holdfast.train.callbacks import CallbackObserver, TrainRunContext
 from holdfast.train.display import Display
 from holdfast.train.reported import ValidationConfig, ValidationTaskConfig
@@ -65,6 +66,7 @@ class Launch:
     later_modules: Sequence[str] = ()
     datasets: Mapping[str, Any] = field(default_factory=dict)
     dataset_config: DataConfig | None = None
+    backend: BackendConfig | None = None
     validation: ValidationConfig | None = None
     first_checkpoint: Checkpoint | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -100,7 +102,14 @@ def drive(launch: Launch, run: OpenRun, engine: Engine) -> Outcome:
     history, ledger = run.accounts
     assert isinstance(history, RunHistory) and isinstance(ledger, ValidationLedger)
     plan = plan_of(launch, run, engine)
-    context = TrainRunContext(run.identity.run_id, launch.run, launch.config, launch.scaling)
+    context = TrainRunContext(
+        run.identity.run_id,
+        launch.run,
+        launch.config,
+        launch.scaling,
+        launch.backend,
+        launch.dataset_config,
+    )
     # In this very process everything is seen as it happens.
     level = "CRITICAL" if launch.is_inline else launch.run.logging_config.log_level
     display = Display(plan, level)

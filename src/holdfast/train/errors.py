@@ -1,9 +1,10 @@
 """How a training run fails, by the names its users know.
 
-TrainingFailedError        a run did not succeed; `result` is what there is of it
-├── WorkerGroupError       the workers failed more often than FailureConfig allows
-├── ControllerError        the workers could not be started
-└── PreemptionError        the machines were taken away more often than allowed
+RayTrainError
+└── TrainingFailedError    a run did not succeed; `result` is what there is of it
+    ├── WorkerGroupError   the workers failed more often than FailureConfig allows
+    ├── ControllerError    the workers could not be started
+    └── PreemptionError    the machines were taken away more often than allowed
 
 Interrupted                the driver was asked to go; the same command carries on
 """
@@ -13,13 +14,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import EngineError, HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.train.reported import PreemptionInfo
     from holdfast.train.result import Result
 
 
-class TrainingFailedError(HoldfastError, RuntimeError):
+class RayTrainError(HoldfastError):
+    """What scripts written for Ray Train may catch: whatever a run fails with."""
+
+
+class TrainingFailedError(RayTrainError, RuntimeError):
     """A run did not succeed.
 
     Attributes:
@@ -59,15 +65,41 @@ class WorkerGroupError(TrainingFailedError):
 
 
 class ControllerError(TrainingFailedError):
-    """The workers could not be started."""
+    """The workers could not be started.
+
+    Attributes:
+        controller_failure: What stood in the way.
+    """
 
     code = "HF202"
 
+    def __init__(
+        self, message: str, controller_failure: Exception | None = None, *, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.controller_failure = (
+            EngineError(message) if controller_failure is None else controller_failure
+        )
+
 
 class PreemptionError(TrainingFailedError):
-    """The machines were taken away more often than the run allows."""
+    """The machines were taken away more often than the run allows.
+
+    Attributes:
+        preemption_info: Which machines the last attempt was lost to, and the ranks on them.
+    """
 
     code = "HF203"
+
+    def __init__(
+        self,
+        message: str,
+        preemption_info: PreemptionInfo | None = None,
+        *,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.preemption_info = preemption_info
 
 
 RESUMABLE = 75  # the exit code that tells a scheduler to give the same command again

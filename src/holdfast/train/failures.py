@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.control.plan import Outcome
 from holdfast.core.budget import Blame, blame
 from holdfast.core.failure_card import culprit, headline
-from holdfast.core.outcomes import Raised
+from holdfast.core.outcomes import Evicted, Raised, WorkerExit
 from holdfast.core.run_machine import Ending
 from holdfast.train.callbacks import exceptions_of
 from holdfast.train.errors import (
@@ -15,6 +17,7 @@ from holdfast.train.errors import (
     TrainingFailedError,
     WorkerGroupError,
 )
+from holdfast.train.reported import PreemptionInfo
 from holdfast.train.result import Result
 
 
@@ -30,7 +33,7 @@ def failure_of(outcome: Outcome, *, hint: str | None = None) -> TrainingFailedEr
     said = f"{headline(exits)} (attempt {outcome.attempts}, no retries left)"
     error: TrainingFailedError
     if blame(exits) is Blame.PREEMPTION:
-        error = PreemptionError(said, hint=hint)
+        error = PreemptionError(said, _taken_away(exits), hint=hint)
     else:
         failures = exceptions_of(exits, outcome.errors)
         error = WorkerGroupError(said, failures, hint=hint)
@@ -39,6 +42,15 @@ def failure_of(outcome: Outcome, *, hint: str | None = None) -> TrainingFailedEr
             error.__cause__ = failures[first.rank]
     error.card = outcome.card
     return error
+
+
+def _taken_away(exits: Sequence[WorkerExit]) -> PreemptionInfo:
+    """Return which machines a group was lost to; nobody knows any more when that was to be."""
+    ranks: dict[str, list[int]] = {}
+    for one in exits:
+        if isinstance(one, Evicted) and one.preempted:
+            ranks.setdefault(one.node, []).append(one.rank)
+    return PreemptionInfo(None, ranks)
 
 
 def interruption_of(ending: Ending, line: str, result: Result) -> BaseException:

@@ -333,6 +333,7 @@ class DataParallelTrainer(BaseTrainer):
         return replace(
             super()._launch(),
             dataset_config=self.dataset_config,
+            backend=self.backend_config,
             validation=self.validation_config,
         )
 

@@ -93,7 +93,7 @@ def test_each_function_warns_once() -> None:
 def test_report_takes_its_checkpoint_by_name_as_it_did() -> None:
     parameters = inspect.signature(session.report).parameters
 
-    assert list(parameters) == ["metrics", "checkpoint"]
+    assert list(parameters) == ["metrics", "checkpoint", "checkpoint_dir_name"]
     assert parameters["checkpoint"].kind is inspect.Parameter.KEYWORD_ONLY
 
 
@@ -102,7 +102,7 @@ def old_loop(config: dict[str, Any]) -> dict[str, Any]:
     before = session.get_checkpoint()
     with folder_with({STATE: json.dumps({"step": 0})}) as folder:
         checkpoint = air.Checkpoint.from_directory(folder)
-        session.report({"loss": config["loss"]}, checkpoint=checkpoint)
+        session.report({"loss": config["loss"]}, checkpoint=checkpoint, checkpoint_dir_name="named")
     storage = session.get_storage()
     return {
         "before": before is not None,
@@ -142,7 +142,7 @@ def test_a_training_function_of_that_time_runs_as_it_is(lab: Lab) -> None:
     assert result.metrics == {"loss": 0.5}
     assert told == {
         "before": False,
-        "saved": "checkpoint_000000",
+        "saved": "named",
         "experiment": "run",
         "trial": "run",
         "resources": None,

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from holdfast import train
-from holdfast.train import Checkpoint, TrainRunContext, UserCallback
+from holdfast.train import (
+    BackendConfig,
+    Checkpoint,
+    DataConfig,
+    DataParallelTrainer,
+    RunConfig,
+    ScalingConfig,
+    TrainRunContext,
+    UserCallback,
+)
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import begin, die, is_first, save
 
@@ -17,6 +26,7 @@ class Diary(UserCallback):
         self.reports: list[tuple[list[Any], str | None]] = []
         self.failures: list[dict[int, str]] = []
         self.names: set[str] = set()
+        self.contexts: list[TrainRunContext] = []
 
     def after_report(
         self,
@@ -25,6 +35,7 @@ class Diary(UserCallback):
         checkpoint: Checkpoint | None,
     ) -> None:
         self.names.add(run_context.get_run_config().name)
+        self.contexts.append(run_context)
         saved = None if checkpoint is None else checkpoint.path.rpartition("/")[2]
         self.reports.append((metrics, saved))
 
@@ -84,3 +95,22 @@ def test_a_callback_that_raises_does_not_end_the_run(
     assert result.metrics == {"step": 0}
     assert len(diary.reports) == 1, "the others hear of it all the same"
     assert "a bug of the callback's" in caplog.text
+
+
+def test_a_callback_knows_how_the_run_was_configured(lab: Lab) -> None:
+    diary, backend, data = Diary(), BackendConfig(), DataConfig(datasets_to_split=[])
+    scaling, run = ScalingConfig(num_workers=1), RunConfig("run", lab.storage, callbacks=[diary])
+
+    DataParallelTrainer(
+        lambda config: train.report({}),
+        train_loop_config={"lr": 0.1},
+        backend_config=backend,
+        dataset_config=data,
+        scaling_config=scaling,
+        run_config=run,
+    ).fit()
+
+    [told] = diary.contexts
+    assert (told.run_config, told.scaling_config) == (run, scaling)
+    assert (told.backend_config, told.dataset_config) == (backend, data)
+    assert told.train_loop_config == {"lr": 0.1} and told.run_id

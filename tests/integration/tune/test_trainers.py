@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import train, tune
 from holdfast.train import DataParallelTrainer, ScalingConfig
+from holdfast.tune.integration.ray_train import TuneReportCallback
 from tests.integration.train.loops import begin, is_first, save
 from tests.integration.tune.conftest import Lab, last
 
@@ -44,3 +45,27 @@ def test_all_workers_of_a_trial_are_reserved_as_one(lab: Lab) -> None:
 
     with pytest.raises(ValueError, match="all there is is CPU="):
         lab.fit(trainer)
+
+
+def test_a_trial_passes_on_what_a_run_that_it_launches_itself_reports(lab: Lab) -> None:
+    storage = lab.notes.with_name("inner")
+
+    def launch(config: dict[str, Any]) -> None:
+        def loop() -> None:
+            for step in range(3):
+                save(step + config["x"])
+
+        name = f"run-{config['x']}"
+        DataParallelTrainer(
+            loop,
+            run_config=train.RunConfig(name, storage, callbacks=[TuneReportCallback()]),
+        ).fit()
+
+    results = lab.fit(launch, {"x": tune.grid_search([0, 10])}, stop={"step": 11})
+
+    assert results.num_errors == 0, results.errors
+    assert [last(one)["step"] for one in results] == [2, 11], "a run is not stopped with its trial"
+    assert [last(one)["checkpoint_path"] for one in results] == [
+        str(storage / "run-0" / "checkpoint_000002"),
+        str(storage / "run-10" / "checkpoint_000001"),
+    ]
