@@ -219,7 +219,7 @@ def test_ctrl_c_stops_the_workers_and_the_same_command_carries_on(
     reached = acknowledged(lab)
     printed = launch.finish(reached + 2)
 
-    assert code != 0
+    assert code == -signal.SIGINT, "shells and schedulers are to see that it was interrupted"
     assert left == []
     assert all(fact["step"] >= reached for fact in lab.begun()[WORKERS:])
     assert printed == weights_after(reached + 2, 0)
@@ -250,21 +250,29 @@ def test_the_folder_of_a_run_is_all_that_is_needed_to_carry_on(lab: Lab, launch:
 
 @pytest.mark.req("T-075", "T-090")
 def test_nothing_but_the_pair_must_be_the_same(lab: Lab) -> None:
-    """The function, its config, the number of workers and the budget are those of each launch."""
+    """Function, config, number of workers, budget and retention are those of each launch."""
     notes = lab.notes
+    keep_one = train.CheckpointConfig(num_to_keep=1)
 
     def loop() -> None:
         begin(notes)
         save(0)
 
     def another(config: dict[str, int]) -> int:
-        return begin(notes) + config["more"]
+        step = begin(notes)
+        save(step)
+        if step == 1:
+            raise ValueError("which the budget of the first launch would not absorb")
+        return step + config["more"]
 
     lab.fit(loop, workers=3)
-    result = lab.fit(another, workers=2, config={"more": 10}, max_failures=1)
+    result = lab.fit(
+        another, workers=2, config={"more": 10}, max_failures=1, checkpoint_config=keep_one
+    )
 
-    assert result.return_value == 11
-    assert [fact["world_size"] for fact in lab.begun()[3:]] == [2, 2]
+    assert result.return_value == 12
+    assert [fact["world_size"] for fact in lab.begun()[3:]] == [2] * 4
+    assert lab.committed() == ["checkpoint_000002"]
     assert look(open_store(lab.run)).identity.name == "run"
 
 

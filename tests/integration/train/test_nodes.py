@@ -84,7 +84,7 @@ def loop_until(lab: Lab, steps: int, *, waits_at: int | None = None) -> Any:
     return loop
 
 
-@pytest.mark.req("T-035", "T-037", "T-043", "T-048", "T-060", "T-061", "T-062")
+@pytest.mark.req("T-035", "T-037", "T-040", "T-043", "T-048", "T-060", "T-061", "T-062")
 def test_a_run_survives_the_loss_of_a_node_when_there_is_another(
     lab: Lab, nodes: LocalNodes
 ) -> None:

@@ -43,6 +43,7 @@ def wait_for_notes(lab: Lab, what: str, count: int, process: subprocess.Popen[st
         os.sched_yield()
 
 
+@pytest.mark.req("T-040")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("whom", ["driver", "worker", "everyone"])
 def test_a_signal_makes_user_code_save_in_time_and_the_driver_exit_resumable(
@@ -152,6 +153,7 @@ def fit(lab: Lab, loop: object, *, workers: int = 4, **run: object) -> train.Res
     ).fit()
 
 
+@pytest.mark.req("T-040")
 def test_a_node_that_drains_is_left_after_the_next_checkpoint_and_nothing_is_charged(
     lab: Lab, nodes: LocalNodes
 ) -> None:

@@ -10,7 +10,13 @@ import pytest
 
 from holdfast.control.run_view import look
 from holdfast.storage.locate import open_store
-from holdfast.train import Checkpoint, DataParallelTrainer, RunConfig, TrainingFailedError
+from holdfast.train import (
+    Checkpoint,
+    DataParallelTrainer,
+    RunConfig,
+    TrainingFailedError,
+    UserCallback,
+)
 from holdfast.train.trainer import BaseTrainer
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import begin, load, save
@@ -115,7 +121,7 @@ def test_restore_remembers_what_a_run_was_to_begin_with(lab: Lab) -> None:
 
 
 def test_what_could_not_be_kept_is_told(lab: Lab) -> None:
-    class Callback:
+    class Callback(UserCallback):
         pass
 
     lab.fit(say_word, config={"word": "x"}, callbacks=[Callback()])
@@ -140,6 +146,7 @@ class Own(BaseTrainer):
         return f"{self.word} {load()}"
 
 
+@pytest.mark.req("T-018", "T-026")
 def test_a_trainer_with_a_loop_of_its_own_runs_and_is_restored(lab: Lab) -> None:
     first = Own("hello", run_config=RunConfig("run", str(lab.storage))).fit()
     trainer = BaseTrainer.restore(lab.run)
