@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.api.checks import Problems, checking, is_number, is_whole
+from holdfast.api.checks import Problems, checking, is_number, is_whole, this_is
 from holdfast.api.representation import readable
 from holdfast.core.names import shown
 
@@ -46,6 +46,9 @@ class ScalingConfig:
 
     def __post_init__(self) -> None:
         with checking(self) as problems:
+            if not isinstance(self.trainer_resources, Mapping | None):
+                rule = f'not a dictionary such as {{"CPU": 2}}, {this_is(self.trainer_resources)}'
+                problems.add("trainer_resources", rule, hint="workers go by name: num_workers=…")
             workers_are_known = _check_workers(self, problems)
             flags_are_good = all([problems.flag("use_gpu"), problems.flag("use_tpu")])
             if _check_resources(self, problems) and flags_are_good:
@@ -125,7 +128,7 @@ def _resources_of(config: ScalingConfig) -> dict[str, float]:
 def _check_workers(config: ScalingConfig, problems: Problems) -> bool:
     given: object = config.num_workers
     if not isinstance(given, tuple):
-        meaning = "it is how many workers there are, or (min, max)"
+        meaning = "it is how many workers there are, or a tuple (min, max)"
         return problems.whole("num_workers", meaning, at_least=0)
     if len(given) != 2 or not all(is_whole(one) for one in given):
         problems.add("num_workers", "not (min, max), a pair of whole numbers")

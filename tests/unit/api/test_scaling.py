@@ -84,6 +84,7 @@ def test_workers_on_a_slice_of_tpus_name_it() -> None:
 @pytest.mark.parametrize(
     ("named", "line"),
     [
+        ({"trainer_resources": 2}, 'trainer_resources=2: not a dictionary such as {"CPU": 2}, th'),
         ({"num_workers": 0.5}, "num_workers=0.5: not a whole number; it is how many workers ther"),
         ({"num_workers": True}, "num_workers=True: not a whole number, this is bool; it is how m"),
         ({"num_workers": "2"}, "num_workers='2': not a whole number, this is str; it is how many"),

@@ -21,8 +21,9 @@ def test_outside_a_training_function_a_model_is_moved_and_nothing_else() -> None
     assert model.weight.device.type == get_device().type
 
 
-def test_a_model_goes_to_the_device_it_is_told() -> None:
-    model = prepare_model(nn.Linear(2, 2), move_to_device=torch.device("meta"))
+@pytest.mark.parametrize("device", ["meta", torch.device("meta")], ids=["text", "device"])
+def test_a_model_goes_to_the_device_it_is_told(device: str | torch.device) -> None:
+    model = prepare_model(nn.Linear(2, 2), move_to_device=device)
 
     assert next(model.parameters()).device.type == "meta"
 

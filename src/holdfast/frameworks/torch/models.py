@@ -18,7 +18,7 @@ from holdfast.frameworks.torch.older import with_mixed_precision
 
 def prepare_model(
     model: nn.Module,
-    move_to_device: bool | torch.device = True,  # noqa: FBT001, FBT002  # as users know it
+    move_to_device: bool | str | torch.device = True,  # noqa: FBT001, FBT002  # as users know it
     parallel_strategy: Literal["ddp", "fsdp"] | None = "ddp",
     parallel_strategy_kwargs: Mapping[str, Any] | None = None,
 ) -> nn.Module:
@@ -29,13 +29,15 @@ def prepare_model(
 
     Args:
         model: The model; moving it changes it in place.
-        move_to_device: Whether to move it, or where to.
+        move_to_device: Whether to move it, or where to, as torch writes it.
         parallel_strategy: "ddp" keeps a whole model on every rank, "fsdp" a part of it, which
             needs GPUs; None does not wrap it.
         parallel_strategy_kwargs: Passed on to the wrapper.
     """
     _must_be_sound(model, parallel_strategy)
     ranks = world_size("prepare_model")
+    if isinstance(move_to_device, str):
+        move_to_device = torch.device(move_to_device)
     device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
     if isinstance(move_to_device, torch.device) or move_to_device:
         model = model.to(device)
