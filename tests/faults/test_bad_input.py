@@ -16,6 +16,7 @@ from holdfast.control.identity import RUN_KEY, run_store
 from holdfast.control.open_run import open_run
 from holdfast.control.run_view import look
 from holdfast.errors import (
+    CannotResume,
     ConfigError,
     Damaged,
     FormatTooNew,
@@ -211,6 +212,22 @@ def test_a_folder_that_cannot_be_saved_is_refused_and_the_run_goes_on(
         run.commit_checkpoint(again, [deliver(run.store, again, 0, files)])
         assert again.number == 1, "the number of the failed one is burnt"
         assert run.newest_good() is not None
+
+
+@pytest.mark.parametrize(("kind", "other"), [("train", "tune"), ("tune", "train")])
+def test_neither_a_run_nor_a_study_takes_the_place_of_the_other(
+    kind: str, other: str, tmp_path: Path
+) -> None:
+    store = LocalStore(tmp_path / "run")
+    open_run(store, kind=kind, beats=False).close()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    with pytest.raises(CannotResume, match=r"there is a .* at .*run, and it is not a") as refused:
+        open_run(store, kind=other, beats=False)
+
+    assert refused.value.hint
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    open_run(store, beats=False).close()  # for those who take either
 
 
 def test_every_refusal_is_an_error_of_ours() -> None:

@@ -109,11 +109,17 @@ class Checkpoint:
     def _must_exist(self) -> None:
         """Raise if it should be a folder of this machine and is none: it would pass for empty."""
         local = self._store.local
-        if local is not None and not os.path.isdir(local.root):
+        if local is None or os.path.isdir(local.root):
+            return
+        if os.path.exists(local.root):
             raise ConfigError(
-                f"the checkpoint folder {local.root} does not exist",
-                hint="it was moved or deleted; check the path",
+                f"the checkpoint {local.root} is a file, and a checkpoint is a folder",
+                hint="save it into a folder of its own, and name that",
             )
+        raise ConfigError(
+            f"the checkpoint folder {local.root} does not exist",
+            hint="it was moved or deleted; check the path",
+        )
 
     def _fetched(self) -> str:
         manifest = self._manifest()
@@ -171,7 +177,7 @@ class Checkpoint:
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replace the metadata of the checkpoint; it must be expressible as JSON."""
-        write_metadata(self._store, self._home(), dict(metadata))
+        write_metadata(self._store, self._home(), metadata)
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add to the metadata of the checkpoint, replacing what has the same name."""

@@ -8,9 +8,11 @@ beside the manifest and is what counts.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.checkpoint.manifests import PRIVATE
+from holdfast.core.names import shown
 from holdfast.errors import ConfigError, Damaged, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.sealed import seal, unseal
@@ -50,8 +52,15 @@ def read_metadata(files: Store, home: tuple[Store, str] | None) -> dict[str, Any
     return metadata
 
 
-def write_metadata(files: Store, home: tuple[Store, str] | None, metadata: dict[str, Any]) -> None:
+def write_metadata(
+    files: Store, home: tuple[Store, str] | None, metadata: Mapping[str, Any]
+) -> None:
     """Replace the metadata of the checkpoint whose files are in `files`."""
+    if not isinstance(metadata, Mapping):
+        raise ConfigError(
+            f"metadata={shown(metadata)} is not a dictionary", hint='set_metadata({"name": value})'
+        )
+    metadata = dict(metadata)
     try:
         text = json.dumps(metadata)
     except (TypeError, ValueError) as error:

@@ -292,12 +292,18 @@ class Group:
             what = f"checkpoint of report {gathered.index}"
             if self._is_too_late("checkpoint", gathered.index, gathered.since, missing, what, now):
                 late = _ranks(missing)
-                gathered.error = f"{late} did not deliver within {self._late_after_s:g} s"
+                gathered.error = (
+                    f"{late} did not deliver within {self._late_after_s:g} s; every rank makes"
+                    " every report, with checkpoint=None if it has nothing to save"
+                )
         for index, came in list(self._meetings.items()):
             missing = sorted(self.running - came.keys())
             since = self._meeting_since[index]
             if self._is_too_late("meeting", index, since, missing, f"meeting {index}", now):
-                error = f"{_ranks(missing)} did not come within {self._late_after_s:g} s"
+                error = (
+                    f"{_ranks(missing)} did not come within {self._late_after_s:g} s; all ranks"
+                    " meet, in the same order"
+                )
                 del self._meetings[index], self._meeting_since[index]
                 for rank in came:
                     self._tell(rank, Met(index, error=error))

@@ -13,6 +13,7 @@ from holdfast.clock import Clock
 from holdfast.core.manifest import Manifest
 from holdfast.core.names import broken_name_rule, shown
 from holdfast.errors import (
+    CannotResume,
     ConfigError,
     Conflict,
     Damaged,
@@ -28,6 +29,7 @@ from holdfast.storage.sealed import seal, unseal
 FORMAT = 1
 STUDY_KEY = ".holdfast/study.json"  # what else there is of a study
 RUN_KEY = ".holdfast/run.json"
+_KINDS = {"train": "training run", "tune": "study"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,16 @@ def find_identity(store: Store) -> tuple[RunIdentity, str | None]:
     if identity is not None:
         return identity, None
     raise absence or Damaged(problem, hint="nothing else of the run is left to tell who it is")
+
+
+def must_be_kind(store: Store, identity: RunIdentity, kind: str | None) -> None:
+    """Raise if a run is not of the kind that it must be, None for any."""
+    if kind is not None and identity.kind != kind:
+        found, wanted = (_KINDS.get(one, one) for one in (identity.kind, kind))
+        raise CannotResume(
+            f"there is a {found} at {store.url}, and it is not a {wanted}",
+            hint="another name, or another storage_path",
+        )
 
 
 def _witnesses(store: Store) -> Iterator[str]:

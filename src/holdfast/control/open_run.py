@@ -20,6 +20,7 @@ from holdfast.control.identity import (
     RunIdentity,
     create_identity,
     find_identity,
+    must_be_kind,
     restore_identity,
 )
 from holdfast.control.study_log import StudyTail
@@ -43,7 +44,7 @@ def open_run(
     store: Store,
     *,
     name: str | None = None,
-    kind: str = "train",
+    kind: str | None = None,
     clock: Clock = SYSTEM_CLOCK,
     time_to_live_s: float = TIME_TO_LIVE_S,
     beats: bool = True,
@@ -56,9 +57,13 @@ def open_run(
     false; then whoever opened the run renews it. `accounts` are made of the same journal beside
     the record of checkpoints; not given, those that this kind of run has.
 
+    `kind` is what it must be, "train" or "tune"; not given, whichever it is. Neither takes the
+    other's place: they would be two in one folder.
+
     With `waits`, a driver on another machine gets its lease's time to show that it lives.
 
-    Raises `RunHeld` if a live driver holds it, `FormatTooNew` if a newer version wrote it.
+    Raises `RunHeld` if a live driver holds it, `FormatTooNew` if a newer version wrote it,
+    `CannotResume` if it is of the other kind.
     """
     store.probe(writable=True)
     name = name or os.path.basename(store.url.rstrip("/"))
@@ -66,7 +71,8 @@ def open_run(
     try:
         identity, problem = find_identity(store)
     except RunMissing:
-        identity = create_identity(store, name=name, kind=kind, clock=clock)
+        identity = create_identity(store, name=name, kind=kind or "train", clock=clock)
+    must_be_kind(store, identity, kind)
     lease = take_lease(
         store,
         run=f"run {identity.name!r} at {store.url}",

@@ -20,6 +20,7 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError, HoldfastError, RunMissing
 from holdfast.storage import uris
 from holdfast.storage.base import Store
+from holdfast.train.arguments import must_be
 from holdfast.train.pickled import problem_with, unpickled
 from holdfast.train.references import CannotRestore, find_function, problem_with_function
 from holdfast.train.stored import StoredTrainer, read_trainer
@@ -207,7 +208,9 @@ def _run_config(stored: StoredTrainer, place: RunPlace, given: object) -> RunCon
         "storage_filesystem": place.filesystem,
         "resume": "must",
     }
-    if isinstance(given, RunConfig):
+    if given is not None:
+        must_be(given, "run_config", RunConfig)
+        assert isinstance(given, RunConfig)
         return replace(given, **here)
     return RunConfig(**_value("run_config", stored.run_config, place), **here)
 

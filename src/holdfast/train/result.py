@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.control.identity import must_be_kind
 from holdfast.control.metric_reading import read_latest, read_metric_rows
 from holdfast.control.run_view import look
 from holdfast.core.metric_history import Row, flattened
@@ -58,10 +59,12 @@ class Result:
         """Return the result of the run in a folder, without its code; nothing is written.
 
         `error` says how the run failed, if it did; what its workers raised is there as text.
-        Raises `RunMissing`, which names the right folder, if `path` is not that of a run.
+        Raises `RunMissing`, which names the right folder, if `path` is not that of a run, and
+        `CannotResume` if it is that of a study.
         """
         store = open_store(path, storage_filesystem)
         view = look(store)
+        must_be_kind(store, view.identity, "train")
         result = result_of(
             store,
             view.record,

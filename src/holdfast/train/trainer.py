@@ -119,7 +119,7 @@ class BaseTrainer:
         try:
             store = run_store(config.storage_path, config.name, config.storage_filesystem)
             must_be_allowed(config, store)
-            with open_run(store, name=config.name, waits=True) as run:
+            with open_run(store, name=config.name, kind="train", waits=True) as run:
                 try:
                     self._begin(run)
                     outcome = drive(launch, run, engine)

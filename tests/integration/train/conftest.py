@@ -54,7 +54,7 @@ class Lab:
             loop,
             train_loop_config=config,
             scaling_config=ScalingConfig(num_workers=workers),
-            run_config=RunConfig(failure_config=failures, **given),
+            run_config=RunConfig(**{"failure_config": failures, **given}),
         )
 
     def begun(self, rank: int | None = None) -> list[dict[str, Any]]:

@@ -10,10 +10,13 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.errors import ConfigError
+from holdfast.control.open_run import open_run
+from holdfast.errors import CannotResume, ConfigError
+from holdfast.storage.locate import open_store
 from holdfast.train import (
     DataParallelTrainer,
     FailureConfig,
+    Result,
     RunConfig,
     ScalingConfig,
     ValidationConfig,
@@ -129,3 +132,22 @@ def test_a_validation_that_cannot_travel_leaves_nothing_behind(lab: Lab, workers
         trainer.fit()
 
     assert not lab.storage.exists()
+
+
+def test_a_study_is_not_taken_for_a_run(lab: Lab) -> None:
+    open_run(open_store(lab.run), kind="tune").close()
+
+    for use in (lambda: lab.fit(waits_not), lambda: Result.from_path(lab.run)):
+        with pytest.raises(CannotResume, match="there is a study at"):
+            use()
+    assert not (lab.run / ".holdfast" / "trainer.json").exists()
+
+
+def test_what_is_given_again_to_restore_must_be_what_it_should(lab: Lab) -> None:
+    lab.fit(two_with_one_default)
+
+    with (
+        pytest.warns(DeprecationWarning, match="restore"),
+        pytest.raises(ConfigError, match="run_config=3: must be a RunConfig"),
+    ):
+        DataParallelTrainer.restore(lab.run, run_config=3)

@@ -11,7 +11,7 @@ import pytest
 from holdfast import train
 from holdfast.errors import ConfigError
 from holdfast.storage.local import LocalStore
-from holdfast.train import Checkpoint, CheckpointUploadMode
+from holdfast.train import Checkpoint, CheckpointUploadMode, FailureConfig, WorkerGroupError
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import folder_with
 from tests.metric_rows import steps, told
@@ -93,3 +93,22 @@ def test_a_process_that_a_worker_forks_cannot_report_in_its_name(lab: Lab) -> No
     assert said == [{"by": "worker"}, {"by": "worker"}]
     assert "only the worker itself can report" in notes.read_text()
     assert result.return_value == (1, 1), "a child knows its worker's place"
+
+
+def test_ranks_that_wait_for_each_other_at_different_places_are_told_the_rule(lab: Lab) -> None:
+    def loop() -> None:
+        if train.get_context().get_world_rank() == 0:
+            save()
+        else:
+            train.collective.barrier()
+
+    with pytest.raises(WorkerGroupError) as caught:
+        lab.trainer(loop, workers=2, failure_config=FailureConfig(late_timeout_s=0.1)).fit()
+
+    rules = {
+        0: "rank 1 did not deliver within 0.1 s; every rank makes every report",
+        1: "rank 0 did not come within 0.1 s; all ranks meet",
+    }
+    assert caught.value.worker_failures, "the one who is told first may end the wait of the other"
+    for rank, error in caught.value.worker_failures.items():
+        assert rules[rank] in str(error)

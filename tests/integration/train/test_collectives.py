@@ -41,6 +41,15 @@ def test_all_ranks_get_what_rank_zero_brought(lab: Lab) -> None:
     assert lab.noted("got") == [{"what": "got", "got": {"seed": 17}, "nothing": None}] * 3
 
 
+def test_a_function_of_the_script_is_broadcast(lab: Lab) -> None:
+    def loop() -> int:
+        rank = train.get_context().get_world_rank()
+        double = train.collective.broadcast_from_rank_zero(lambda one: 2 * one if not rank else 0)
+        return int(train.collective.broadcast_from_rank_zero(double(21)))
+
+    assert lab.fit(loop, workers=2).return_value == 42
+
+
 def test_a_large_object_is_broadcast_whole(lab: Lab) -> None:
     def loop() -> int:
         return len(broadcast_from_rank_zero(bytes(20_000_000)))

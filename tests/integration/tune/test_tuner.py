@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.errors import ConfigError
+from holdfast.control.open_run import open_run
+from holdfast.errors import CannotResume, ConfigError
+from holdfast.storage.locate import open_store
 from holdfast.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 from tests.integration.train.loops import note
 from tests.integration.tune.conftest import Lab, last
@@ -240,3 +242,14 @@ def test_more_than_there_is_is_refused_at_once(lab: Lab) -> None:
 
     with pytest.raises(ConfigError, match=r"a trial needs .*all there is is CPU="):
         lab.fit(tune.with_resources(train, {"cpu": 4096}))
+
+
+def test_a_training_run_is_not_taken_for_a_study(lab: Lab) -> None:
+    open_run(open_store(lab.study), kind="train").close()
+    before = sorted(lab.study.rglob("*"))
+
+    for resume in ("auto", None):
+        with pytest.raises(CannotResume, match="there is a training run at"):
+            lab.fit(lambda config: None, resume=resume)
+
+    assert sorted(lab.study.rglob("*")) == before

@@ -229,3 +229,16 @@ def test_digests_of_an_unknown_kind_are_not_taken_for_damage(saved: Path, tmp_pa
 
     with pytest.raises(FormatTooNew, match="blake9"):
         open_run(open_store(tmp_path / "run")).newest_good()
+
+
+def test_a_file_is_not_taken_for_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "model.pt").write_text("x")
+    checkpoint = Checkpoint.from_directory(tmp_path / "model.pt")
+
+    with pytest.raises(ConfigError, match=r"model.pt is a file"), checkpoint.as_directory():
+        pass
+
+
+def test_metadata_is_a_dictionary(saved: Path) -> None:
+    with pytest.raises(ConfigError, match=r"metadata=\[1\] is not a dictionary"):
+        Checkpoint.from_directory(saved).set_metadata([1])  # type: ignore[arg-type]
