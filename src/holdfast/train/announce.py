@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.core.record import RunRecord
@@ -96,3 +97,16 @@ def _age(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / divisor:.0f} {unit}"
     return f"{seconds / 86400:.0f} days"
+
+
+@contextlib.contextmanager
+def speaking(level: str) -> Iterator[None]:
+    """Have nothing logged below `level`, if that is above warnings; else as `logging` is set."""
+    logger, number = logging.getLogger("holdfast"), logging.getLevelNamesMapping()[level]
+    before = logger.level
+    if number > logging.WARNING:
+        logger.setLevel(number)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

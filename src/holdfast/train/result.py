@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from holdfast.api.checks import this_is
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.identity import must_be_kind
 from holdfast.control.metric_reading import read_latest, read_metric_rows
@@ -110,6 +111,8 @@ class Result:
         """
         if mode not in ("min", "max"):
             raise ValueError(f"mode={mode!r}: it is 'min' or 'max'")
+        if not isinstance(metric, str):
+            raise ValueError(f"metric={metric!r}: it is the name of a metric, {this_is(metric)}")
         if not self.best_checkpoints:
             raise RuntimeError(f"there is no checkpoint to choose by {metric!r}")
         scored = [

@@ -23,7 +23,7 @@ from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Ending
 from holdfast.data.config import DataConfig
 from holdfast.train import restoring
-from holdfast.train.announce import announce, closing_line, opening_line, standing_of
+from holdfast.train.announce import announce, closing_line, opening_line, speaking, standing_of
 from holdfast.train.arguments import (
     dictionary,
     given_or,
@@ -122,7 +122,8 @@ class BaseTrainer:
             with open_run(store, name=config.name, kind="train", waits=True) as run:
                 try:
                     self._begin(run)
-                    outcome = drive(launch, run, engine)
+                    with speaking(config.logging_config.log_level):
+                        outcome = drive(launch, run, engine)
                 finally:
                     engine.close()  # nothing writes any more when the run is given back
                 return self._result(run, outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import threading
@@ -16,7 +17,7 @@ from holdfast.control import log_room
 from holdfast.train import FailureConfig, RunConfig, ScalingConfig, TrainRunContext, UserCallback
 from holdfast.train.trainer import DataParallelTrainer
 from tests.integration.train.conftest import Lab
-from tests.integration.train.loops import STATE, begin, save
+from tests.integration.train.loops import STATE, begin, is_first, save
 
 HERE = Path(__file__).name
 
@@ -169,3 +170,27 @@ def test_a_score_that_no_checkpoint_has_is_told_of_once(
     )
 
     assert caplog.text.count("ranked by 'loss', and none has a number for it") == 1
+
+
+def test_a_run_that_is_to_be_quiet_says_nothing(
+    lab: Lab, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though a worker prints and fails, and there is something to warn of."""
+    notes = lab.notes
+
+    def loop() -> None:
+        os.write(1, b"hello\n")
+        save(0)
+        if is_first(notes):
+            raise ValueError("once")
+
+    lab.fit(
+        loop,
+        max_failures=1,
+        logging_config=train.LoggingConfig("error"),
+        checkpoint_config=train.CheckpointConfig(checkpoint_score_attribute="loss"),
+    )
+
+    assert capfd.readouterr() == ("", "")
+    assert caplog.text == ""
+    assert logging.getLogger("holdfast").level == logging.NOTSET

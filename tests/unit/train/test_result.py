@@ -201,6 +201,8 @@ def test_the_best_checkpoint_is_chosen_by_any_metric(run: OpenRun, files: Path) 
         found.get_best_checkpoint("b", "min")
     with pytest.raises(ValueError, match="mode='best'"):
         found.get_best_checkpoint("a/loss", "best")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="metric=3"):
+        found.get_best_checkpoint(3, "min")  # type: ignore[arg-type]
 
 
 def test_without_checkpoints_there_is_no_best_one(run: OpenRun) -> None:
