@@ -28,7 +28,15 @@ _kept: list[object] = []
 
 # Signals that wait for a worker until it can deal with them. The zygote never does: whoever ends
 # it would leave behind what its workers have started.
-_HELD_BACK = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, stacks.SIGNAL)
+_HELD_BACK = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    stacks.SIGNAL,
+)
 
 
 class Handles(NamedTuple):

@@ -25,7 +25,6 @@ from holdfast.wire import (
     Noticed,
     SaveWanted,
     SawNotice,
-    Warned,
 )
 from holdfast.worker.conversation import Conversation
 from holdfast.worker.job import Job
@@ -110,10 +109,6 @@ class WorkerContext:
                 self._save_wanted = True
             case _:
                 log.warning("the driver said something unexpected: %r", message)
-
-    def warn(self, signal: int) -> None:
-        """Pass on that a signal has announced this process's end."""
-        self.conversation.say(Warned(signal))
 
     # ------------------------------------------------------------------ together
 

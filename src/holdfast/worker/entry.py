@@ -18,12 +18,10 @@ from typing import Any
 import cloudpickle
 
 from holdfast.core.log_lines import RAISED
-from holdfast.wire import Assigned, Began, Channel, JobDone, LastWords, Message
+from holdfast.wire import Assigned, Began, Channel, JobDone, LastWords, Message, Warned
 from holdfast.worker.context import WorkerContext, current, enter
 from holdfast.worker.conversation import Conversation
 from holdfast.worker.job import Job, Task, unpack_job, unpack_task
-
-log = logging.getLogger(__name__)
 
 DRIVER_IS_GONE = 70  # the exit code of a worker whose driver vanished
 FLUSH_TIMEOUT_S = 60.0
@@ -37,6 +35,7 @@ def main(handle: int) -> None:
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     channel = Channel(socket.socket(fileno=handle))
     desk = Desk(channel, lambda: os._exit(DRIVER_IS_GONE))
+    _pass_on_signals(desk.conversation)
     try:
         while (job := desk.next_job()) is not None:
             value = _returned(_work(desk, job))
@@ -61,6 +60,8 @@ class Desk:
         self._channel, self._on_gone = channel, on_gone
         self._jobs: queue.SimpleQueue[Assigned] = queue.SimpleQueue()
         self._has_begun = False
+        self._hearing = threading.Lock()
+        self._early: list[Message] = []  # what was said while a job was being unpacked
         self.context: WorkerContext | None = None
         self.task: Task | None = None
         self.conversation = Conversation(channel, self._hear, on_gone)
@@ -81,13 +82,25 @@ class Desk:
             self.conversation.begin_anew()
         return unpack_job(first.job)
 
+    def begin(self, job: Job) -> WorkerContext:
+        """Return the context of a job, which has heard all that was said since the job came."""
+        context = WorkerContext(job, self.conversation)
+        with self._hearing:
+            self.context = context
+            for message in self._early:
+                context.hear(message)
+            self._early.clear()
+        return context
+
     def _hear(self, message: Message) -> None:
         if isinstance(message, Assigned):
             self._jobs.put(message)
-        elif self.context is not None:
-            self.context.hear(message)
-        else:
-            log.warning("the driver said something before there was a job: %r", message)
+            return
+        with self._hearing:
+            if self.context is None:
+                self._early.append(message)
+            else:
+                self.context.hear(message)
 
 
 _here: list[Task] = []  # what `main_inline` does, instead of a copy of it
@@ -134,21 +147,17 @@ def _work(desk: Desk, job: Job, task: Task | None = None) -> Any:
 
     With `task`, that is done in the driver's own process; without, what the job says.
     """
-    is_first = desk.context is None
-    context = desk.context = WorkerContext(job, desk.conversation)
+    context = desk.begin(job)
     enter(context)
     if job.log is not None:
         _print_to(job.log)
     context.must_reach_storage()
-    is_here = task is not None
     if task is None:
         task = unpack_task(job.task) if job.task else desk.task
         assert task is not None, "a job without a task comes after one that had it"
         desk.task = task
     for setup in task.setups:
         setup(context)
-    if not is_here and is_first:
-        _pass_on_signals(desk)
     context.conversation.say(Began())
     try:
         value = task.function() if task.config is None else task.function(dict(task.config))
@@ -168,18 +177,17 @@ def _print_to(path: str) -> None:
     os.close(log_file)
 
 
-def _pass_on_signals(desk: Desk) -> None:
+def _pass_on_signals(conversation: Conversation) -> None:
     """Tell the driver of signals that announce this process's end, and go on.
 
+    From the beginning on: a machine may be taken away while its workers still get ready.
     A handler may run while this very thread holds a lock of the conversation, so another one talks.
     """
     heard: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def talk() -> None:
         while True:
-            number = heard.get()
-            if desk.context is not None:
-                desk.context.warn(number)
+            conversation.say(Warned(heard.get()))
 
     def hear(number: int, _: object) -> None:
         heard.put(number)

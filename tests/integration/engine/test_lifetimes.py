@@ -95,18 +95,17 @@ def test_nothing_outlives_a_driver_whose_zygote_sleeps(
     wait_until_gone([*pids, zygote])
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
-def test_signals_for_all_do_not_reach_the_zygote(
-    engine: LocalEngine, tmp_path: Path, number: signal.Signals
-) -> None:
-    """A terminal that is closed signals to every process of its group."""
+def test_signals_for_all_do_not_reach_the_zygote(engine: LocalEngine, tmp_path: Path) -> None:
+    """A terminal that is closed signals to its group, and some schedulers to all of a job's."""
     zygote = zygote_of(engine, tmp_path)
 
-    os.kill(zygote, number)
+    for name in ("SIGHUP", "SIGTERM", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
+        os.kill(zygote, signal.Signals[name])
     start(engine, tmp_path, "")
 
     assert isinstance(ends(engine, 1)[0].exit, Finished)
     assert os.getsid(zygote) == zygote
+    assert zygote_of(engine, tmp_path) == zygote
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ from holdfast.control.notices import AwsNotices
 from holdfast.engine.nodes import LocalNodes
 from holdfast.testing.metadata_server import MetadataServer
 from holdfast.train import FailureConfig, Interrupted, RunConfig, ScalingConfig
+from holdfast.train.backend import BackendConfig
 from holdfast.train.trainer import DataParallelTrainer
-from holdfast.worker.context import current
+from holdfast.worker.context import WorkerContext, current
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import begin, is_first, load, note, read_notes, save, wait_for
 
@@ -94,6 +96,30 @@ def test_a_run_that_cannot_save_in_time_is_ended_at_the_deadline(lab: Lab) -> No
 
     assert process.returncode == RESUMABLE, errors
     assert lab.committed() == []
+
+
+class TakenAway(BackendConfig):
+    """Has every worker be told to go while it gets ready."""
+
+    def setups(self) -> Sequence[Callable[[WorkerContext], None]]:
+        return (lambda _: os.kill(os.getpid(), signal.SIGTERM),)
+
+
+def test_workers_that_are_told_to_go_while_they_get_ready_save_in_time_and_charge_nobody(
+    lab: Lab,
+) -> None:
+    def loop() -> None:
+        while train.get_preemption_info() is None:
+            train.report({})
+        save(0)
+        save(1)
+
+    trainer = lab.trainer(loop, workers=2)
+    trainer.backend_config = TakenAway()
+    with pytest.raises(Interrupted):
+        trainer.fit()
+
+    assert lab.committed() == ["checkpoint_000000"]
 
 
 def test_the_notice_of_a_cloud_reaches_user_code_with_its_deadline(lab: Lab) -> None:

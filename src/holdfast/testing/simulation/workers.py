@@ -21,7 +21,7 @@ from holdfast.engine.base import WorkerSpec
 from holdfast.errors import ConfigError, NotSaved, StoreError
 from holdfast.testing.simulation.stage import Actor, Killed, Process, stage_here
 from holdfast.testing.simulation.story import Fault
-from holdfast.wire import Assigned, Channel, LastWords, Message
+from holdfast.wire import Assigned, Channel, LastWords, Message, Warned
 from holdfast.worker import entry
 from holdfast.worker.context import WorkerContext
 from holdfast.worker.job import Task, unpack_job, unpack_task
@@ -182,7 +182,8 @@ class SimWorker:
         """Let it be told by a signal that it will be ended; another thread passes that on."""
         context = self.context
         if context is not None:
-            self.world.stage.start(self.process, "signals", lambda: context.warn(number))
+            say = partial(context.conversation.say, Warned(number))
+            self.world.stage.start(self.process, "signals", say)
 
     def _end(self) -> None:
         if self.is_over:
