@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+TIDYING_S = 3.0  # that of torch ends when nobody has asked it for 2 s
+_TIDYING = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 GONE = ""  # the state of a process that is not there
 
 
@@ -107,6 +109,24 @@ def end(pids: Collection[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def end_untidily(pids: Collection[int], passed_s: float) -> None:
+    """Kill processes, but leave those that tidy up a moment; `passed_s` of it have passed.
+
+    Segments of shared memory have names that outlive everyone. Libraries have a process that
+    removes them; it ends by itself when all are gone who might still use them, or were killed.
+    """
+    end([pid for pid in pids if passed_s >= TIDYING_S or not _tidies_up(pid)])
+
+
+def _tidies_up(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read()
+    except OSError:
+        return False  # it is gone
+    return any(name in command for name in _TIDYING)
+
+
 def be_signalled_when_parent_ends(number: signal.Signals) -> None:
     """Have the kernel send a signal when the thread that forked this process ends; Linux only."""
     _prctl(_PR_SET_PDEATHSIG, number)
@@ -158,9 +178,9 @@ def wait_a_moment(waited: int) -> None:
 
 def end_all(sessions: Collection[int], mark: str) -> None:
     """End what `belong_to` finds, and return once there is nothing of it."""
-    waited = 0
+    began, waited = time.monotonic(), 0
     while left := belong_to(sessions, mark):
-        end(left)
+        end_untidily(left, time.monotonic() - began)
         wait_a_moment(waited)
         waited += 1
         if waited == 200:

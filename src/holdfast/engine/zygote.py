@@ -34,7 +34,7 @@ from holdfast.engine.worker_process import Handles, become_worker, hold_back_sig
 log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 1 << 16
-ORPHAN_PATIENCE_S = 2.0
+ORPHAN_PATIENCE_S = 4.0
 LOOK_UP_S = 0.01  # from an import
 QUIET_S = 0.5  # who has just said something may say more; a group that was lost is started again
 _HANDLES_PER_WORKER = 3
@@ -149,10 +149,9 @@ class Zygote:
             case "signal" if request["pid"] in self._workers:
                 os.kill(request["pid"], request["signal"])
             case "kill" if request["pid"] in self._workers:
-                _kill_group(request["pid"])
+                processes.end([request["pid"]])  # what it has started goes when it is reaped
             case "lose_node":
-                for pid in [pid for pid, node in self._workers.items() if node == request["node"]]:
-                    _kill_group(pid)
+                processes.end([pid for pid, on in self._workers.items() if on == request["node"]])
             case _:
                 pass  # for a worker that has ended
 
@@ -255,14 +254,11 @@ class Zygote:
             if pid not in self._workers:
                 continue  # something that a worker left and we adopted
             del self._workers[pid]
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
             _end_orphans(self._workers)
             self._tell({"event": "ended", "pid": pid, "code": code, "cgroup": cgroup})
 
     def _end_everything(self) -> None:
-        for pid in self._workers:
-            _kill_group(pid)
+        processes.end(self._workers)
         for pid in self._workers:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
@@ -302,10 +298,11 @@ def _end_orphans(workers: Container[int]) -> None:
     started by one that is dead. We do not wait for ever: a process that waits for a disk dies only
     when the disk answers.
     """
-    deadline = time.monotonic() + ORPHAN_PATIENCE_S
+    began = time.monotonic()
+    deadline = began + ORPHAN_PATIENCE_S
     waited = 0
     while orphans := [pid for pid in processes.children() if pid not in workers]:
-        processes.end(orphans)
+        processes.end_untidily(orphans, time.monotonic() - began)
         if any([_is_reaped(pid) for pid in orphans]):  # noqa: C419  # all of them, not the first
             continue
         if time.monotonic() > deadline:
@@ -319,14 +316,6 @@ def _is_reaped(pid: int) -> bool:
         return os.waitpid(pid, os.WNOHANG) != (0, 0)
     except ChildProcessError:
         return True
-
-
-def _kill_group(pid: int) -> None:
-    """Kill a worker that is not reaped yet, and what it has started."""
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:  # forked a moment ago, it does not lead a group yet
-        os.kill(pid, signal.SIGKILL)
 
 
 def serve(control: socket.socket, driver: int) -> None:

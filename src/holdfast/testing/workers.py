@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import shared_memory
 from typing import Any
 
 from holdfast.wire import Assigned, Channel, LastWords, Meeting, Message, Met, Reported
@@ -196,6 +197,12 @@ def _multiprocess(_: _Scene, __: str) -> None:
     assert process.exitcode == 0, process.exitcode
 
 
+def _share(scene: _Scene, _: str) -> None:
+    """Make a segment of shared memory, and leave it to others to remove it."""
+    segment = shared_memory.SharedMemory(create=True, size=1)
+    scene.report(segment=segment.name)
+
+
 # ---------------------------------------------------------------------- going wrong
 
 
@@ -288,7 +295,7 @@ _VERBS: dict[str, Callable[[_Scene, str], None]] = {
         *(_report, _print, _mumble, _echo, _flood),
         *(_environment, _files, _parent, _signals, _module, _draw),
         *(_compute, _scribble, _complain),
-        *(_child, _stranger, _daemon, _multiprocess),
+        *(_child, _stranger, _daemon, _multiprocess, _share),
         *(_raise, _burst, _exit, _signal, _deaf, _hang, _hog, _deadlock),
         *(_threads, _stick, _execute, _eat),
     )

@@ -108,6 +108,23 @@ def test_signals_for_all_do_not_reach_the_zygote(engine: LocalEngine, tmp_path: 
     assert zygote_of(engine, tmp_path) == zygote
 
 
+@pytest.mark.parametrize("ends_with", ["the worker", "the zygote"])
+def test_shared_memory_does_not_outlive_a_worker_that_is_killed(
+    engine: LocalEngine, tmp_path: Path, ends_with: str
+) -> None:
+    """What is named does not go with a process, but those go last who were asked to remove it."""
+    zygote = zygote_of(engine, tmp_path)
+    start(engine, tmp_path, "share report=1 child hang")
+    shared, worker, _ = reports(engine, 3)
+    segment = Path("/dev/shm", shared["segment"])
+    assert segment.exists()
+
+    os.kill(worker["pid"] if ends_with == "the worker" else zygote, signal.SIGKILL)
+    ends(engine, 1)
+
+    assert not segment.exists()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_the_loss_of_the_zygote_costs_one_group(
     host: EngineHost, tmp_path: Path, way: Start
