@@ -15,7 +15,7 @@ from holdfast.control.group import Group
 from holdfast.control.leaving import Leaving
 from holdfast.control.notices import Notice
 from holdfast.control.plan import Plan
-from holdfast.core.outcomes import Died, Evicted, Finished, WorkerExit
+from holdfast.core.outcomes import Died, Evicted, Finished, Hung, Raised, WorkerExit, describe
 from holdfast.core.placement import Place, capacity, place
 from holdfast.engine.base import Engine
 from holdfast.wire import SaveWanted
@@ -41,6 +41,11 @@ class Moving:
         self._leaving: Leaving | None = None
         self._wants_more = False
         self._looks_at = float("inf")
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this driver's machine goes, and the group with it."""
+        return self._leaving is not None and self._leaving.takes_driver
 
     # ------------------------------------------------------------------ finding room
 
@@ -114,8 +119,7 @@ class Moving:
             group.tell_all(SaveWanted())
 
     def _move(self) -> Move:
-        assert self._leaving is not None
-        return Move.EXIT if self._leaving.takes_driver else Move.EVICT
+        return Move.EXIT if self.is_leaving else Move.EVICT
 
     # ------------------------------------------------------------------ how workers end
 
@@ -126,16 +130,17 @@ class Moving:
             return Evicted(ended.rank, ended.node, preempted=True)
         return ended
 
-    def has_bailed_out(self, exits: Sequence[WorkerExit]) -> bool:
-        """Whether workers returned because they were told that their machines leave.
+    def ends_run(self, exits: Sequence[WorkerExit]) -> bool:
+        """Whether the run is to be carried on elsewhere, now that a group has ended.
 
-        They may have been done just then. Carrying on once more costs little; taking a run for
+        Its driver's machine leaves. Who failed meanwhile has done so because of that, as like as
+        not: what it had started may have been told to go, too. Who returned after user code was
+        told may have been done just then; carrying on once more costs little, and taking a run for
         finished that is not would cost the rest of it.
         """
-        return (
-            self._leaving is not None
-            and self._leaving.takes_driver
-            and self._group is not None
-            and self._group.saw_notice
-            and all(isinstance(one, Finished) for one in exits)
-        )
+        if not self.is_leaving or self._group is None:
+            return False
+        failed = [one for one in exits if isinstance(one, Raised | Died | Hung)]
+        for one in failed:
+            log.warning("holdfast: while this machine was being taken away: %s", describe(one))
+        return self._group.saw_notice or not all(isinstance(one, Finished) for one in exits)

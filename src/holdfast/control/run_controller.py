@@ -7,7 +7,6 @@ groups, has a `Group` talk with the workers, and watches the time.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,7 @@ from holdfast.control.log_room import LogRoom, bytes_allowed
 from holdfast.control.losses import loss_card, start_card
 from holdfast.control.metric_rows import MetricRows
 from holdfast.control.moving import Move, Moving
+from holdfast.control.news import News
 from holdfast.control.notices import Notice
 from holdfast.control.observing import Observer, Observers
 from holdfast.control.open_run import OpenRun
@@ -45,6 +45,7 @@ from holdfast.core.run_machine import (
     RestartWanted,
     StartGroup,
     StopGroup,
+    Stopping,
     StopRequested,
     advance,
 )
@@ -91,8 +92,7 @@ class RunController:
         self._due_at = 0.0
         self._said_waiting_at = float("-inf")
         self._looked_at = float("-inf")
-        self._news: deque[Notice | Ending] = deque()
-        self._sources: list[Callable[[], Iterable[Notice | Ending]]] = []
+        self._news = News()
         self._moving = Moving(plan, engine, clock)
         self._watchdog = Watchdog(plan, engine, clock)
         self._stopped: Stopped | None = None
@@ -105,16 +105,16 @@ class RunController:
 
     def listen_to(self, source: Callable[[], Iterable[Notice | Ending]]) -> None:
         """Ask `source` for news whenever the engine was woken, or something happened."""
-        self._sources.append(source)
+        self._news.listen_to(source)
 
     def stop(self, ending: Ending = Ending.STOPPED) -> None:
         """Make the run end as soon as it can; from any thread or signal handler."""
-        self._news.append(ending)
+        self._news.add(ending)
         self._engine.wake()
 
     def notice(self, notice: Notice) -> None:
         """Take in that machines will go away; from any thread or signal handler."""
-        self._news.append(notice)
+        self._news.add(notice)
         self._engine.wake()
 
     # ------------------------------------------------------------------ the loop
@@ -126,17 +126,17 @@ class RunController:
             self._happen(DriverStarted(self._plan.budget, self._plan.backoff_max_s))
             while not isinstance(self._history.run.phase, Over):
                 self._turn()
-            run, group = self._history.run, self._group
-            assert isinstance(run.phase, Over)
-            if self._validations is not None and run.phase.ending is Ending.SUCCEEDED:
-                self._validations.finish()
+            run, group, over = self._history.run, self._group, self._history.run.phase
+            assert isinstance(over, Over)
+            if self._validations is not None and over.ending is Ending.SUCCEEDED:
+                over = replace(over, ending=self._validations.finish(self._ending))
                 self._retain()
         finally:
             self._rows.close()
             if self._validations is not None:
                 self._validations.close()
         return Outcome(
-            run.phase,
+            over,
             None if group is None else group.value,
             {} if group is None else group.errors,
             None if group is None else group.newest,
@@ -147,15 +147,13 @@ class RunController:
     def _turn(self) -> None:
         if self._open_run.lost is not None:
             self._give_up(self._open_run.lost)
-        for source in self._sources:
-            self._news.extend(source())
-        while self._news:
-            self._take_news(self._news.popleft())
+        self._take_news()
         self._start_if_due()
         match self._engine.next_event(self._patience_s()):
             case Said() as said:
                 self._hear(said)
             case Ended() as ended:
+                self._take_news()  # all may have been told to go, of which this one has died
                 self._note_end(ended)
             case NodesChanged():
                 self._moving.nodes_changed()
@@ -200,11 +198,16 @@ class RunController:
         self._engine.stop_group(self._history.run.attempts)
         raise lost
 
-    def _take_news(self, news: Notice | Ending) -> None:
-        if isinstance(news, Notice):
-            self._move(self._moving.notice(news))
-        else:
-            self._happen(StopRequested(news))
+    def _take_news(self) -> None:
+        for news in self._news.take():
+            if isinstance(news, Notice):
+                self._move(self._moving.notice(news))
+            else:
+                self._happen(StopRequested(news))
+
+    def _ending(self) -> Ending | None:
+        """Return how this driver is to end before all is done, None if it may go on."""
+        return Ending.PREEMPTED if self._moving.is_leaving else self._news.ending()
 
     # ------------------------------------------------------------------ starting
 
@@ -374,7 +377,9 @@ class RunController:
         self._stop_if_lost(group)
         if group.is_over:
             exits = tuple(group.exits[rank] for rank in sorted(group.exits))
-            if self._moving.has_bailed_out(exits):
+            phase = self._history.run.phase
+            is_ending = isinstance(phase, Stopping) and phase.then is not None
+            if not is_ending and self._moving.ends_run(exits):
                 self._happen(StopRequested(Ending.PREEMPTED))
             self._group_ended(group, exits)
 

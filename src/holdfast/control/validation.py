@@ -18,6 +18,7 @@ from holdfast.control.open_run import OpenRun
 from holdfast.core.names import shown
 from holdfast.core.outcomes import Evicted, Finished, describe
 from holdfast.core.placement import Place
+from holdfast.core.run_machine import Ending
 from holdfast.core.validation import DONE, WANTED, ValidationLedger, Verdict
 from holdfast.engine.base import Ended, Engine, EngineError, Said, WorkerSpec
 from holdfast.errors import ConfigError
@@ -80,11 +81,13 @@ class Validations:
 
     def go_on(self, timeout_s: float = 0.0) -> bool:
         """Do what can be done now, waiting a while for news; return whether a verdict came."""
-        if self._number is None:
-            if self._ledger.pending:
-                self._begin(next(iter(self._ledger.pending)))
+        if self._number is None and self.are_done:
             return False
-        assert self._engine is not None
+        if self._engine is None:
+            self._engine = self._validator.engine()
+        if self._number is None and self._engine.nodes():
+            self._begin(self._engine, next(iter(self._ledger.pending)))
+            return False
         event = self._engine.next_event(timeout_s)
         while event is not None:
             if isinstance(event, Ended) and event.attempt == self._tries:
@@ -98,17 +101,23 @@ class Validations:
             self._engine.stop_group(self._tries)
         return False
 
-    def finish(self) -> None:
-        """Return once every checkpoint has its verdict."""
+    def finish(self, ending: Callable[[], Ending | None]) -> Ending:
+        """Return how the run ends: done, once every checkpoint has its verdict.
+
+        Asked again and again, `ending` may want it to end before; the next driver does the rest.
+        """
         while not self.are_done:
+            if (wanted := ending()) is not None:
+                return wanted
             self.go_on(TICK_S)
+        return Ending.SUCCEEDED
 
     def close(self) -> None:
         """Stop what is under way; the next driver does it again."""
         if self._engine is not None:
             self._engine.close()
 
-    def _begin(self, number: int) -> None:
+    def _begin(self, engine: Engine, number: int) -> None:
         kept = self._run.record.kept.get(number)
         if kept is None:
             self._decide(number, Verdict.FAILED, {})
@@ -117,9 +126,7 @@ class Validations:
         arguments = {**self._validator.arguments, **(how.get("fn_kwargs") or {})}
         checkpoint = Checkpoint.in_run(self._run.store, kept.directory)
         task = Task(partial(self._validator.function, checkpoint, **arguments))
-        if self._engine is None:
-            self._engine = self._validator.engine()
-        node = self._engine.nodes()[0].name
+        node = engine.nodes()[0].name
         self._tries += 1
         job = Job(
             task=pack(task),
@@ -133,7 +140,7 @@ class Validations:
         log_file = f"{self._log_folder}/validation/{kept.directory.replace('/', '-')}.log"
         spec = WorkerSpec(rank=0, node=node, log=log_file, first=Assigned(pack(job)))
         try:
-            self._engine.start_group(self._tries, [spec])
+            engine.start_group(self._tries, [spec])
         except EngineError as error:
             log.warning("checkpoint %s cannot be validated: %s", kept.directory, error)
             self._decide(number, Verdict.FAILED, {})

@@ -23,7 +23,16 @@ from holdfast.train.backend import BackendConfig
 from holdfast.train.trainer import DataParallelTrainer
 from holdfast.worker.context import WorkerContext, current
 from tests.integration.train.conftest import Lab
-from tests.integration.train.loops import begin, is_first, load, note, read_notes, save, wait_for
+from tests.integration.train.loops import (
+    begin,
+    is_first,
+    is_running,
+    load,
+    note,
+    read_notes,
+    save,
+    wait_for,
+)
 
 RESUMABLE = 75
 SCRIPT = Path(__file__).with_name("preempted_script.py")
@@ -96,6 +105,41 @@ def test_a_run_that_cannot_save_in_time_is_ended_at_the_deadline(lab: Lab) -> No
 
     assert process.returncode == RESUMABLE, errors
     assert lab.committed() == []
+
+
+def test_who_fails_while_the_machine_is_taken_away_is_not_the_cause(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a function has started may get the signal too, and the function raise because of it."""
+    driver = os.getpid()
+
+    def loop() -> None:
+        save(0)
+        os.kill(driver, signal.SIGTERM)
+        while train.get_preemption_info() is None:
+            train.report({})
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated")
+
+    with pytest.raises(Interrupted):
+        lab.fit(loop, workers=2)
+
+    assert "rank 0 raised RuntimeError: DataLoader worker" in caplog.text
+
+
+def test_a_worker_that_dies_with_the_signal_to_all_is_not_the_cause_either(lab: Lab) -> None:
+    """The driver hears of both at once."""
+    process = launch(lab, saves="always")
+    wait_for_notes(lab, "step", 2, process)
+    worker = lab.begun()[0]["pid"]
+    os.kill(process.pid, signal.SIGSTOP)
+    os.kill(process.pid, signal.SIGTERM)
+    os.kill(worker, signal.SIGKILL)
+    while is_running(worker):
+        os.sched_yield()
+    os.kill(process.pid, signal.SIGCONT)
+    _, errors = process.communicate()
+
+    assert process.returncode == RESUMABLE, errors
 
 
 class TakenAway(BackendConfig):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast.train import (
     Checkpoint,
     CheckpointConfig,
+    Interrupted,
     ReportedCheckpointStatus,
     RunConfig,
     ValidationConfig,
@@ -21,7 +24,7 @@ from holdfast.train import (
 )
 from holdfast.train.trainer import DataParallelTrainer
 from tests.integration.train.conftest import Lab
-from tests.integration.train.loops import STATE, die, folder_with, note, wait_for
+from tests.integration.train.loops import STATE, die, folder_with, is_first, note, wait_for
 
 STATUS = ReportedCheckpointStatus
 
@@ -178,3 +181,25 @@ def test_validation_without_a_way_to_validate_is_refused(lab: Lab) -> None:
     fit(lab, loop, None)
 
     assert "validation_config=" in lab.noted("refused")[0]["text"]
+
+
+def test_a_driver_that_is_told_to_go_does_not_wait_for_validation_and_the_next_one_does_it(
+    lab: Lab,
+) -> None:
+    driver, told, never = os.getpid(), lab.folder / "told", lab.folder / "never"
+
+    def endless(checkpoint: Checkpoint) -> dict[str, Any]:
+        if is_first(told):
+            os.kill(driver, signal.SIGTERM)
+            wait_for(never)
+        return score(checkpoint)
+
+    def loop() -> None:
+        if train.get_checkpoint() is None:
+            save(1)
+
+    with pytest.raises(Interrupted):
+        fit(lab, loop, ValidationConfig(endless))
+    result = fit(lab, loop, ValidationConfig(endless))
+
+    assert result.best_checkpoints[-1][1] == {"step": 1, "score": 10}
