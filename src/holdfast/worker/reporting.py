@@ -272,7 +272,7 @@ class Reporter:
                 self._save_taken(index, save, folder)
             except NotSaved as error:
                 self._failed.append(error)
-            except Exception as error:  # noqa: BLE001  # a user's upload may raise anything
+            except BaseException as error:  # noqa: BLE001  # a user's upload may raise anything
                 self._conversation.say(NotDelivered(index, self._said(error)))
                 self._failed.append(_wrapped(error))
             finally:
@@ -322,7 +322,7 @@ def _reported(index: int, metrics: dict[str, Any], save: Save | None) -> Reporte
     return Reported(index, metrics, saves=True, directory=save.directory, validation=validation)
 
 
-def _wrapped(error: Exception) -> HoldfastError:
+def _wrapped(error: BaseException) -> HoldfastError:
     """Return an error of the uploader as one that can be raised where user code reports."""
     if isinstance(error, HoldfastError):
         return error

@@ -203,6 +203,20 @@ def test_a_failed_async_upload_that_nobody_asked_about_fails_the_function(lab: L
         lab.fit(loop)
 
 
+def test_an_async_upload_that_exits_is_not_taken_for_one_that_is_done(lab: Lab) -> None:
+    """A thread that exits ends without a word, and whoever waits for it would wait for ever."""
+
+    def upload(checkpoint: Checkpoint, name: str) -> Checkpoint:
+        raise SystemExit(3)
+
+    def loop() -> None:
+        for step in range(20):
+            report_async(step, checkpoint_upload_fn=upload)
+
+    with pytest.raises(WorkerGroupError, match="could not be uploaded: SystemExit: 3"):
+        lab.fit(loop)
+
+
 def test_a_worker_killed_in_an_async_upload_leaves_nothing_behind(lab: Lab) -> None:
     notes = lab.notes
 
