@@ -35,7 +35,7 @@ from holdfast.engine.base import (
     Said,
     WorkerSpec,
 )
-from holdfast.engine.local_worker import LocalWorker, new_worker, open_log, outcome
+from holdfast.engine.local_worker import LocalWorker, Untold, heed, new_worker, open_log, outcome
 from holdfast.engine.memory_kills import MemoryKills
 from holdfast.engine.nodes import LocalNodes
 from holdfast.engine.zygote_line import Start, ZygoteLine
@@ -77,6 +77,7 @@ class LocalEngine:
         self._refusals: list[str] = []
         self._workers: dict[int, LocalWorker] = {}  # by process
         self._by_place: dict[tuple[int, int], LocalWorker] = {}  # by attempt and rank
+        self._untold = Untold()
         self._events: deque[EngineEvent] = deque()
         self._zygote: ZygoteLine | None = None
         self._kills = MemoryKills()
@@ -125,15 +126,14 @@ class LocalEngine:
         try:
             for spec in workers:
                 self._ask_for(line, attempt, spec)
-        except OSError as error:
+        except (OSError, EngineError) as error:
             self._abandon(attempt)
+            if isinstance(error, EngineError):
+                raise
             raise EngineError(
                 f"the workers could not be started: {error.strerror}",
                 hint="check the limit on open files (ulimit -n)",
             ) from error
-        except EngineError:
-            self._abandon(attempt)
-            raise
         self._wait_for_start(attempt, len(workers))
 
     def _ask_for(self, line: ZygoteLine, attempt: int, spec: WorkerSpec) -> None:
@@ -180,7 +180,7 @@ class LocalEngine:
         worker = self._by_place.get((attempt, rank))
         if worker is not None and not worker.channel.is_closed:
             worker.channel.send(message)
-            self._watch(worker)
+            self._heed(worker)
 
     def stop_group(self, attempt: int, *, grace_s: float = 0.0) -> None:
         mine = [worker for worker in self._workers.values() if worker.attempt == attempt]
@@ -242,10 +242,11 @@ class LocalEngine:
     def _take_node_changes(self) -> None:
         while self._node_changes:
             failed = self._node_changes.popleft()
-            on_it = [one for one in self._workers.values() if one.spec.node == failed]
+            known = [*self._workers.values(), *self._starting.values()]
+            on_it = [one for one in known if one.spec.node == failed]
             for worker in on_it:
                 worker.node_lost = True
-            self._kill(on_it)  # those forked a moment ago, too
+            self._kill(on_it)  # those forked a moment ago, too, and others once they are
             if NodesChanged() not in self._events:
                 self._events.append(NodesChanged())
 
@@ -275,7 +276,7 @@ class LocalEngine:
         """Take in whatever has come from workers and zygote, waiting for the first."""
         if self._is_closed:
             return
-        for key, events in self._selector.select(timeout_s):
+        for key, events in self._selector.select(self._untold.patience_s(timeout_s)):
             if key.fileobj is self._wake_read:
                 with contextlib.suppress(BlockingIOError):
                     self._wake_read.recv(4096)
@@ -283,6 +284,9 @@ class LocalEngine:
                 self._hear_zygote()
             else:
                 self._hear_worker(key.data, events)
+        if self._zygote is not None and self._untold.is_overdue():
+            log.warning("the zygote does not tell of a worker that has ended, and is ended as well")
+            self._zygote.kill()
         if self._zygote is not None and self._zygote.is_gone:
             self._zygote_died()
         self._take_node_changes()
@@ -294,7 +298,12 @@ class LocalEngine:
             worker.channel.flush()
         if events & selectors.EVENT_READ:
             self._take_messages(worker)
-        self._watch(worker)
+        self._heed(worker)
+
+    def _heed(self, worker: LocalWorker) -> None:
+        heed(worker, self._selector)
+        if worker.channel.is_closed:
+            self._untold.note(worker.pid)
 
     def _take_messages(self, worker: LocalWorker) -> bool:
         """Take in what a worker has said; return whether there may be more."""
@@ -305,21 +314,6 @@ class LocalEngine:
             else:
                 self._events.append(Said(worker.attempt, worker.spec.rank, message))
         return bool(messages)
-
-    def _watch(self, worker: LocalWorker) -> None:
-        """Listen to a worker, and for when it takes more if something waits to be sent."""
-        channel = worker.channel
-        more = selectors.EVENT_WRITE if channel.has_unsent else 0
-        wanted = 0 if channel.is_closed else selectors.EVENT_READ | more
-        if wanted == worker.heeded:
-            return
-        if not wanted:
-            self._selector.unregister(worker.handle)
-        elif worker.heeded:
-            self._selector.modify(worker.handle, wanted, worker)
-        else:
-            self._selector.register(worker.handle, wanted, worker)
-        worker.heeded = wanted
 
     def _hear_zygote(self) -> None:
         assert self._zygote is not None
@@ -339,7 +333,9 @@ class LocalEngine:
         worker.pid = told["pid"]
         self._workers[worker.pid] = worker
         self._by_place[worker.attempt, worker.spec.rank] = worker
-        self._watch(worker)
+        if worker.node_lost:
+            self._kill([worker])
+        heed(worker, self._selector)
         if told["threads"]:
             log.warning(
                 "rank %d was forked from a process with %d threads (%s) and may hang",
@@ -351,6 +347,7 @@ class LocalEngine:
     def _note_end(self, pid: int, code: int, cgroup: str = "") -> None:
         self._take_node_changes()  # its node may be among them
         worker = self._workers.pop(pid)
+        self._untold.forget(pid)
         self._by_place.pop((worker.attempt, worker.spec.rank))
         while self._take_messages(worker):
             pass  # what it said before it died is still in the socket
@@ -362,7 +359,7 @@ class LocalEngine:
 
     def _let_go(self, worker: LocalWorker) -> None:
         worker.channel.is_closed = True
-        self._watch(worker)
+        heed(worker, self._selector)
         worker.channel.close()
         os.close(worker.stacks)
 

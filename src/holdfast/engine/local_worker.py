@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import selectors
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.outcomes import Died, Evicted, Finished, Raised, WorkerExit
+from holdfast.engine import processes
 from holdfast.engine.base import EngineError, WorkerSpec
 from holdfast.engine.stacks import new_file
 from holdfast.engine.worker_process import Handles
@@ -17,6 +20,8 @@ from holdfast.wire import Channel, LastWords
 
 LAST_LINES = 20
 LAST_LINES_BYTES = 8192
+TELL_PATIENCE_S = 30.0  # the zygote may be busy with what a worker has left behind, or import
+LOOK_S = 1.0
 
 
 @dataclass(slots=True)
@@ -51,6 +56,51 @@ def new_worker(attempt: int, spec: WorkerSpec) -> tuple[LocalWorker, Handles]:
     channel = Channel(mine, unsent_bytes_max=None)
     worker = LocalWorker(attempt, spec, channel, mine.fileno(), stacks)
     return worker, Handles(theirs.detach(), log, stacks)
+
+
+class Untold:
+    """Workers whose line is at its end, while the zygote has not told how they ended."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}  # by process
+
+    def note(self, pid: int) -> None:
+        """Take in that a worker says nothing any more."""
+        self._since.setdefault(pid, time.monotonic())
+
+    def forget(self, pid: int) -> None:
+        """Take in that it is known how a worker ended."""
+        self._since.pop(pid, None)
+
+    def is_overdue(self) -> bool:
+        """Whether one of them has ended, as anybody can see, and should have been told of."""
+        late = time.monotonic() - TELL_PATIENCE_S
+        return any(
+            since <= late and not processes.facts(pid).is_running
+            for pid, since in self._since.items()
+        )
+
+    def patience_s(self, timeout_s: float | None) -> float | None:
+        """Return how long to wait for news before looking here."""
+        if not self._since:
+            return timeout_s
+        return LOOK_S if timeout_s is None else min(LOOK_S, timeout_s)
+
+
+def heed(worker: LocalWorker, selector: selectors.BaseSelector) -> None:
+    """Listen to a worker, and for when it takes more if something waits to be sent."""
+    channel = worker.channel
+    more = selectors.EVENT_WRITE if channel.has_unsent else 0
+    wanted = 0 if channel.is_closed else selectors.EVENT_READ | more
+    if wanted == worker.heeded:
+        return
+    if not wanted:
+        selector.unregister(worker.handle)
+    elif worker.heeded:
+        selector.modify(worker.handle, wanted, worker)
+    else:
+        selector.register(worker.handle, wanted, worker)
+    worker.heeded = wanted
 
 
 def outcome(worker: LocalWorker, code: int) -> WorkerExit:

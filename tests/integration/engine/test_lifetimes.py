@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.outcomes import Died, Evicted, Finished
-from holdfast.engine import local
+from holdfast.engine import local, local_worker
 from holdfast.engine.base import Engine, EngineError
 from holdfast.engine.local import LocalEngine
 from holdfast.engine.zygote_line import Start
@@ -160,6 +160,23 @@ def test_a_zygote_that_does_not_answer_does_not_hold_up_a_stop(
     assert isinstance(ends(engine, 1)[0].exit, Evicted)
     start(engine, tmp_path, "", attempt=2)
     assert isinstance(ends(engine, 1)[0].exit, Finished)
+
+
+def test_a_worker_that_ends_is_missed_also_if_its_zygote_sleeps(
+    engine: LocalEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_worker, "TELL_PATIENCE_S", 0.0)
+    zygote = zygote_of(engine, tmp_path)
+    start(engine, tmp_path, "report=1 hang", "report=1 hang")
+    one, other = [told["pid"] for told in reports(engine, 2)]
+    os.kill(zygote, signal.SIGSTOP)
+    while state_of(zygote) != "T":
+        os.sched_yield()
+
+    os.kill(one, signal.SIGKILL)
+
+    assert all(isinstance(lost.exit, Died) for lost in ends(engine, 2).values())
+    assert not any(is_running(pid) for pid in (one, other, zygote))
 
 
 def test_a_zygote_that_does_not_answer_does_not_hold_up_a_start(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import UserDict
+from collections.abc import KeysView
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from holdfast.engine.base import Ended, EngineError, NodesChanged, WorkerSpec
 from holdfast.engine.local import LocalEngine
 from holdfast.engine.nodes import LocalNodes
 from holdfast.testing.suites.engine import ENTRY, ends, is_running, log_of, reports, start, state_of
+from holdfast.wire import Assigned
 
 
 def names(engine: LocalEngine) -> list[str]:
@@ -37,6 +40,35 @@ def test_a_lost_node_takes_its_workers_with_it(
     assert all(isinstance(one.exit, Died) and one.exit.node_lost for one in lost.values())
     assert all(isinstance(one.exit, Evicted) for one in ends(engine, 2).values())
     assert names(engine) == ["node-0"]
+
+
+class Loses(UserDict[str, str]):
+    """Variables for a worker whose node is lost when somebody looks at them."""
+
+    def __init__(self, nodes: LocalNodes, name: str) -> None:
+        super().__init__()
+        self._nodes, self._name = nodes, name
+
+    def keys(self) -> KeysView[str]:
+        self._nodes.fail(self._name)
+        return super().keys()
+
+
+def test_a_node_that_is_lost_while_its_worker_is_asked_for_takes_it_with_it(
+    engine: LocalEngine, nodes: LocalNodes, tmp_path: Path
+) -> None:
+    """It was there when the group was begun, and is not when the worker is."""
+    first = Assigned(b"hang")
+    log = str(tmp_path / "log")
+    spec = WorkerSpec(
+        rank=0, node="node-1", log=log, first=first, environment=Loses(nodes, "node-1")
+    )
+
+    engine.start_group(1, [spec])
+
+    lost = ends(engine, 1)[0].exit
+    assert isinstance(lost, Died)
+    assert lost.node_lost
 
 
 def test_a_node_is_lost_at_once_even_if_nobody_listens(
