@@ -70,7 +70,8 @@ class Journal:
         self._segment_bytes = segment_bytes
         self._pending: list[Ticket] = []
         self._last: Ticket | None = None  # the last one that was appended
-        self._writing = False
+        self._writing: list[Ticket] | None = None  # what is being written
+        self._first = 1  # the number of the first of these
         self._changed = threading.Condition()
         self._next_seq = 1
         self._end: tuple[SegmentName, int] | None = None  # where the acknowledged part ends
@@ -124,22 +125,30 @@ class Journal:
     def wait_for(self, ticket: Ticket) -> int:
         """Return once `ticket` is durable, writing all that is pending if nobody else does."""
         while True:
-            with self._changed:
-                while self._writing and ticket.seq is None and ticket.error is None:
-                    self._changed.wait()
-                if ticket.seq is not None:
-                    return ticket.seq
-                if ticket.error is not None:
-                    raise ticket.error
-                batch, self._pending = self._pending, []
-                self._writing = True
-            self._write_for_all(batch)
+            batch: list[Ticket] | None = None
+            try:
+                with self._changed:
+                    while self._writing is not None and ticket.seq is None and ticket.error is None:
+                        self._changed.wait()
+                    if ticket.seq is not None:
+                        return ticket.seq
+                    if ticket.error is not None:
+                        raise ticket.error
+                    batch, self._pending = self._pending, []
+                    self._writing, self._first = batch, self._next_seq
+                self._write_for_all(batch)
+            except BaseException as error:  # Ctrl+C comes between any two instructions
+                if batch is not None:
+                    self._settle(batch, error)
+                raise
 
     def flush(self) -> None:
         """Return once everything appended so far is durable, or was refused to who appended it."""
         with self._changed:
             last = self._last
-            while self._writing:  # perhaps `last` is on its way in the hands of another thread
+            while (
+                self._writing is not None
+            ):  # perhaps `last` is on its way in the hands of another thread
                 self._changed.wait()
             is_pending = last in self._pending
         if last is not None and is_pending:
@@ -152,26 +161,33 @@ class Journal:
 
     def _write_for_all(self, batch: list[Ticket]) -> None:
         error: BaseException | None = None
-        first = self._next_seq
+        first = self._first
         try:
             lines = [record_line(first + i, t.time, t.kind, t.data) for i, t in enumerate(batch)]
-            self._write(b"".join(lines))
+            self._write(b"".join(lines), len(lines))
         except BaseException as failure:  # noqa: BLE001  # all who wait must hear of it
             error = failure
-        with self._changed:
-            for i, ticket in enumerate(batch):
-                if error is None:
-                    ticket.seq = first + i
-                else:
-                    ticket.error = error
-            if error is None:
-                self._next_seq = first + len(batch)
-            self._writing = False
-            self._changed.notify_all()
+        self._settle(batch, error)
         if error is not None and not isinstance(error, HoldfastError):
             raise error
 
-    def _write(self, lines: bytes) -> None:
+    def _settle(self, batch: list[Ticket], error: BaseException | None) -> None:
+        """Tell all who wait for a batch what became of it; nothing if they were told."""
+        with self._changed:
+            if self._writing is not batch:
+                return
+            is_written = self._next_seq == self._first + len(batch)
+            if not is_written:
+                self._abandon_segment()
+            for i, ticket in enumerate(batch):
+                if is_written:
+                    ticket.seq = self._first + i
+                else:
+                    ticket.error = error
+            self._writing = None
+            self._changed.notify_all()
+
+    def _write(self, lines: bytes, count: int) -> None:
         """Make `lines` durable at the end of the chain, or leave the chain as it was.
 
         The chain ends after them only once the lease was seen to be ours still: until then they
@@ -184,7 +200,7 @@ class Journal:
             self._abandon_segment()
             raise
         with self._changed:
-            self._end = end
+            self._end, self._next_seq = end, self._next_seq + count
             if end[1] >= self._segment_bytes or self._is_ending:
                 self._abandon_segment()
                 self._is_ending = False
