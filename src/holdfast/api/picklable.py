@@ -42,27 +42,42 @@ class Part:
 
 
 def must_travel(
-    function: Callable[..., Any], config: Mapping[str, Any] | None, *, what: str = "training"
+    function: Callable[..., Any],
+    config: Mapping[str, Any] | None,
+    *,
+    what: str = "training",
+    name: str | None = None,
 ) -> None:
     """Raise, naming the culprit, if the `what` function or its config cannot be sent to workers.
 
-    Warns of what is so large that every start of a worker waits for it.
+    Warns of what is so large that every start of a worker waits for it. `name` is what the user
+    calls the function, if that is not its own name.
     """
+    name = name or name_of(function)
     size = 0
     for value in (function, config):
         try:
             size += len(cloudpickle.dumps(value))
         except Exception as error:  # any object's own pickling may raise anything
-            raise _refusal(function, value, error, what, is_config=value is config) from error
+            raise _refusal(name, value, error, what, is_config=value is config) from error
     if size > LARGE_BYTES:
-        warn_user(_size_warning(function, config, size))
+        warn_user(_size_warning(function, config, size, name))
+
+
+def why_it_stays(value: object) -> str | None:
+    """Return why a value cannot be sent to another process, None if it can."""
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:  # noqa: BLE001  # any object's own pickling may raise anything
+        return str(error) or type(error).__name__
+    return None
 
 
 # ---------------------------------------------------------------------- what to say
 
 
 def _refusal(
-    function: Callable[..., Any], value: object, error: Exception, what: str, *, is_config: bool
+    name: str, value: object, error: Exception, what: str, *, is_config: bool
 ) -> ConfigError:
     trail = _culprit(value)
     last = trail[-1].value if trail else value
@@ -72,9 +87,9 @@ def _refusal(
         path = "train_loop_config" + "".join(part.name for part in trail)
         why = f"{path} ({_a(last)}) cannot be pickled"
     else:
-        why = _told(trail, name_of(function))
+        why = _told(trail, name)
     return ConfigError(
-        f"the {what} function `{name_of(function)}` cannot be sent to workers: {why}",
+        f"the {what} function `{name}` cannot be sent to workers: {why}",
         hint=f"create it inside the {what} function, which runs in the worker",
     )
 
@@ -101,13 +116,15 @@ def _a(value: object) -> str:
     return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
 
 
-def _size_warning(function: Callable[..., Any], config: Mapping[str, Any] | None, size: int) -> str:
+def _size_warning(
+    function: Callable[..., Any], config: Mapping[str, Any] | None, size: int, name: str
+) -> str:
     parts = [*_parts(function), *(_entries(config or {}, "train_loop_config"))]
     sized = [(_size(part.value), part) for part in parts]
     largest, part = max(sized, key=lambda one: one[0], default=(0, None))
     named = f", {largest / 1e6:.0f} MB of them `{part.name}`" if part is not None else ""
     return (
-        f"the training function `{name_of(function)}` and what it takes along are"
+        f"the training function `{name}` and what it takes along are"
         f" {size / 1e6:.0f} MB{named}: every worker waits for that at every start."
         " Load large things inside the function, from files"
     )
@@ -137,11 +154,7 @@ def _culprit(value: object) -> list[Part]:
 
 
 def _travels(value: object) -> bool:
-    try:
-        cloudpickle.dumps(value)
-    except Exception:  # noqa: BLE001  # any object's own pickling may raise anything
-        return False
-    return True
+    return why_it_stays(value) is None
 
 
 def _parts(value: object) -> Iterator[Part]:

@@ -96,7 +96,7 @@ def forked(
     if config.given.isdisjoint({"resume"}) and has_study(new):
         raise ConfigError(
             f"there is a study at {new.url} already, which a new one would mix with",
-            hint=f"Tuner.restore({new.url!r}, trainable).fit() goes on with it;"
+            hint=f"{spec.trainable.restore_call(new.url)} goes on with it;"
             " fork(…, name='another') begins a new one",
         )
     made.search()

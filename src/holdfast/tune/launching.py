@@ -72,10 +72,14 @@ class Launch:
         assert isinstance(tail, StudyTail)
         self.is_new = tail.state is None and not tail.events
         self.rows = recall(self.study, tail)
+        if how.num_samples is not None:
+            self.search.extend(how.num_samples)  # so that all know how many there will be
         self._namer = Namer(spec, self.study)
         self._resources = spec.resources or spec.trainable.resources
         self._must_fit()
         self._must_be_resolved()
+        self.search.objects.must_travel()
+        self._plan = self._planned()
 
     def keep(self) -> None:
         """Write down what `restore` needs, once."""
@@ -96,7 +100,7 @@ class Launch:
     def drive(self, observers: Sequence[StudyObserver]) -> StudyController:
         """Run until the study is over, or somebody wants this driver to stop."""
         controller = StudyController(
-            self.run, self.study, self.engine, self._plan(), observers=observers
+            self.run, self.study, self.engine, self._plan, observers=observers
         )
         for observer in observers:
             observer.resumed(self.rows, told_rows(self.rows, self.study))
@@ -122,13 +126,14 @@ class Launch:
     def restore_call(self, *, errored: bool = False) -> str:
         """Return the call that goes on with the study."""
         more = ", resume_errored=True" if errored else ""
-        return f"Tuner.restore({self.run.store.url!r}, trainable{more}).fit()"
+        return self.spec.trainable.restore_call(self.run.store.url, more)
 
-    def _plan(self) -> StudyPlan:
+    def _planned(self) -> StudyPlan:
+        """Return what the study does with its trials; what cannot be done is told now."""
         spec = self.spec
         config = spec.run_config
         program = spec.trainable.program(config.checkpoint_config, spec.export_formats)
-        must_travel(program, None)
+        must_travel(program, None, name=spec.trainable.name)
         first = None if spec.restore_path is None else Checkpoint(spec.restore_path)
         most = spec.tune_config.max_concurrent_trials
         variables = config.worker_runtime_env.get("env_vars") or {}

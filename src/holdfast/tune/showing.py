@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.study_plan import Resumption, StudyObserver
+from holdfast.core.names import shown
 from holdfast.core.reserving import total
 from holdfast.core.study import Study
 from holdfast.core.trial import Status, Trial
+from holdfast.errors import ConfigError
 from holdfast.tune.progress import Progress, ReporterOutput, StudyOutput
 from holdfast.tune.progress.tables import best_of
+from holdfast.tune.progress_reporter import ProgressReporter
 from holdfast.tune.study_spec import StudySpec
 
 UPDATE_EVERY_S = 0.25
 KEPT_MAX = 20  # trials that are over and still shown
+_IN_BYTES = ("memory", "object_store_memory")
 
 
 class Shower(StudyObserver):
@@ -30,7 +34,7 @@ class Shower(StudyObserver):
         self.output = output_of(spec)
         self._began = clock.monotonic()
         self._updated_at = float("-inf")
-        self._over: deque[Trial] = deque(maxlen=KEPT_MAX)
+        self._over: dict[str, Trial] = {}
         self._best: Trial | None = None
 
     def begin(self, path: str, how: Resumption) -> None:
@@ -53,6 +57,7 @@ class Shower(StudyObserver):
 
     def trial_started(self, trial: Trial, after_step: int) -> None:
         del after_step
+        self._over.pop(trial.trial_id, None)  # it had ended, and goes on
         self.output.trial_started(trial)
 
     def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
@@ -70,7 +75,9 @@ class Shower(StudyObserver):
         self._note_end(trial)
 
     def _note_end(self, trial: Trial) -> None:
-        self._over.append(trial)
+        self._over[trial.trial_id] = trial
+        if len(self._over) > KEPT_MAX:
+            del self._over[next(iter(self._over))]
         if self._metric is None:
             return
         known = [*([self._best] if self._best else []), trial]
@@ -92,21 +99,30 @@ class Shower(StudyObserver):
         counts = {str(status): count for status, count in study.counts.items() if count}
         for trial in live:
             counts[trial.status] = counts.get(trial.status, 0) + 1
-        known = [*([self._best] if self._best else []), *live]
-        there, free = total(study.rooms), study.free_resources()
-        used = [f"{there[name] - free.get(name, 0.0):g}/{there[name]:g} {name}" for name in there]
-        shown = [*self._over, *live]
-        if self._best is not None and self._best not in shown:
-            shown.insert(0, self._best)
+        going = {trial.trial_id for trial in live}
+        best = [one for one in (self._best,) if one is not None and one.trial_id not in going]
+        over = [trial for trial_id, trial in self._over.items() if trial_id not in going]
         return Progress(
-            trials=shown,
+            trials=[*(one for one in best if one.trial_id not in self._over), *over, *live],
             counts=counts,
             total=self._samples,
             elapsed_s=self._clock.monotonic() - self._began,
             now=self._clock.now(),
-            resources=", ".join(used),
-            best=best_of(known, self._metric, self._mode),
+            resources=in_use(total(study.rooms), study.free_resources()),
+            best=best_of([*best, *live], self._metric, self._mode),
         )
+
+
+def in_use(there: Mapping[str, float], free: Mapping[str, float]) -> str:
+    """Return how much of what there is has been reserved; memory only if any of it has."""
+    told = []
+    for name, amount in there.items():
+        taken = amount - free.get(name, 0.0)
+        if name not in _IN_BYTES:
+            told.append(f"{taken:g}/{amount:g} {name}")
+        elif taken:
+            told.append(f"{taken / 2**30:.1f}/{amount / 2**30:.1f} GiB {name}")
+    return ", ".join(told)
 
 
 def resumption_facts(study: Study, how: Resumption) -> dict[str, str]:
@@ -136,8 +152,18 @@ def resumption_facts(study: Study, how: Resumption) -> dict[str, str]:
 def output_of(spec: StudySpec) -> StudyOutput:
     """Return where people see how a study goes."""
     config, tune = spec.run_config, spec.tune_config
-    verbose = config.verbose
-    verbosity = 1 if verbose is None else int(verbose)  # type: ignore[call-overload]
+    verbose = 1 if config.verbose is None else config.verbose
+    if not isinstance(verbose, int):
+        raise ConfigError(
+            f"verbose={shown(verbose)}: must be 0, 1, 2 or 3", hint="0 shows nothing, 1 is usual"
+        )
+    verbosity = int(verbose)
     if config.progress_reporter is not None:
-        return ReporterOutput(config.progress_reporter, verbosity=verbosity)  # type: ignore[arg-type]
+        if not isinstance(config.progress_reporter, ProgressReporter):
+            raise ConfigError(
+                f"progress_reporter={shown(config.progress_reporter)} is not a ProgressReporter",
+                hint="an object of tune.CLIReporter, or of a class of your own that derives from"
+                " tune.ProgressReporter",
+            )
+        return ReporterOutput(config.progress_reporter, verbosity=verbosity)
     return StudyOutput(verbosity=verbosity, metric=tune.metric, mode=tune.mode)

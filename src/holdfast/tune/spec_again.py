@@ -111,8 +111,10 @@ def with_given(
     if run_config is not None:
         again = {
             name: getattr(run_config, name)
-            for name in ("callbacks", "progress_reporter", "verbose", "worker_runtime_env")
+            for name in ("callbacks", "progress_reporter", "worker_runtime_env")
         }
+        if run_config.verbose is not None:
+            again["verbose"] = run_config.verbose
         if run_config.preemption_notices is not None:  # it is a matter of where the driver is
             again["preemption_notices"] = run_config.preemption_notices
         changed = dataclasses.replace(spec.run_config, **again)

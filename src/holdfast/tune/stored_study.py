@@ -25,7 +25,7 @@ FORMAT = 1
 
 PER_TRIAL = ("resources", "restore_path", "export_formats")  # of a `StudySpec`
 _NEVER_KEPT = frozenset({"name", "storage_path", "storage_filesystem", "local_dir", "resume"})
-_NOT_NEEDED = frozenset({"callbacks", "progress_reporter", "verbose", "worker_runtime_env"})
+_NOT_NEEDED = frozenset({"callbacks", "progress_reporter", "worker_runtime_env"})
 
 
 class CannotRestoreStudy(CannotResume, ValueError):
@@ -96,6 +96,8 @@ def _fields(
     kept = {}
     for one in dataclasses.fields(config):
         value = getattr(config, one.name)
+        if one.name == "verbose" and value is not None:
+            value = int(value)  # some have names for these numbers
         if one.name in skipped or value == getattr(usual, one.name):
             continue
         try:

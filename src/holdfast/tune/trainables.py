@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import keyword
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,11 @@ class Runnable:
     def can_save(self) -> bool:
         """Whether a trial may be able to save itself; of a function nobody knows."""
         return self.kind is None or can_save(self.kind)
+
+    def restore_call(self, url: str, more: str = "") -> str:
+        """Return the line of code that goes on with its study at `url`."""
+        is_name = self.name.isidentifier() and not keyword.iskeyword(self.name)
+        return f"Tuner.restore({url!r}, {self.name if is_name else 'trainable'}{more}).fit()"
 
     def program(
         self, checkpoints: CheckpointConfig, export_formats: Sequence[str] = ()

@@ -11,6 +11,7 @@ from holdfast import settings
 from holdfast.api.config import RunConfig
 from holdfast.control.notices import source_named
 from holdfast.control.study_plan import Resumption, StudyObserver
+from holdfast.core.names import shown
 from holdfast.errors import CannotResume, ConfigError, HoldfastError, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
@@ -64,6 +65,8 @@ class Tuner:
             self._spec, self._how = _restored
             return
         run = runnable(trainable)
+        _must_be(run_config, RunConfig)
+        _must_be(tune_config, TuneConfig)
         config = run_config or RunConfig()
         self._spec = StudySpec(
             trainable=run,
@@ -238,28 +241,28 @@ class Tuner:
         is_begun = False
         try:
             with opened(spec, self._how) as launch:
+                callbacks = _callbacks(spec)
+                shower = Shower(spec, launch.study, launch.search.total)
                 if self._origin is not None and launch.is_new:
                     self._origin.write(launch.run.store)
-                launch.keep()
+                launch.keep()  # nothing that the user has said is refused from here on
                 is_begun, self._spec = True, spec
-                self._drive(launch)
+                self._drive(launch, callbacks, shower)
         except HoldfastError as problem:  # such as a full disk: what is done is done
             if is_begun:
-                problem.add_note(f"To go on: Tuner.restore({store.url!r}, trainable).fit()")
+                problem.add_note(f"To go on: {spec.trainable.restore_call(store.url)}")
             raise
         assert self._results is not None
         return self._results
 
-    def _drive(self, launch: Launch) -> None:
+    def _drive(self, launch: Launch, callbacks: CallbackList, shower: Shower) -> None:
         spec = launch.spec
-        callbacks = _callbacks(spec)
         callbacks.attach(launch.run.store)
         callbacks.setup(
             stop=spec.run_config.stop,
             num_samples=spec.tune_config.num_samples,
             total_num_samples=launch.search.total,
         )
-        shower = Shower(spec, launch.study, launch.search.total)
         observers: list[StudyObserver] = [
             CallbackTeller(callbacks, launch.study, launch.config_of),
             FileTeller(launch.study, launch.run.store),
@@ -297,7 +300,7 @@ class Tuner:
         if policy in ("ask", "never"):
             raise ConfigError(
                 f"there is a study at {store.url} already, which a new one would mix with",
-                hint=f"Tuner.restore({store.url!r}, trainable).fit() goes on with it;"
+                hint=f"{spec.trainable.restore_call(store.url)} goes on with it;"
                 " RunConfig(resume='auto') does that by itself; another name begins a new one",
             )
         study = read_study(store)
@@ -319,6 +322,15 @@ class Tuner:
         if self._results is None:
             raise RuntimeError("the study has not run yet: call fit() first")
         return self._results
+
+
+def _must_be(config: object, kind: type) -> None:
+    if config is not None and not isinstance(config, kind):
+        name = kind.__name__
+        raise ConfigError(
+            f"{'run' if kind is RunConfig else 'tune'}_config={shown(config)} is not a {name}",
+            hint=f"tune.{name}(…), whose arguments may be those of a dictionary: {name}(**…)",
+        )
 
 
 def _callbacks(spec: StudySpec) -> CallbackList:

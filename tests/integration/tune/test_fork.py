@@ -83,7 +83,7 @@ def test_a_fork_that_was_killed_goes_on_as_any_study(lab: Lab) -> None:
 
     with pytest.raises(ConfigError, match="already") as refused:
         Tuner.restore(str(lab.study), train).fork(param_space=space, name="other")
-    assert f"Tuner.restore('{lab.storage}/other', trainable).fit()" in str(refused.value)
+    assert f"Tuner.restore('{lab.storage}/other', train).fit()" in str(refused.value)
     again = Tuner.restore(str(lab.study), train)
     results = again.fork(param_space=space, name="other", resume="auto").fit()
 

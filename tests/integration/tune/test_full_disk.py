@@ -77,7 +77,7 @@ def test_a_study_that_cannot_be_written_down_stops_and_goes_on_when_there_is_roo
     driver.start()
     driver.join()
     said = (lab.folder / "said").read_text()
-    assert said == f"To go on: Tuner.restore('{lab.study}', trainable).fit()"
+    assert said == f"To go on: Tuner.restore('{lab.study}', Counter).fit()"
     with pytest.raises(StoreFull, match="free some space"):
         lab.restore(Counter)
     disk.free()

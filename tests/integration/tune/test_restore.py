@@ -146,7 +146,7 @@ def test_the_same_name_again_is_refused_or_goes_on_as_told(lab: Lab) -> None:
     lab.fit(train)
     with pytest.raises(ConfigError, match=r"already") as caught:
         lab.fit(train)
-    assert f"Tuner.restore('{lab.study}', trainable)" in str(caught.value)
+    assert f"Tuner.restore('{lab.study}', train)" in str(caught.value)
     results = lab.fit(train, resume="auto")
 
     assert len(lab.noted("began")) == 1

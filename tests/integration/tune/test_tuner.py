@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from holdfast import tune
 from holdfast.control.open_run import open_run
 from holdfast.errors import CannotResume, ConfigError
 from holdfast.storage.locate import open_store
+from holdfast.tune import Tuner
 from holdfast.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 from tests.integration.train.loops import note
 from tests.integration.tune.conftest import Lab, last
@@ -220,6 +222,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "checkpoint_frequency=1",
     ),
     "a stop that is none": ({"stop": 3}, "stop=3"),
+    "a callback that is none": ({"callbacks": [5]}, "callbacks holds 5"),
+    "a verbosity there is not": ({"verbose": 7}, "verbose=7"),
+    "a verbosity in words": ({"verbose": "loud"}, "verbose='loud'"),
+    "a reporter that is none": ({"progress_reporter": 5}, "progress_reporter=5 is not a"),
+    "a lock to be sent": (
+        {"space": {"net": {"lock": threading.Lock(), "width": tune.grid_search([1, 2])}}},
+        "param_space has .*lock.* at net/lock, which cannot be sent",
+    ),
 }
 
 
@@ -231,9 +241,30 @@ def test_what_cannot_be_is_refused_before_anything_runs(lab: Lab, what: str) -> 
     def train(config: dict[str, Any]) -> None:
         note(notes, what="ran")
 
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as refusal:
         lab.fit(train, **given)
     assert lab.noted("ran") == []
+    assert not hasattr(refusal.value, "__notes__")  # on how to go on: there is nothing
+    assert not Tuner.can_restore(lab.study)  # so the same place can be tried again
+
+
+def test_a_trainable_that_cannot_be_sent_is_told_by_its_name(lab: Lab) -> None:
+    lock = threading.Lock()
+
+    def train(config: dict[str, Any]) -> None:
+        with lock:
+            tune.report({"x": 1})
+
+    with pytest.raises(ConfigError, match=r"`train` cannot be sent .*variable `lock`"):
+        lab.fit(train)
+    assert not Tuner.can_restore(lab.study)
+
+
+@pytest.mark.parametrize("what", ["tune_config", "run_config"])
+def test_a_config_of_another_kind_is_refused(what: str) -> None:
+    given: dict[str, Any] = {what: {"num_samples": 3}}
+    with pytest.raises(ConfigError, match=f"{what}={{'num_samples': 3}} is not a"):
+        Tuner(lambda config: {"x": 1}, **given)
 
 
 def test_more_than_there_is_is_refused_at_once(lab: Lab) -> None:

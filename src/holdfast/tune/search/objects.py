@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from holdfast.api.picklable import why_it_stays
+from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.objects.refs import ObjectRef, problem_with
 from holdfast.tune.search.domains import Categorical, Domain, Function
@@ -78,6 +80,19 @@ class Objects:
         found: list[str] = []
         self._look(config, (), found)
         return found
+
+    def must_travel(self) -> None:
+        """Raise, naming its place, if there is an object that no process of a trial can get."""
+        for mark in self.marks:
+            value = self._values.get(mark.steps)
+            if isinstance(value, ObjectRef):
+                continue
+            if reason := why_it_stays(value):
+                raise ConfigError(
+                    f"param_space has {shown(value)} at {name_of(mark.steps)}, which cannot be"
+                    f" sent to the processes of trials: {reason}",
+                    hint="make it in the trainable, which runs there",
+                )
 
     def marked(self, config: Any, steps: tuple[Any, ...] = ()) -> Any:
         """Return a config given by the user with marks for those objects that the space has."""

@@ -1,0 +1,75 @@
+"""What people are told when a study ends, and when it goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.tune import RunConfig, Tuner
+from holdfast.tune.showing import in_use
+from tests.integration.train.loops import is_first
+from tests.integration.tune.conftest import Lab, last
+from tests.integration.tune.trainables import Counter, begin, save
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_the_call_that_is_printed_goes_on_with_what_failed_and_tells_of_each_trial_once(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = lab.notes
+
+    def train(config: dict[str, Any]) -> None:
+        for step in range(begin(notes), 4):
+            if config["x"] == 1 and step == 2 and is_first(notes.with_name("failure")):
+                raise RuntimeError("the first time only")
+            save(step, {"loss": config["x"] / step})
+
+    space = {"x": tune.grid_search([1, 2])}
+    lab.fit(train, space, tune={"metric": "loss", "mode": "min"})
+    told = capsys.readouterr().err
+    assert "rank 0 raised RuntimeError: the first time only" in told.partition("Failed:")[2]
+    call = told.rstrip().splitlines()[-1].strip()
+
+    results = eval(call, {"Tuner": Tuner, "train": train})  # as a user would
+
+    assert [last(one)["step"] for one in results] == [3, 3]
+    told = capsys.readouterr().err
+    table = told[told.index("\ntrial ") :]
+    for result in results:
+        assert table.partition("\nTrials: 2 of 2 done")[0].count(last(result)["trial_id"]) == 1
+    assert "ERROR" not in table
+    assert "Failed" not in table
+    assert "Tuner.restore" not in table
+
+
+def test_more_samples_of_a_grid_are_counted_as_the_trials_that_they_are(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.fit(Counter, {"add": tune.grid_search([1, 2])}, stop={"training_iteration": 1})
+    assert "Trials: 2 of 2 done" in capsys.readouterr().err
+
+    tuner = Tuner.restore(lab.study, Counter)
+    assert len(tuner.extend(num_samples=1).fit()) == 4
+
+    assert "Trials: 4 of 4 done (4 TERMINATED)" in capsys.readouterr().err
+
+
+def test_a_study_that_goes_on_tells_as_much_as_before_unless_told_otherwise(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.fit(lambda config: {"x": 1}, verbose=0)
+    lab.restore(lambda config: {"x": 1})
+    assert capsys.readouterr().err == ""
+
+    lab.restore(lambda config: {"x": 1}, run_config=RunConfig(verbose=1))
+    assert "Trials: 1 of 1 done" in capsys.readouterr().err
+
+
+def test_memory_is_told_as_people_say_it_and_only_if_some_is_reserved() -> None:
+    there = {"CPU": 2.0, "memory": 8.0 * 2**30}
+
+    assert in_use(there, {"CPU": 0.5, "memory": 8.0 * 2**30}) == "1.5/2 CPU"
+    assert in_use(there, {"CPU": 2.0, "memory": 6.0 * 2**30}) == "0/2 CPU, 2.0/8.0 GiB memory"
