@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast import train
+from holdfast import train, tune
 from holdfast.checkpoint import Checkpoint
 from holdfast.storage.base import Store
 from holdfast.train import TrainContext
@@ -75,13 +75,13 @@ def get_experiment_name() -> str | None:
 
 
 def get_trial_name() -> str | None:
-    """Return the name of the run."""
+    """Return the name of the trial, or of the run."""
     context = _context("get_trial_name")
     return None if context is None else context.get_trial_name()
 
 
 def get_trial_id() -> str | None:
-    """Return what identifies the run for good."""
+    """Return what identifies the trial in its study, or the run for good."""
     context = _context("get_trial_id")
     return None if context is None else context.get_trial_id()
 
@@ -89,13 +89,13 @@ def get_trial_id() -> str | None:
 def get_run_id() -> str | None:
     """Return what identifies the run for good."""
     context = _context("get_run_id")
-    return None if context is None else context.get_trial_id()
+    return None if context is None else context.get_run_id()
 
 
 def get_trial_resources() -> Any:
     """Return what a trial has reserved, None for a training run."""
     context = _context("get_trial_resources")
-    return None if context is None else context.get_trial_resources()
+    return None if context is None else tune.get_context().get_trial_resources()
 
 
 def get_trial_dir() -> str | None:

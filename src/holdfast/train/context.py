@@ -55,28 +55,38 @@ class TrainContext:
     # ------------------------------------------------------------------ of older eras
 
     def get_metadata(self) -> Mapping[str, Any]:
-        """Return the trainer's `metadata`."""
+        """Return the trainer's `metadata`, {} in a trial of a study."""
         _warn("get_metadata", "pass it inside train_loop_config")
-        return self._context.job.metadata
+        return {} if self._is_trial else self._context.job.metadata
 
     def get_trial_name(self) -> str:
-        """Return the name of the run."""
-        _warn("get_trial_name", "use get_experiment_name")
-        return self._context.job.run_name
+        """Return the name of the trial, or of the run if this is not one of a study."""
+        self._warn_of("get_trial_name", "use get_experiment_name")
+        job = self._context.job
+        return str(job.metadata["trial_name"]) if self._is_trial else job.run_name
 
     def get_trial_id(self) -> str:
-        """Return what identifies the run for good."""
-        _warn("get_trial_id", "use get_experiment_name")
-        return self._context.job.run_id
+        """Return what identifies the trial in its study, or the run for good."""
+        self._warn_of("get_trial_id", "use get_experiment_name")
+        job = self._context.job
+        return str(job.metadata["trial_id"]) if self._is_trial else job.run_id
 
-    def get_trial_resources(self) -> None:
-        """Return None: a training run is not a trial."""
-        _warn("get_trial_resources", "the trainer's scaling_config says what workers have")
+    def get_trial_resources(self) -> Any:
+        """Return what a trial has reserved, a mapping for each process; None for a run."""
+        self._warn_of("get_trial_resources", "the trainer's scaling_config says what workers have")
+        return self._context.job.metadata["resources"] if self._is_trial else None
 
     def get_trial_dir(self) -> str:
-        """Return where the run is kept."""
-        _warn("get_trial_dir", "use get_storage().url")
+        """Return where the trial, or the run, is kept."""
+        self._warn_of("get_trial_dir", "use get_storage().url")
         return self._context.store.url
+
+    @property
+    def _is_trial(self) -> bool:
+        return self._context.job.home is not None  # it is kept in the folder of a study
+
+    def _warn_of(self, name: str, advice: str) -> None:
+        _warn(name, f"use tune.get_context().{name}()" if self._is_trial else advice)
 
 
 def _warn(name: str, advice: str) -> None:

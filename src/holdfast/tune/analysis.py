@@ -19,7 +19,7 @@ from holdfast.tune.choosing import best_checkpoint, best_trial, no_best, wanted
 from holdfast.tune.result import CONFIG, TRAINING_ITERATION, Result
 from holdfast.tune.result_grid import ResultGrid, result_of
 from holdfast.tune.summaries import TrialSummary
-from holdfast.tune.trial_folders import FrameAt, stored_trials
+from holdfast.tune.trial_folders import FrameAt
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +44,11 @@ class ExperimentAnalysis:
         trials: Sequence[TrialSummary] | None = None,
         default_metric: str | None = None,
         default_mode: str | None = None,
-        reader: Callable[[Store], Sequence[TrialSummary]] = stored_trials,
+        reader: Callable[[Store], Sequence[TrialSummary]] | None = None,
     ) -> None:
         self._filesystem = storage_filesystem
         self._store = _open(experiment_checkpoint_path, storage_filesystem)
-        self.trials = list(reader(self._store)) if trials is None else list(trials)
+        self.trials = list((reader or _trials_of)(self._store) if trials is None else trials)
         if trials is None and not self.trials:
             raise ConfigError(
                 f"{self._store.url} holds no trials",
@@ -245,6 +245,12 @@ class ExperimentAnalysis:
         pandas = library("pandas")
         rows = [{"trial_id": name, **flattened(result)} for name, result in results.items()]
         return pandas.DataFrame(rows).set_index("trial_id") if rows else pandas.DataFrame()
+
+
+def _trials_of(store: Store) -> Sequence[TrialSummary]:
+    from holdfast.tune.reading import known_trials  # what drives a study is not needed before
+
+    return known_trials(store)
 
 
 def _open(path: str | os.PathLike[str], filesystem: Any | None) -> Store:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.api.config import retention_of
+from holdfast.api.config import CheckpointConfig, retention_of
+from holdfast.api.plain import from_plain
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.identity import find_identity
 from holdfast.control.resuming_study import recall
@@ -24,8 +25,11 @@ from holdfast.tune.lazily import Lazily
 from holdfast.tune.onlooking import Onlooker
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.search.plain import config_from_data
+from holdfast.tune.stored_study import has_study
+from holdfast.tune.study_looking import look_at_study
 from holdfast.tune.study_spec import StudySpec
 from holdfast.tune.summaries import StoredTrial
+from holdfast.tune.trial_folders import stored_trials
 from holdfast.worker.job import unpack_value
 
 
@@ -111,7 +115,28 @@ def summary(
         checkpoint=newest,
         evaluated_params=config_from_data(trial.evaluated_params),
         experiment_tag=trial.experiment_tag,
+        name=str(trial),
+        path=home.url,
+        local_path=_local(store, trial.folder),
     )
+
+
+def known_trials(store: Store) -> list[StoredTrial]:
+    """Return the trials of the study in a folder, without its code.
+
+    As the study has kept them, or, if there is nothing of a study, as their own folders tell.
+    """
+    if not has_study(store):
+        return stored_trials(store)
+    study = look_at_study(store)
+    said = {} if study.stored is None else study.stored.run_config
+    config = from_plain(said["checkpoint_config"]) if "checkpoint_config" in said else None
+    retention = retention_of(config or CheckpointConfig())
+    return [summary(trial, store, retention, None) for trial in study.trials]
+
+
+def _local(store: Store, folder: str) -> str | None:
+    return None if store.local is None else f"{store.local.root}/{folder}"
 
 
 def _raised(pickled: bytes | None) -> Exception | None:

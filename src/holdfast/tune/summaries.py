@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast.checkpoint import Checkpoint
-from holdfast.core.trial import Statistics, Status
+from holdfast.core.trial import OVER, Statistics, Status
 from holdfast.tune.errors import TuneError
 
 
@@ -57,21 +57,39 @@ class TrialSummary(Protocol):
         ...
 
 
-@dataclass
+@dataclass(repr=False)
 class StoredTrial:
-    """A trial that does not run here: all that is known of it, as plain values."""
+    """A trial that does not run here: all that is known of it, as plain values.
+
+    Attributes:
+        name: What people call it, '' for its folder's name.
+        path: Where its files are, None if that is not known.
+        local_path: The folder of its files on this machine, None if they are elsewhere.
+    """
 
     trial_id: str
     status: Status = Status.TERMINATED
     config: dict[str, Any] = field(default_factory=dict)
     last_result: dict[str, Any] = field(default_factory=dict)
-    statistics: dict[str, Statistics] = field(default_factory=dict, repr=False)
+    statistics: dict[str, Statistics] = field(default_factory=dict)
     folder: str = ""
     error: Exception | str | None = None
-    checkpoints: Sequence[tuple[Checkpoint, dict[str, Any]]] = field(default=(), repr=False)
+    checkpoints: Sequence[tuple[Checkpoint, dict[str, Any]]] = ()
     checkpoint: Checkpoint | None = None
-    evaluated_params: dict[str, Any] = field(default_factory=dict, repr=False)
+    evaluated_params: dict[str, Any] = field(default_factory=dict)
     experiment_tag: str = ""
+    name: str = ""
+    path: str | None = None
+    local_path: str | None = None
+
+    @property
+    def logdir(self) -> str | None:
+        """The same as `local_path`, by the name of before 2.7."""
+        return self.local_path
+
+    def is_finished(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.status in OVER
 
     @property
     def metric_analysis(self) -> dict[str, dict[str, float]]:
@@ -79,7 +97,10 @@ class StoredTrial:
         return {name: found.summary() for name, found in self.statistics.items()}
 
     def __str__(self) -> str:
-        return self.folder or self.trial_id
+        return self.name or self.folder or self.trial_id
+
+    def __repr__(self) -> str:
+        return f"Trial({self}, {self.status})"
 
 
 def error_of(trial: TrialSummary) -> Exception | None:

@@ -17,7 +17,8 @@ from holdfast.storage.base import Store
 from holdfast.tune.callback import CallbackList
 from holdfast.tune.logger import DEFAULT_CALLBACK_CLASSES, FileLogger
 from holdfast.tune.logger.writer import Writer
-from holdfast.tune.result import CONFIG, EXPERIMENT_TAG
+from holdfast.tune.result import CONFIG, EXPERIMENT_TAG, EXPR_ERROR_FILE
+from holdfast.tune.trial_folders import AGAIN, FAILED, LOST, last_failure
 
 log = logging.getLogger(__name__)
 
@@ -203,14 +204,32 @@ class ErrorFiles(StudyObserver):
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._looked: set[str] = set()  # trials that start again and again are looked at once
 
     def trial_lost(self, trial: Trial, card: str, *, is_last: bool) -> None:
-        del is_last
-        key = f"{trial.folder}/error.txt"
+        told = FAILED if is_last else LOST
+        self._add(trial, f"{told}{_now()}\n{card}\n\n", self._so_far(trial))
+
+    def trial_started(self, trial: Trial, after_step: int) -> None:
+        del after_step
+        if trial.run.attempts == 1 or trial.trial_id in self._looked:
+            return
+        self._looked.add(trial.trial_id)
+        if last_failure(there := self._so_far(trial)):
+            self._add(trial, f"{AGAIN}{_now()}\n\n", there)
+
+    def trial_ended(self, trial: Trial) -> None:
+        self._looked.discard(trial.trial_id)
+
+    def _so_far(self, trial: Trial) -> str:
         try:
-            there = self._store.get(key).data
+            return self._store.get(f"{trial.folder}/{EXPR_ERROR_FILE}").data.decode()
         except ObjectMissing:
-            there = b""
-        when = time.strftime("%Y-%m-%d %H:%M:%S")
-        told = f"Failure of attempt {trial.run.attempts} at {when}\n{card}\n\n"
-        self._store.put(key, there + told.encode())
+            return ""
+
+    def _add(self, trial: Trial, told: str, there: str) -> None:
+        self._store.put(f"{trial.folder}/{EXPR_ERROR_FILE}", (there + told).encode())
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")

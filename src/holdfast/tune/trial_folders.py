@@ -38,6 +38,9 @@ from holdfast.tune.result import (
 from holdfast.tune.summaries import StoredTrial
 
 log = logging.getLogger(__name__)
+
+# How the entries of an error.txt begin.
+FAILED, LOST, AGAIN = "Failed for good at ", "Lost, to be tried again, at ", "Tried again at "
 _NAMES_MAX = 5
 
 
@@ -140,11 +143,21 @@ def _config_in(store: Store) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def last_failure(text: str) -> str:
+    """Return what a trial has failed of for good, by its error.txt; '' if it was tried again."""
+    told = [place for place in (text.rfind(one) for one in (FAILED, LOST, AGAIN)) if place >= 0]
+    if not told:
+        return text.strip()  # another library has written it
+    last = text[max(told) :].strip()
+    return last if last.startswith(FAILED) else ""
+
+
 def _error_in(store: Store, metrics: Mapping[str, Any] | None) -> Exception | None:
     if metrics is not None and metrics.get(DONE) is True:
         return None  # it failed once, and went on to its end
-    text = _read(store, EXPR_ERROR_FILE)
-    return None if text is None else TuneError(text.decode(errors="replace").strip())
+    data = _read(store, EXPR_ERROR_FILE)
+    text = "" if data is None else last_failure(data.decode(errors="replace"))
+    return TuneError(text) if text else None
 
 
 def _not_a_trial(store: Store, location: str, filesystem: Any | None) -> str:
@@ -185,6 +198,7 @@ def stored_trials(store: Store) -> list[StoredTrial]:
 
 
 def _stored_trial(store: Store, folder: str, location: str) -> StoredTrial:
+    local = store.local
     rows = read_rows(store) or []
     last = rows[-1] if rows else {}
     kept = list(_checkpoints(store, location, None, rows))
@@ -199,6 +213,8 @@ def _stored_trial(store: Store, folder: str, location: str) -> StoredTrial:
         error=error,
         checkpoints=kept,
         checkpoint=kept[-1][0] if kept else None,
+        path=location,
+        local_path=None if local is None else str(local.root),
     )
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from holdfast.core.trial import Status
 from holdfast.tune import RunConfig, Tuner
 from holdfast.tune.showing import in_use
+from holdfast.tune.summaries import StoredTrial
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter, begin, save
@@ -16,6 +18,19 @@ from tests.integration.tune.trainables import Counter, begin, save
 pytestmark = pytest.mark.timeout(120)
 
 
+def kept_of(lab: Lab) -> list[Status]:
+    """Return how each trial has ended, by the study's folder and by the trial's own."""
+    trials = tune.ExperimentAnalysis(lab.study).trials
+    for trial in trials:
+        assert isinstance(trial, StoredTrial)
+        assert trial.local_path == trial.logdir == str(lab.study / trial.folder)
+        assert repr(trial) == f"Trial(train_{trial.trial_id}, {trial.status})"
+        error = tune.Result.from_path(lab.study / trial.folder).error
+        assert (error is None) is (trial.status is Status.TERMINATED)
+    return [trial.status for trial in trials]
+
+
+@pytest.mark.req("U-120")
 def test_the_call_that_is_printed_goes_on_with_what_failed_and_tells_of_each_trial_once(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -32,6 +47,7 @@ def test_the_call_that_is_printed_goes_on_with_what_failed_and_tells_of_each_tri
     told = capsys.readouterr().err
     assert "rank 0 raised RuntimeError: the first time only" in told.partition("Failed:")[2]
     call = told.rstrip().splitlines()[-1].strip()
+    assert kept_of(lab) == [Status.ERROR, Status.TERMINATED]
 
     results = eval(call, {"Tuner": Tuner, "train": train})  # as a user would
 
@@ -43,6 +59,7 @@ def test_the_call_that_is_printed_goes_on_with_what_failed_and_tells_of_each_tri
     assert "ERROR" not in table
     assert "Failed" not in table
     assert "Tuner.restore" not in table
+    assert kept_of(lab) == [Status.TERMINATED, Status.TERMINATED]
 
 
 def test_more_samples_of_a_grid_are_counted_as_the_trials_that_they_are(

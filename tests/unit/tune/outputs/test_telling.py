@@ -18,6 +18,7 @@ from holdfast.tune.callback import Callback, CallbackList
 from holdfast.tune.logger import with_default_loggers
 from holdfast.tune.onlooking import Onlooker
 from holdfast.tune.telling import CallbackTeller
+from holdfast.tune.trial_folders import last_failure
 from tests.unit.tune.outputs.logging_files import LOGGERS, a_trial, every_kind, result, rows
 
 
@@ -150,3 +151,17 @@ def test_no_thread_is_left_of_a_study_that_writes_no_files(store: Store) -> None
     listed.on_experiment_end(trials=[])
 
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize(
+    ("text", "failed_of"),
+    [
+        ("Lost, to be tried again, at noon\nValueError: lr\n\n", ""),
+        ("Lost, to be tried again, at noon\nA\n\nFailed for good at one\nB\n\n", "B"),
+        ("Failed for good at noon\nA\n\nTried again at one\n\n", ""),
+        ("Failed for good at noon\nA\n\nTried again at one\n\nFailed for good at 2\nB\n", "B"),
+        ("Failure # 1\nValueError: lr\n", "Failure # 1\nValueError: lr"),
+    ],
+)
+def test_a_trial_has_failed_of_what_it_was_not_tried_again_after(text: str, failed_of: str) -> None:
+    assert last_failure(text).rpartition("at one\n")[2].rpartition("at 2\n")[2] == failed_of
