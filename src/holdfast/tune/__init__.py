@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.tune.errors import TuneError as TuneError
     from holdfast.tune.experiment import Experiment as Experiment
     from holdfast.tune.functions import TuneContext as TuneContext
+    from holdfast.tune.functions import checkpoint_dir as checkpoint_dir
     from holdfast.tune.functions import get_checkpoint as get_checkpoint
     from holdfast.tune.functions import get_context as get_context
     from holdfast.tune.functions import report as report
@@ -62,7 +63,13 @@ _NAMES = {
     "holdfast.tune.callback": ("Callback",),
     "holdfast.tune.errors": ("TuneError",),
     "holdfast.tune.experiment": ("Experiment",),
-    "holdfast.tune.functions": ("TuneContext", "get_checkpoint", "get_context", "report"),
+    "holdfast.tune.functions": (
+        "TuneContext",
+        "checkpoint_dir",
+        "get_checkpoint",
+        "get_context",
+        "report",
+    ),
     "holdfast.tune.older": ("function",),
     "holdfast.tune.progress_reporter": (
         "CLIReporter",
@@ -122,6 +129,7 @@ __all__ = [
     "TuneContext",
     "TuneError",
     "Tuner",
+    "checkpoint_dir",
     "choice",
     "create_scheduler",
     "create_searcher",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from holdfast.api.deprecated import warn_deprecated
 from holdfast.checkpoint import Checkpoint
 from holdfast.worker.context import WorkerContext, current
 from holdfast.worker.reporting import Save
@@ -13,7 +16,9 @@ from holdfast.worker.reporting import Save
 log = logging.getLogger(__name__)
 
 
-def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
+def report(
+    metrics: Mapping[str, Any] | None = None, *, checkpoint: Checkpoint | None = None, **older: Any
+) -> None:
     """Report the metrics of a step and, perhaps, a checkpoint.
 
     With a checkpoint, it is durable on return, and the folder is yours again. If the trial is to go
@@ -23,8 +28,38 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) 
     if context is None:
         log.warning("tune.report() outside a trial does nothing")
         return
-    save = None if checkpoint is None else Save(checkpoint=checkpoint)
-    context.reporter.report(metrics, save)
+    if older:  # as before 2.0
+        warn_deprecated("tune.report(loss=…): write tune.report({'loss': …})")
+        metrics = {**(metrics or {}), **older}
+    with _made_before(context) if _made else nullcontext() as made:
+        checkpoint = made if checkpoint is None else checkpoint
+        save = None if checkpoint is None else Save(checkpoint=checkpoint)
+        context.reporter.report(metrics, save)  # type: ignore[arg-type]  # None is refused there
+
+
+@contextmanager
+def checkpoint_dir(step: int | None = None) -> Iterator[str]:
+    """Give a folder for the files of a checkpoint, which the next `report` saves; as before 2.0."""
+    del step
+    warn_deprecated("tune.checkpoint_dir(step): write tune.report(metrics, checkpoint=…)")
+    folder = tempfile.TemporaryDirectory(prefix="holdfast-checkpoint-")
+    yield folder.name
+    _made[:] = [(current(), folder)]
+
+
+_made: list[tuple[WorkerContext | None, tempfile.TemporaryDirectory[str]]] = []
+
+
+@contextmanager
+def _made_before(context: WorkerContext) -> Iterator[Checkpoint | None]:
+    """Give what this trial has put into a `checkpoint_dir` since its last report."""
+    found = [folder for maker, folder in _made if maker is context]
+    _made.clear()
+    try:
+        yield Checkpoint.from_directory(found[0].name) if found else None
+    finally:
+        for folder in found:
+            folder.cleanup()
 
 
 def get_checkpoint() -> Checkpoint | None:

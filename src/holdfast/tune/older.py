@@ -13,7 +13,7 @@ from holdfast.api.deprecated import warn_deprecated
 from holdfast.core.names import shown
 from holdfast.core.retention import PREFIXES
 from holdfast.errors import ConfigError
-from holdfast.tune.functions import get_context, report
+from holdfast.tune.functions import get_checkpoint, get_context, report
 
 REPLACED = {
     "checkpoint_freq": "checkpoint_config=CheckpointConfig(checkpoint_frequency=…)",
@@ -139,6 +139,27 @@ def with_reporter(function: Callable[..., Any]) -> Callable[..., Any]:
 
     del reports.__wrapped__  # what is asked for from now on is the config
     return reports
+
+
+def with_checkpoint_dir(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of a config alone, if `function` wants its checkpoint's folder besides."""
+    try:
+        wanted = inspect.signature(function).parameters.get("checkpoint_dir")
+    except (TypeError, ValueError):
+        return function  # a builtin, which tells nobody
+    if wanted is None or wanted.default is not None:
+        return function
+
+    @functools.wraps(function)
+    def resumes(config: dict[str, Any], **more: Any) -> Any:
+        checkpoint = get_checkpoint()
+        if checkpoint is None:
+            return function(config, checkpoint_dir=None, **more)
+        with checkpoint.as_directory() as folder:
+            return function(config, checkpoint_dir=folder, **more)
+
+    del resumes.__wrapped__  # what is asked for from now on is the config
+    return resumes
 
 
 def function(f: Callable[..., Any]) -> Callable[..., Any]:

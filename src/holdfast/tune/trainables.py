@@ -14,7 +14,7 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.objects.shared import share_if_large
 from holdfast.tune.errors import TuneError
-from holdfast.tune.older import with_reporter
+from holdfast.tune.older import with_checkpoint_dir, with_reporter
 from holdfast.tune.program import ClassProgram, FunctionProgram
 from holdfast.tune.registry import registered
 from holdfast.tune.resources import ATTRIBUTE
@@ -112,6 +112,8 @@ def runnable(trainable: Any) -> Runnable:
         )
     if "reporter" not in parameters:
         trainable = with_reporter(trainable)
+    if "checkpoint_dir" not in parameters:
+        trainable = with_checkpoint_dir(trainable)
     _must_take_config(trainable, parameters)
     return Runnable(_name(trainable), trainable, None, parameters, resources)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import train, tune
 from holdfast.air import session
+from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 
 pytestmark = pytest.mark.timeout(120)
@@ -41,3 +43,28 @@ def test_a_function_that_asks_train_or_a_session_hears_of_its_own_trial(lab: Lab
         assert told["studies"] == ["study"] * 3
         assert told["cpus"] == 1
     assert last(results[0])["ids"] != last(results[1])["ids"]
+
+
+def test_a_function_of_the_years_before_2_0_saves_and_goes_on(lab: Lab) -> None:
+    marker = lab.notes
+
+    def counts(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+        warnings.simplefilter("ignore", DeprecationWarning)
+        begun = checkpoint_dir is not None
+        done = int(Path(checkpoint_dir, "count").read_text()) if checkpoint_dir else 0
+        for count in range(done + 1, 5):
+            if count % 2 == 0:
+                with tune.checkpoint_dir(step=count) as folder:
+                    Path(folder, "count").write_text(str(count))
+            tune.report(count=count, begun=begun)
+            if count == 3 and is_first(marker):
+                raise RuntimeError("the first time only")
+
+    results = lab.fit(counts, {"x": tune.grid_search([1, 2])}, max_failures=1)
+
+    assert results.num_errors == 0
+    for result in results:
+        assert [metrics["count"] for _, metrics in result.best_checkpoints] == [2, 4]
+        rows = lab.rows(last(result)["trial_id"])
+        assert [row["count"] for row in rows] == [1, 2, 3, 4]
+    assert sorted(row["begun"] for one in results for row in [last(one)]) == [False, True]
