@@ -278,10 +278,9 @@ class StudyController:
     ) -> tuple[Checkpoint | None, int, Mapping[str, Any]]:
         """Return what a trial is to carry on from, how many steps count by then, and the last."""
         if trial.donor is not None:
-            folder, directory = trial.donor
-            store = locate.child(self._run.store, folder)
-            checkpoint = Checkpoint.in_run(store, directory)
-            return checkpoint, max(trial.step, trial.judged), trial.last_result
+            store = locate.child(self._run.store, trial.donor.folder)
+            checkpoint = Checkpoint.in_run(store, trial.donor.directory)
+            return checkpoint, trial.donor.step, trial.donor.result
         newest = checkpoints.newest_good()
         if newest is None:
             return self._plan.first_checkpoint, 0, {}
@@ -346,9 +345,9 @@ class StudyController:
             "trial_saved", trial, Checkpoint.in_run(checkpoints.store, manifest.directory)
         )
         needed = {
-            one.donor[1]
+            one.donor.directory
             for one in self.study.trials.values()
-            if one.donor is not None and one.donor[0] == trial.folder
+            if one.donor is not None and one.donor.folder == trial.folder
         }
         try:
             checkpoints.retain(self._plan.retention, needed)

@@ -193,7 +193,8 @@ class Study:
         trial.status, trial.places = Status.RUNNING, tuple(data["places"])
         trial.step = data["after_step"]
         trial.started_at = data["time"] if trial.started_at is None else trial.started_at
-        trial.halted = trial.save_wanted = trial.cut_off = False
+        trial.save_wanted = trial.save_wanted and not trial.halted  # it was asked, and died over it
+        trial.halted = trial.cut_off = False
         if was_paused:
             self.judges.unpaused(trial)
 
@@ -210,7 +211,9 @@ class Study:
         if what == "checkpoint_committed":
             committed = CheckpointCommitted(facts["attempt"], facts["number"])
             trial.run = advance(trial.run, committed).run
-            trial.donor, trial.save_wanted = None, False
+            trial.save_wanted = False
+            if trial.donor is not None and facts["attempt"] > trial.donor.attempt:
+                trial.donor = None  # what an attempt before was about to save is not this trial now
 
     def _exited(self, trial: Trial, data: Mapping[str, Any]) -> None:
         ended = from_data(data["exit"])
@@ -348,14 +351,7 @@ class Study:
         trial.save_wanted = True
 
     def exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> bool:
-        usable = donor.checkpoints.usable()
-        if not usable and donor.donor is None:
-            return False
-        trial.config, trial.experiment_tag = config, tag
-        trial.donor = donor.donor or (donor.folder, usable[0].directory)
-        if trial.status is Status.RUNNING:
-            trial.halted, trial.save_wanted = True, False
-        return True
+        return trial.become(donor, config, tag)
 
     def resize(self, trial: Trial, resources: Bundles) -> None:
         trial.resources = tuple(dict(one) for one in resources)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from holdfast.core.metric_history import flattened
 from holdfast.core.record import RunRecord
@@ -93,6 +93,24 @@ class Reply:
     save: bool = False
 
 
+class Donor(NamedTuple):
+    """What a trial goes on from that was given the weights of another.
+
+    Attributes:
+        folder: The folder of the other trial.
+        directory: The folder of its checkpoint therein.
+        attempt: The last attempt of the trial that has not begun with it, 0 for any.
+        step: The step that the trial had come to by then; it counts on from there.
+        result: Its result at that step.
+    """
+
+    folder: str
+    directory: str
+    attempt: int = 0
+    step: int = 0
+    result: Mapping[str, Any] = {}
+
+
 class Home(Protocol):
     """Where the files of a study are, for those whom a trial is shown to."""
 
@@ -134,8 +152,8 @@ class Trial:
         statistics: What is remembered of every metric, by its path.
         run: Its attempts and losses; a trial is a run of one worker.
         checkpoints: Those it has saved.
-        donor: What it starts from while it has no checkpoint of its own since: the folder of
-            another trial, and that of its checkpoint therein.
+        donor: What it starts from while it has no checkpoint of its own since, None if it was given
+            nothing.
         started_at: When it first ran, seconds since 1970, None before.
         home: Where its study is kept, for callbacks and loggers; None where nobody said.
     """
@@ -168,7 +186,7 @@ class Trial:
     statistics: dict[str, Statistics] = field(default_factory=dict)
     run: Run = field(default_factory=Run)
     checkpoints: RunRecord = field(default_factory=RunRecord)
-    donor: tuple[str, str] | None = None
+    donor: Donor | None = None
     error: str | None = None
     started_at: float | None = None
     custom_name: str | None = None
@@ -249,7 +267,7 @@ class Trial:
         """
         known: Mapping[str, Any] = {}
         if self.donor is not None:
-            known = self.last_result
+            known = self.donor.result
         elif step:
             saved = (one.metrics for one in self.checkpoints.usable() if one.step == step)
             known = next(saved, {})
@@ -280,6 +298,23 @@ class Trial:
         if is_judged and self.verdict == "PAUSE":
             return Reply("PAUSE", save=True)
         return Reply("CONTINUE", save=is_judged and self.save_wanted)
+
+    def become(self, other: Trial, config: dict[str, Any], tag: str) -> bool:
+        """Go on from what another trial has saved; False, and no change, if that is nothing."""
+        usable = other.checkpoints.usable()
+        if not usable and other.donor is None:
+            return False
+        is_running = self.status is Status.RUNNING
+        found = other.donor or Donor(other.folder, usable[0].directory)
+        self.config, self.experiment_tag = config, tag
+        self.donor = found._replace(
+            attempt=self.run.attempts if is_running else 0,
+            step=max(self.step, self.judged),
+            result=dict(self.last_result),
+        )
+        if is_running:
+            self.halted, self.save_wanted = True, False
+        return True
 
     def can_wait(self) -> bool:
         """Whether what it is paused for can go on later without its process."""
@@ -314,8 +349,7 @@ class Trial:
         trial.run = run_of(data["run"])
         trial.checkpoints.apply("record_snapshot", data["checkpoints"])
         if data["donor"] is not None:
-            folder, directory = data["donor"]
-            trial.donor = folder, directory
+            trial.donor = Donor(*data["donor"])
         trial.places = tuple(data["places"])
         return trial
 

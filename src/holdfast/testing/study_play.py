@@ -1,8 +1,10 @@
 """Studies played in memory: the real machine and judges, with trials made of arithmetic.
 
-A trial's results are a function of its config and step. Which of the running trials reports next is
-a function of the trial and the step, so that a study that was cut off and went on hears the same in
-the same order, and must decide the same. `cut` tells after how many events the driver dies.
+A trial's results are a function of its config and step, and tell how many steps of training are in
+it: those of the checkpoint it began with, its own or another trial's, and those since. Which of the
+running trials reports next is a function of the trial and the step, so that a study that was cut
+off and went on hears the same in the same order, and must decide the same. `cut` tells after how
+many events the driver dies.
 """
 
 from __future__ import annotations
@@ -82,6 +84,10 @@ class Driver:
         for kind, data in past:
             tail.apply(kind, data)
         recall(self.study, tail)
+        self._saved: dict[tuple[str, str], int] = {}  # how much training is in each checkpoint
+        for kind, data in past:
+            self._note_saved(kind, data)
+        self._trained: dict[str, int] = {}  # how much is in each process
         self.events: list[Event] = []
         self.decisions: list[tuple[int, int, str]] = []
         self._left: int | None = None
@@ -110,7 +116,13 @@ class Driver:
             self._left -= 1
         data = _json(data)
         self.events.append((kind, data))
+        self._note_saved(kind, data)
         self.study.take(kind, data)
+
+    def _note_saved(self, kind: str, data: Mapping[str, Any]) -> None:
+        if kind == "trial_checkpoint":
+            facts = data["facts"]
+            self._saved[data["id"], facts["directory"]] = facts["metrics"]["trained"]
 
     # ------------------------------------------------------------------ as the controller does
 
@@ -154,7 +166,8 @@ class Driver:
         places = self.study.place(trial)
         assert places is not None
         attempt = trial.run.attempts + (0 if isinstance(trial.run.phase, Active) else 1)
-        after = max(trial.step, trial.judged) if trial.donor is not None else trial.saved_step()
+        after = trial.saved_step() if trial.donor is None else trial.donor.step
+        self._trained[trial.trial_id] = self._saved.get(_beginning(trial), 0)
         started = {"id": trial.trial_id, "attempt": attempt, "places": list(places)}
         self._happen("trial_started", {**started, "after_step": after, "time": 0.0})
         self._catch_up(trial)
@@ -181,7 +194,9 @@ class Driver:
                 self._start(trial)
             return
         was_judged = trial.judged
+        self._trained[trial.trial_id] += 1
         result = self._script.score(trial.config, step)
+        result |= {"trained": self._trained[trial.trial_id]}
         result |= {"training_iteration": step, "done": step >= self._script.steps}
         happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "step": step}
         self._happen("trial_result", {**happened, "result": result})
@@ -222,6 +237,14 @@ class Driver:
         self._happen("trial_exited", {**happened, "exit": to_data(ended)})
 
 
+def _beginning(trial: Trial) -> tuple[str, str]:
+    """Return the folder of the checkpoint that a trial begins with, below that of its trial."""
+    if trial.donor is not None:
+        return trial.donor.folder, trial.donor.directory
+    newest = next(iter(trial.checkpoints.usable()), None)
+    return trial.folder, "" if newest is None else newest.directory
+
+
 def _turn(number: int, step: int) -> str:
     """Return when a trial's step comes among others: anyhow, but always the same."""
     return hashlib.sha256(f"{number}:{step}".encode()).hexdigest()
@@ -254,4 +277,5 @@ def _ended(trial: Trial) -> dict[str, Any]:
         "tag": trial.experiment_tag,
         "step": trial.step,
         "loss": trial.last_result.get("loss"),
+        "trained": trial.last_result.get("trained"),
     }

@@ -157,9 +157,9 @@ def _litter_of(study: StudyLook, trial: Trial) -> list[Litter]:
 def _certain(study: StudyLook, trial: Trial, store: Store, found: Iterable[Litter]) -> list[Litter]:
     """Return litter without what another trial is to begin with, or a run inside may keep."""
     donors = {
-        one.donor[1]
+        one.donor.directory
         for one in study.trials
-        if one.donor is not None and one.donor[0] == trial.folder
+        if one.donor is not None and one.donor.folder == trial.folder
     }
     return [
         one

@@ -122,6 +122,20 @@ def test_killed_at_every_event_it_decides_the_same(scheduler: str, searcher: str
         must_be_the_same(play(told, [cut]), wanted, f"cut after {cut} events")
 
 
+@pytest.mark.req("U-078")
+@pytest.mark.parametrize("scheduler", ["PBT", "PB2"])
+def test_a_population_that_is_saved_only_when_it_is_asked_is_trained_as_much(
+    scheduler: str,
+) -> None:
+    """As a class is by itself: what was asked for and not done, or done since, is done again."""
+    told = script(scheduler, "random", saves_every=0, room=6)
+    wanted = play(told)
+
+    assert any("@perturbed" in trial["tag"] for trial in wanted.trials.values())
+    for cut in range(1, len(wanted.events)):
+        must_be_the_same(play(told, [cut]), wanted, f"cut after {cut} events")
+
+
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_states_in_the_journal_change_nothing(scheduler: str) -> None:
     wanted = play(script(scheduler, "random"))
@@ -142,7 +156,7 @@ def test_killed_again_and_again_it_decides_the_same(scheduler: str) -> None:
 
 @pytest.mark.req("U-043")
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-@pytest.mark.parametrize("saves_every", [1, 2])
+@pytest.mark.parametrize("saves_every", [0, 1, 2])
 def test_trials_that_die_and_go_on_are_judged_as_if_they_had_not(
     scheduler: str, saves_every: int
 ) -> None:

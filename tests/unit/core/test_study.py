@@ -104,10 +104,17 @@ def leave(study: Study, ended: Any, trial_id: str = "t0", how: str = "") -> None
     study.take("trial_exited", happened)
 
 
-def save(study: Study, step: int, trial_id: str = "t0") -> None:
+def save(study: Study, step: int, trial_id: str = "t0", attempt: int = 1) -> None:
     number = study.trials[trial_id].checkpoints.next_number
-    facts = {"number": number, "directory": f"checkpoint_{number:06d}", "epoch": 1, "attempt": 1}
-    more = {"step": step, "metrics": {}, "created": 0.0, "problems": [], "pins": []}
+    facts = {"number": number, "directory": f"checkpoint_{number:06d}", "epoch": 1}
+    more = {
+        "attempt": attempt,
+        "step": step,
+        "metrics": {},
+        "created": 0.0,
+        "problems": [],
+        "pins": [],
+    }
     saved = {"id": trial_id, "what": "checkpoint_committed", "facts": {**facts, **more}}
     study.take("trial_checkpoint", saved)
 
@@ -233,11 +240,61 @@ def test_config_and_weights_move_together_or_not_at_all() -> None:
     save(study, 3, "t1")
 
     assert study.exploit(receiver, donor, {"lr": 2}, "new")
-    assert (receiver.config, receiver.donor) == ({"lr": 2}, ("t1", "checkpoint_000000"))
+    assert receiver.donor is not None
+    assert (receiver.config, receiver.donor[:2]) == ({"lr": 2}, ("t1", "checkpoint_000000"))
     assert receiver.reply().action == "PAUSE"
     assert not receiver.reply().save
     leave(study, Evicted(0, "node"), "t0")
     assert receiver.status is Status.PAUSED
+
+
+def test_what_a_trial_was_about_to_save_does_not_undo_that_it_became_another() -> None:
+    """It saves itself, is made to go on from another trial, and only then the save is durable."""
+    study = study_of(Judge(), trials=2)
+    receiver, donor = start(study, "t0"), start(study, "t1")
+    report(study, 4, "t0", loss=1.0)
+    save(study, 3, "t1")
+    study.exploit(receiver, donor, {"lr": 2}, "new")
+    save(study, 4, "t0")  # of the attempt that ended
+    leave(study, Evicted(0, "node"), "t0")
+
+    assert receiver.donor is not None
+    assert receiver.donor.directory == "checkpoint_000000"
+    start(study, "t0", after=receiver.donor.step)
+    save(study, 6, "t0", attempt=2)
+    assert receiver.donor is None
+
+
+def test_a_trial_that_became_another_counts_on_from_where_it_was_then() -> None:
+    """Whatever it does until it is saved is done again after a loss, and not only counted."""
+    study = study_of(Judge(), trials=2, budget=Budget(failures=None))
+    receiver, donor = start(study, "t0"), start(study, "t1")
+    report(study, 4, "t0", loss=1.0)
+    save(study, 3, "t1")
+    study.exploit(receiver, donor, {"lr": 2}, "new")
+    leave(study, Evicted(0, "node"), "t0")
+    start(study, "t0", after=4)
+    report(study, 5, "t0", loss=0.5)
+    leave(study, KILLED, "t0")
+
+    assert receiver.donor is not None
+    assert receiver.donor.step == 4
+    assert receiver.donor.result == {"training_iteration": 4, "loss": 1.0}
+
+
+def test_a_trial_that_dies_before_it_has_saved_as_it_was_asked_to_is_asked_again() -> None:
+    judge = Judge()
+    study = study_of(judge, budget=Budget(failures=None))
+    judge.on_judging = lambda view, trial: view.save_trial(trial)
+    trial = start(study)
+    report(study, 1)
+    assert trial.reply().save
+    leave(study, KILLED)
+    start(study)
+    assert not trial.reply().save  # not before it is as far again
+    report(study, 1)
+
+    assert trial.reply().save
 
 
 def test_trials_take_room_and_give_it_back() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.trial import Status, Trial
+from holdfast.core.trial import Donor, Status, Trial
 
 
 def saved(trial: Trial, number: int, step: int, **metrics: Any) -> None:
@@ -52,9 +52,10 @@ def test_iterations_are_those_that_results_said() -> None:
 
 
 def test_one_that_goes_on_from_another_counts_on_from_its_own_results() -> None:
-    trial = Trial("t", donor=("other", "checkpoint_000007"))
+    result = {"training_iteration": 15}
+    trial = Trial("t", donor=Donor("other", "checkpoint_000007", step=5, result=result))
     saved(trial, 0, 2, training_iteration=12)
-    trial.observe(5, {"training_iteration": 15})
+    trial.observe(6, {"training_iteration": 16})
 
     assert trial.iteration_at(5) == 15
 

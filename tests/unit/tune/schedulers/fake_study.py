@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.record import Kept
-from holdfast.core.trial import Status, Trial
+from holdfast.core.trial import Donor, Status, Trial
 from holdfast.tune.schedulers import TrialScheduler
 
 Score = Callable[[Trial, int], Any]
@@ -237,14 +237,15 @@ class FakeStudy:
 
     def _exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> None:
         trial.config, trial.experiment_tag = config, tag
-        trial.donor = donor.trial_id, donor.checkpoints.usable()[0].directory
+        trial.donor = Donor(donor.trial_id, donor.checkpoints.usable()[0].directory)
         self._rewind(trial)
         trial.status = Status.PAUSED
 
     def _rewind(self, trial: Trial) -> None:
         """Have a trial be where it goes on from."""
         usable = trial.checkpoints.usable()
-        source = trial.donor or (trial.trial_id, usable[0].directory if usable else "")
+        own = Donor(trial.trial_id, usable[0].directory if usable else "")
+        source = (trial.donor or own)[:2]
         [owner] = (one for one in self.trials if one.trial_id == source[0])
         found = (one.step for one in owner.checkpoints.usable() if one.directory == source[1])
         self.times[trial.trial_id] = trial.step = next(found, 0) or 0

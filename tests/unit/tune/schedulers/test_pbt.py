@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.trial import Status
+from holdfast.core.trial import Donor, Status
 from holdfast.errors import ConfigError
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers import PopulationBasedTraining
@@ -217,7 +217,7 @@ def test_who_was_copied_and_has_not_saved_since_is_no_donor() -> None:
     study = population(pbt(), 4)
     study.report(study.trials[2], 2)
     study.report(study.trials[3], 2)
-    study.trials[3].donor = ("t2", "checkpoint_000000")
+    study.trials[3].donor = Donor("t2", "checkpoint_000000")
 
     assert study.report(study.trials[0], 2) == "CONTINUE"
 
