@@ -182,7 +182,10 @@ class StudyController:
             if self.study.lacks_trials() and self._make_one():
                 continue
             trial = self.study.next_to_start()
-            if not (self._make_one() if trial is None else self._start(trial)):
+            if trial is None and self._make_one():
+                continue
+            trial = trial or (None if self.study.is_over else self.study.next_anyhow())
+            if trial is None or not self._start(trial):
                 return  # there is none; or its node may be gone, which is to be heard of first
 
     def _may_start(self) -> bool:

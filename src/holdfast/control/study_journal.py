@@ -108,8 +108,16 @@ class StudyJournal:
             return
         if len(self._study.finished) >= ARCHIVE_AFTER:
             self._archive()
-        state = self._study.get_state()
-        self._last = self._run.append("study_state", state)
+        try:
+            state = self._study.get_state()
+            self._last = self._run.append("study_state", state)
+        except Exception as error:
+            if not self._study.made:  # it will never be
+                raise
+            # What happened stays in the journal instead, and leads to the same.
+            self._study.judges.tell_failure("the state of the study", error, "is not written down")
+            self._since_state = 0
+            return
         self._state_after = STATE_AFTER + 4 * (len(state["trials"]) + len(state["finished"]))
         self._since_segment += self._since_state
         self._since_state = 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.metric_history import flattened
 from holdfast.core.study_view import StudyView
-from holdfast.core.trial import Trial
+from holdfast.core.trial import Status, Trial
 
 log = logging.getLogger(__name__)
 
@@ -168,8 +168,31 @@ class Judges:
         self._ask("the searcher", lambda: self.search.on_unpause(trial.trial_id), None)
 
     def choose(self, view: StudyView) -> Trial | None:
-        """Return the trial that the scheduler wants to run next."""
-        return self._ask("the scheduler", lambda: self.scheduler.choose_trial_to_run(view), None)
+        """Return the trial that the scheduler wants to run next; if it fails, any that could."""
+        asked: tuple[Trial | None] | None = self._ask(
+            "the scheduler", lambda: (self.scheduler.choose_trial_to_run(view),), None
+        )
+        return _first_that_fits(view) if asked is None else asked[0]
+
+    def choose_anyhow(self, view: StudyView) -> Trial | None:
+        """Return a trial that could run when none does and none is chosen, or the study would hang.
+
+        Whatever it is that nothing happens is told, once.
+        """
+        chosen, trials, free = _first_that_fits(view), view.get_trials(), view.free_resources()
+        if chosen is not None:
+            what = "the scheduler chooses no trial, and none runs: the first that can goes on"
+        elif trials:
+            needs = _listed(trials[0].resources)
+            what = f"no trial runs: {trials[0]} needs {needs}, and there is {_listed([free])}"
+        elif free:
+            what = "no trial runs, and the searcher proposes none: the study waits for it"
+        else:
+            what = "no trial runs, and there is no node where one could: the study waits for one"
+        if what not in self._told:
+            self._told.add(what)
+            log.warning("%s", what)
+        return chosen
 
     def stop_all(self) -> bool:
         """Whether the study has run for long enough."""
@@ -189,11 +212,25 @@ class Judges:
         self.scheduler.set_state(dict(state["scheduler"]))
         self.stopper.set_state(dict(state["stopper"]))
 
+    def tell_failure(self, whom: str, error: Exception, then: str) -> None:
+        """Say, once, what somebody raised, and what is done about it."""
+        if f"{whom}: {error}" not in self._told:
+            self._told.add(f"{whom}: {error}")
+            log.error("%s failed, and %s", whom, then, exc_info=error)
+
     def _ask(self, whom: str, question: Callable[[], T], default: T) -> T:
         try:
             return question()
-        except Exception as error:  # it may be the user's own code
-            if f"{whom}: {error}" not in self._told:
-                self._told.add(f"{whom}: {error}")
-                log.exception("%s failed, and the study goes on without its answer", whom)
+        except Exception as error:  # noqa: BLE001  # it may be the user's own code
+            self.tell_failure(whom, error, "the study goes on without its answer")
             return default
+
+
+def _first_that_fits(view: StudyView) -> Trial | None:
+    waiting = (one for one in view.get_trials() if one.status in (Status.PENDING, Status.PAUSED))
+    return next((one for one in waiting if view.has_resources_for_trial(one)), None)
+
+
+def _listed(bundles: Iterable[Mapping[str, float]]) -> str:
+    each = (", ".join(f"{name}={amount:g}" for name, amount in one.items()) for one in bundles)
+    return " and ".join(text or "nothing" for text in each)

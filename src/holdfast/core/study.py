@@ -288,6 +288,13 @@ class Study:
             return None
         return chosen if self.has_resources_for_trial(chosen) else None
 
+    def next_anyhow(self) -> Trial | None:
+        """Return a trial that nobody has chosen, if nothing would ever happen otherwise."""
+        is_busy = any(one.status is Status.RUNNING for one in self.trials.values())
+        if self.stopping is not None or is_busy or self.waiting:
+            return None
+        return self.judges.choose_anyhow(self)
+
     def place(self, trial: Trial) -> tuple[str, ...] | None:
         """Return the nodes for what a trial reserves, None if it does not fit now."""
         return reserve(self._free(), trial.resources)
@@ -354,6 +361,9 @@ class Study:
         return trial.become(donor, config, tag)
 
     def resize(self, trial: Trial, resources: Bundles) -> None:
+        if reserve(self.rooms, resources) is None:
+            log.warning("%s stays as it is: there is no room for %s", trial, list(resources))
+            return
         trial.resources = tuple(dict(one) for one in resources)
         if trial.status is Status.RUNNING:
             trial.halted = trial.save_wanted = True

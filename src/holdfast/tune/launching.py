@@ -25,7 +25,7 @@ from holdfast.core.study import Study
 from holdfast.core.trial import Trial
 from holdfast.engine.base import Engine
 from holdfast.engine.selection import local_engine
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.tune.naming import Namer
 from holdfast.tune.resources import bundles_of
 from holdfast.tune.search.generator import Proposal, SearchPlan
@@ -155,7 +155,16 @@ class Launch:
         )
 
     def _propose(self) -> Mapping[str, Any] | str | None:
-        proposal = self.search.next()
+        try:
+            proposal = self.search.next()
+        except HoldfastError:
+            raise
+        except Exception as error:  # it may be the user's own code
+            if not self.study.trials:
+                raise
+            then = "is asked again while there are trials that go on"
+            self.study.judges.tell_failure("the searcher", error, then)
+            return None
         if proposal is None or isinstance(proposal, str):
             return proposal
         data = proposal.to_data()

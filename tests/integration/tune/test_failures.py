@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from holdfast.tune.search import Searcher
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter, begin, save
@@ -165,3 +166,27 @@ def test_a_trial_that_hangs_is_found_and_goes_on(lab: Lab, how: str) -> None:
     assert [fact["step"] for fact in lab.noted("began")] == [None, 2]
     [stacks] = lab.study.glob("*/logs/stacks-1.txt")
     assert how == "SIGSTOP" or "in hang" in stacks.read_text()
+
+
+class Failing(Searcher):
+    """Fails from its second proposal on."""
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        if trial_id.endswith("_00000"):
+            return {"x": 1}
+        raise RuntimeError("no idea")
+
+    def on_trial_complete(self, *args: Any, **more: Any) -> None:
+        pass
+
+
+def test_a_searcher_that_fails_ends_the_study_only_when_no_trial_is_left(lab: Lab) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for step in (1, 2, 3):
+            save(step)
+
+    with pytest.raises(RuntimeError, match="no idea"):
+        lab.fit(train, tune={"search_alg": Failing(), "num_samples": 3})
+
+    [result] = tune.Tuner.restore(str(lab.study), train).get_results()
+    assert last(result)["step"] == 3

@@ -82,3 +82,29 @@ def test_a_driver_that_was_replaced_cannot_write_over_an_archive(run: OpenRun) -
 
     assert older != newer
     assert kept(newer) == before
+
+
+def test_a_state_that_cannot_be_written_down_is_not_needed_for_the_study_to_go_on(
+    run: OpenRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What happened is in the journal, and stays there."""
+
+    class Forgetful(Onlooker):
+        def get_state(self) -> dict[str, Any]:
+            raise RuntimeError("a bug of the user's")
+
+    judge = Forgetful()
+    study = Study(Judges(judge, judge, judge), Rules())
+    journal = StudyJournal(run, study, Observers())
+    with pytest.raises(RuntimeError):
+        journal.write_state()  # nothing is lost yet
+    study.made = 1
+    journal.happen("search_ended", {})
+    journal.write_state()
+    journal.write_state()
+    journal.happen("study_stopped", {"reason": "x"})
+    journal.close()
+
+    assert caplog.text.count("the state of the study failed") == 1
+    kinds = [event.kind for event in run.journal.replay()]
+    assert [one for one in kinds if "s" in one[:1]] == ["search_ended", "study_stopped"]
