@@ -53,16 +53,18 @@ def continue_study(
         if trial.status is Status.RUNNING:
             untold += _take_in_what_was_cut_off(run, trial, journal)
     again: list[dict[str, Any]] = []
+    needs = {one.trial_id: list(plan.needs_of(one)) for one in study.trials.values()}
     how = plan.resumption
     if how.errored or how.errored_from_scratch or how.finished:
         from_scratch = how.errored_from_scratch and not how.errored
         for trial in finished_trials(run, study):
             is_failed = trial.status is Status.ERROR
             if (how.errored or how.errored_from_scratch) if is_failed else how.finished:
+                trial.resources = tuple(plan.needs_of(trial))
                 how_again = {"from_scratch": from_scratch and is_failed}
                 again.append({"trial": trial.to_data(), **how_again})
     opened = {"rooms": rooms_of(engine), "resume_unfinished": how.unfinished, "again": again}
-    journal.happen("study_opened", opened)  # what ran is not running any more
+    journal.happen("study_opened", {**opened, "needs": needs})  # what ran is not running any more
     if how.num_samples is not None:
         journal.happen("study_extended", {"num_samples": how.num_samples})
     if not study.made:

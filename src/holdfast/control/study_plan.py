@@ -44,6 +44,7 @@ class StudyPlan:
     Attributes:
         program: What every trial's process runs: a packed `Task` that finds its trial in its job.
         propose: Makes the next trial.
+        needs_of: What a trial that goes on reserves from now on.
         config_of: The config that a trial's process is given: all that stood for objects resolved.
         settings: What else every trial's process is told.
         hang_timeout_s: After how long without a report a trial counts as hung; None learns it.
@@ -57,6 +58,7 @@ class StudyPlan:
     program: bytes
     propose: Proposer
     config_of: Callable[[Trial], Mapping[str, Any]]
+    needs_of: Callable[[Trial], Sequence[Mapping[str, float]]]
     retention: Retention
     log_folder: str
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -121,6 +121,7 @@ class Study:
         self.rooms = {node: dict(room) for node, room in data["rooms"].items()}
         self.stopping = None
         for trial in list(self.trials.values()):
+            trial.resources = tuple(data.get("needs", {}).get(trial.trial_id, trial.resources))
             if not data["resume_unfinished"]:
                 self._end(trial, Status.TERMINATED)
                 continue
@@ -140,13 +141,7 @@ class Study:
         """Bring back a trial that was over."""
         self.finished.pop(trial.trial_id, None)
         self.counts[trial.status] -= 1
-        trial.status, trial.error, trial.concluded = Status.PENDING, None, False
-        trial.doomed, trial.halted, trial.verdict = False, False, CONTINUE
-        if from_scratch:
-            trial.step = trial.judged = 0
-            trial.donor, trial.last_result = None, {}
-            for kept in trial.checkpoints.usable():
-                trial.checkpoints.apply("checkpoint_retired", {"number": kept.number})
+        trial.revive(from_scratch=from_scratch)
         self._renew(trial)
         self.trials[trial.trial_id] = trial
         self.judges.revived(self, trial)
@@ -308,11 +303,14 @@ class Study:
         """Whether another trial should be made: none waits to start, and there is room for one.
 
         Not sooner, unless the scheduler wants it, so that a searcher has learned all there is to
-        learn by then. How much room a trial takes is guessed from the last one.
+        learn by then. How much room a trial takes is guessed from the last one; if nothing is
+        reserved, there will not be more room than there is.
         """
         if not self._may_be_more() or self._waiting_to_start():
             return self.lacks_trials()
-        return self.lacks_trials() or reserve(self._free(), self._last_resources) is not None
+        if self.lacks_trials() or not any(one.places for one in self.trials.values()):
+            return True
+        return reserve(self._free(), self._last_resources) is not None
 
     def _may_be_more(self) -> bool:
         return not self.is_search_over and self.stopping is None
@@ -364,7 +362,7 @@ class Study:
         if reserve(self.rooms, resources) is None:
             log.warning("%s stays as it is: there is no room for %s", trial, list(resources))
             return
-        trial.resources = tuple(dict(one) for one in resources)
+        trial.resources, trial.is_resized = tuple(dict(one) for one in resources), True
         if trial.status is Status.RUNNING:
             trial.halted = trial.save_wanted = True
 

@@ -138,6 +138,7 @@ class Trial:
         experiment_tag: The number and those values, as a short text.
         folder: Where its files are, below the study's folder.
         resources: What it reserves: one mapping per process, the trainable's own first.
+        is_resized: Whether it was the scheduler that said so.
         last_result: The newest result, {} before the first.
         step: How many results it has come to, counted on from the checkpoint it carried on from.
         judged: The highest step that was judged. A step is judged once: when it is done again after
@@ -172,6 +173,7 @@ class Trial:
     experiment_tag: str = ""
     folder: str = ""
     resources: tuple[Mapping[str, float], ...] = ({"CPU": 1.0},)
+    is_resized: bool = False
     status: Status = Status.PENDING
     last_result: dict[str, Any] = field(default_factory=dict)
     step: int = 0
@@ -316,6 +318,16 @@ class Trial:
             self.halted, self.save_wanted = True, False
         return True
 
+    def revive(self, *, from_scratch: bool) -> None:
+        """Wait to run again after it was over; from scratch, as if it never had."""
+        self.status, self.error, self.concluded = Status.PENDING, None, False
+        self.doomed, self.halted, self.verdict = False, False, "CONTINUE"
+        if from_scratch:
+            self.step = self.judged = 0
+            self.donor, self.last_result = None, {}
+            for kept in self.checkpoints.usable():
+                self.checkpoints.apply("checkpoint_retired", {"number": kept.number})
+
     def can_wait(self) -> bool:
         """Whether what it is paused for can go on later without its process."""
         return not self.reply().save or self.donor is not None or self.saved_step() >= self.judged
@@ -368,6 +380,7 @@ _PLAIN = (
     "evaluated_params",
     "experiment_tag",
     "folder",
+    "is_resized",
     "last_result",
     "step",
     "judged",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -140,6 +140,7 @@ class Launch:
         return StudyPlan(
             program=pack(Task(program)),
             propose=self._propose,
+            needs_of=self._needs_of,
             config_of=self.config_of,
             retention=retention_of(config.checkpoint_config),
             log_folder=log_folder(self.run.store, self.run.run_id),
@@ -178,14 +179,24 @@ class Launch:
             "folder": folder,
             "name": name,
             "trainable": self.spec.trainable.name,
-            "resources": self._bundles_of(proposal),
+            "resources": self._bundles_of(lambda: self.search.resolve(proposal.config)),
         }
 
-    def _bundles_of(self, proposal: Proposal) -> list[dict[str, float]]:
+    def _needs_of(self, trial: Trial) -> Sequence[Mapping[str, float]]:
+        """Return what a trial that goes on reserves: what its trainable needs now.
+
+        Unless the scheduler has given it more or less, and there is room for that.
+        """
+        rooms = {node.name: node.room for node in self.engine.nodes()}
+        if trial.is_resized and reserve(rooms, trial.resources) is not None:
+            return trial.resources
+        return self._bundles_of(lambda: self.config_of(trial))
+
+    def _bundles_of(self, config: Callable[[], dict[str, Any]]) -> list[dict[str, float]]:
         """Return what a trial reserves."""
         if not _depends_on_config(self._resources):
             return bundles_of(self._resources, {})
-        bundles = bundles_of(self._resources, self.search.resolve(proposal.config))
+        bundles = bundles_of(self._resources, config())
         if not self.engine.can_grow():
             self._must_have_room(bundles)
         return bundles

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import tune
 from holdfast.core.trial import Status
 from holdfast.errors import ConfigError
@@ -219,6 +220,30 @@ def test_a_checkpoint_can_be_given_to_another_study_and_stays_as_it_is(lab: Lab)
 
     assert last(more)["step"] == 5
     assert {one: one.read_bytes() for one in lab.study.glob("**/checkpoint_*/*")} == files
+
+
+def test_trials_that_go_on_reserve_what_the_trainable_needs_now(lab: Lab) -> None:
+    """As on another machine, where there is no room for what they reserved before."""
+    notes, driver = lab.notes, os.getpid()
+
+    def train(config: dict[str, Any]) -> None:
+        for step in range(begin(notes), 4):
+            if step == 2 and is_first(notes.with_name("stop")):
+                os.kill(driver, signal.SIGINT)
+            save(step, tune.get_context().get_trial_resources().required_resources)
+
+    holdfast.init(num_cpus=2)
+    try:
+        lab.fit(tune.with_resources(train, {"cpu": 2}), tune={"max_concurrent_trials": 1})
+        holdfast.shutdown()
+        holdfast.init(num_cpus=1)
+        with pytest.raises(ConfigError, match="all there is is CPU=1"):
+            lab.restore(tune.with_resources(train, {"cpu": 2}))
+        [result] = lab.restore(tune.with_resources(train, {"cpu": 0.5}))
+    finally:
+        holdfast.shutdown()
+
+    assert (last(result)["step"], last(result)["CPU"]) == (3, 0.5)
 
 
 def test_there_must_be_a_study_if_that_is_said(lab: Lab) -> None:

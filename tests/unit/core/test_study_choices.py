@@ -131,6 +131,25 @@ def test_another_trial_is_made_only_when_there_is_room_for_it() -> None:
     assert study.wants_more()
 
 
+def test_another_trial_is_made_also_if_the_last_was_larger_than_all_there_is_now() -> None:
+    study = study_of(Judge(), room=1.0)
+    start(study)
+    study.take("rooms_changed", {"rooms": {"node": {"CPU": 0.5}}})
+    assert not study.wants_more()
+    leave(study, DONE, how="done")
+
+    assert study.wants_more()  # it may need less
+
+
+def test_a_trial_goes_on_with_what_it_needs_now() -> None:
+    study = study_of(Judge(), trials=2)
+    start(study, "t0")
+    opened = {"rooms": {"node": {"CPU": 1.0}}, "resume_unfinished": True, "again": []}
+    study.take("study_opened", {**opened, "needs": {"t0": [{"CPU": 0.5}], "t1": [{"CPU": 0.25}]}})
+
+    assert [one.resources for one in study.get_trials()] == [({"CPU": 0.5},), ({"CPU": 0.25},)]
+
+
 def test_a_scheduler_can_have_trials_made_ahead() -> None:
     judge = Judge()
     judge.trials_ahead = 3
