@@ -184,7 +184,8 @@ class Study:
         was_paused = trial.status is Status.PAUSED
         if not isinstance(trial.run.phase, Active):
             trial.run = advance(trial.run, StartWanted()).run
-        assert trial.run.attempts == data["attempt"], "attempts are numbered in order"
+        if trial.run.attempts != (attempt := data["attempt"]):  # the journal was damaged between
+            trial.run = replace(trial.run, phase=Active(attempt), attempts=attempt)
         trial.status, trial.places = Status.RUNNING, tuple(data["places"])
         trial.step = data["after_step"]
         trial.started_at = data["time"] if trial.started_at is None else trial.started_at

@@ -6,6 +6,7 @@ strides, so that the suite stays quick), with and without states in the journal.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from holdfast.core.budget import Budget
 from holdfast.core.study_rules import Rules
-from holdfast.testing.study_play import Played, Script, play
+from holdfast.testing.study_play import Cut, Driver, Played, Script, play
 from holdfast.tune import choice, loguniform, uniform
 from holdfast.tune.schedulers import (
     PB2,
@@ -170,6 +171,25 @@ def test_trials_that_die_and_go_on_are_judged_as_if_they_had_not(
     must_be_the_same(found, wanted, "with deaths")
 
 
+@pytest.mark.parametrize("scheduler", ["HyperBand", "PBT"])
+def test_a_study_whose_journal_has_lost_some_records_goes_on_to_its_end(scheduler: str) -> None:
+    """As one that was damaged on its disk does: what is lost is told, and done again or left."""
+
+    def dies(number: int, step: int, attempt: int) -> bool:
+        return attempt % 2 == 1 and (number + step) % 4 == 0
+
+    rules = Rules(budget=Budget(failures=None))
+    told = script(scheduler, "random", rules=rules, saves_every=2, dies=dies)
+    first = Driver(told, [])
+    with contextlib.suppress(Cut):
+        first.play(70)
+
+    for lost in range(1, len(first.events), 3):
+        driver = Driver(told, first.events[:lost] + first.events[lost + 1 :])
+        driver.play()
+        assert len(driver.study.finished) >= 5, f"without event {lost}"
+
+
 @pytest.mark.req("U-078")
 @pytest.mark.parametrize("searcher", SEARCHERS)
 def test_half_the_samples_and_then_the_rest_are_the_same_as_all_at_once(searcher: str) -> None:
@@ -178,8 +198,6 @@ def test_half_the_samples_and_then_the_rest_are_the_same_as_all_at_once(searcher
     half = script("FIFO", searcher, samples=25, steps=1, room=1)
     first = play(half)
     events = [*first.events, ("study_extended", {"num_samples": 50})]
-
-    from holdfast.testing.study_play import Driver
 
     driver = Driver(half, events)
     driver.play()
