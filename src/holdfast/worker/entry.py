@@ -23,6 +23,8 @@ from holdfast.worker.context import WorkerContext, current, enter
 from holdfast.worker.conversation import Conversation
 from holdfast.worker.job import Job, Task, unpack_job, unpack_task
 
+log = logging.getLogger(__name__)
+
 DRIVER_IS_GONE = 70  # the exit code of a worker whose driver vanished
 FLUSH_TIMEOUT_S = 60.0
 _ANNOUNCEMENTS = (signal.SIGTERM, signal.SIGUSR1)  # of a machine that is about to leave
