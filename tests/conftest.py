@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from holdfast.testing.gcs import GcsStub
 from holdfast.testing.servers import AzureServer, S3Server, azurite, moto, seaweedfs
@@ -15,6 +16,10 @@ from tools import install_servers
 pytest.register_assert_rewrite("holdfast.testing.suites")
 
 BUCKET = "lab"
+
+# A busy machine is no mistake.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session", autouse=True)

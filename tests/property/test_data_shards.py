@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import data
 from holdfast.data.dataset import Dataset, shard
 from holdfast.data.iterator import DataIterator
 from holdfast.data.selection import within
-
-patient = settings(deadline=None)  # a busy machine is no mistake
 
 Rows = list[int]
 
@@ -151,7 +149,6 @@ def consumed_over(
 wanted_rows = st.builds(range, st.integers(0, 30), st.integers(0, 30), st.integers(1, 5))
 
 
-@patient
 @given(wanted_rows, st.integers(0, 30), st.integers(0, 30))
 def test_the_wanted_rows_of_a_stretch_are_those_of_it(wanted: range, low: int, more: int) -> None:
     here = [row - low for row in wanted if low <= row < low + more]
@@ -163,7 +160,6 @@ def test_the_wanted_rows_of_a_stretch_are_those_of_it(wanted: range, low: int, m
     assert within(np.array(wanted, dtype=int), low, low + more).tolist() == here
 
 
-@patient
 @given(datasets, segments, buffers)
 def test_every_row_is_handed_out_once_in_an_epoch_however_often_it_is_resumed(
     found: Given, attempts: list[Segment], buffer: int | None
@@ -173,7 +169,6 @@ def test_every_row_is_handed_out_once_in_an_epoch_however_often_it_is_resumed(
     assert Counter(consumed) == Counter(found.rows)
 
 
-@patient
 @given(datasets, segments, buffers)
 def test_equal_parts_lose_less_than_a_round_and_repeat_nothing(
     found: Given, attempts: list[Segment], buffer: int | None
@@ -185,7 +180,6 @@ def test_equal_parts_lose_less_than_a_round_and_repeat_nothing(
     assert missing.total() < ranks
 
 
-@patient
 @given(datasets, st.integers(1, 6), st.integers(1, 9), buffers)
 def test_equal_parts_have_the_same_number_of_rows(
     found: Given, ranks: int, rows: int, buffer: int | None
@@ -200,7 +194,6 @@ def test_equal_parts_have_the_same_number_of_rows(
     assert sizes == {len(found.rows) // ranks}
 
 
-@patient
 @given(datasets, st.integers(1, 6), st.integers(1, 6), st.integers(0, 40), st.integers(0, 5))
 def test_a_resumed_loop_hands_out_what_the_uninterrupted_one_would_have(
     found: Given, ranks: int, rows: int, batches: int, rank: int
@@ -225,7 +218,6 @@ def test_a_resumed_loop_hands_out_what_the_uninterrupted_one_would_have(
         assert [seen, rest] == epochs
 
 
-@patient
 @given(datasets, st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), buffers)
 def test_the_steps_of_a_group_do_not_depend_on_how_many_share_them(
     found: Given, ranks: int, more: int, rows: int, buffer: int | None
@@ -243,7 +235,6 @@ def test_the_steps_of_a_group_do_not_depend_on_how_many_share_them(
     assert steps(ranks, rows * more, mixed_by_few) == steps(ranks * more, rows, buffer)
 
 
-@patient
 @given(st.integers(0, 50), st.integers(0, 50), st.data())
 def test_rows_that_are_cut_out_stay_out_in_every_epoch(
     count: int, seed: int, draw: st.DataObject

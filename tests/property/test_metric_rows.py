@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.control.metric_reading import read_latest, read_metric_rows
@@ -15,8 +15,6 @@ from holdfast.control.metric_rows import METRICS, MetricRows
 from holdfast.core.metric_history import Begin, Row, flattened, history_of
 from holdfast.core.record import Kept
 from holdfast.storage.memory import MemoryStore
-
-patient = settings(deadline=None)  # a busy machine is no mistake
 
 # ---------------------------------------------------------------------- the pure part
 
@@ -199,7 +197,6 @@ moves: st.SearchStrategy[Callable[[Driven], Any]] = st.one_of(
 )
 
 
-@patient
 @given(st.lists(moves, max_size=60))
 def test_what_is_read_is_what_was_written_with_every_step_once(
     acts: list[Callable[[Driven], Any]],
@@ -217,7 +214,6 @@ def test_what_is_read_is_what_was_written_with_every_step_once(
     assert read_latest(driven.store).row == (history.rows[-1] if history.rows else None)
 
 
-@patient
 @given(st.lists(moves, max_size=60))
 def test_no_crash_loses_the_row_of_a_checkpoint_or_brings_back_one_that_was_undone(
     acts: list[Callable[[Driven], Any]],
@@ -242,7 +238,6 @@ def test_no_crash_loses_the_row_of_a_checkpoint_or_brings_back_one_that_was_undo
     assert read_latest(driven.store, driven.kept.values()).row == (rows[-1] if rows else None)
 
 
-@patient
 @given(
     st.integers(1, 12), st.integers(0, 12), st.integers(0, 12), st.integers(0, 200), st.booleans()
 )

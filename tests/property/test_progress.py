@@ -138,7 +138,7 @@ class Run:
         self.report()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.floats(1.0, 5000.0), reporters, phases)
 def test_a_healthy_job_is_never_called_hung(
     first_step_s: float, reporters: list[int], phases: list[Phase]
@@ -150,7 +150,7 @@ def test_a_healthy_job_is_never_called_hung(
         run.live(phase)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.floats(8.0, 4000.0), reporters, phases)
 def test_a_job_within_the_time_that_was_given_is_never_called_hung(
     timeout_s: float, reporters: list[int], phases: list[Phase]
@@ -161,7 +161,7 @@ def test_a_job_within_the_time_that_was_given_is_never_called_hung(
         run.live(phase)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.none() | st.floats(8.0, 4000.0),
     st.floats(1.0, 600.0),
@@ -197,7 +197,7 @@ def test_a_job_that_stops_is_found_within_twice_the_timeout(
     assert found.first in reporters
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(0, 3), st.integers(1, 20), st.floats(0.1, 60.0))
 def test_one_rank_that_stops_is_found_while_the_others_go_on(
     stopped: int, steps: int, step_s: float

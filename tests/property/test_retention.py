@@ -4,12 +4,10 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.retention import Candidate, Retention, dispensable
-
-patient = settings(deadline=None)  # a busy machine is no mistake
 
 # Few values, so that ties, newest-is-worst and not-a-number happen all the time.
 scores = st.sampled_from(
@@ -61,7 +59,6 @@ def is_better(one: Candidate, other: Candidate, policy: Retention) -> bool:
     return one.number > other.number
 
 
-@patient
 @given(policies, candidates)
 def test_what_goes_is_exactly_what_k_others_beat_unless_newest_or_pinned(
     policy: Retention, found: list[Candidate]
@@ -75,7 +72,6 @@ def test_what_goes_is_exactly_what_k_others_beat_unless_newest_or_pinned(
         assert (one.number not in gone) == stays, one
 
 
-@patient
 @given(policies, candidates)
 def test_the_worst_go_first_and_nothing_goes_twice(
     policy: Retention, found: list[Candidate]
@@ -88,7 +84,6 @@ def test_the_worst_go_first_and_nothing_goes_twice(
         assert is_better(by_number[later], by_number[earlier], policy)
 
 
-@patient
 @given(policies, candidates, st.randoms(use_true_random=False))
 def test_the_order_of_the_list_does_not_matter(
     policy: Retention, found: list[Candidate], random: Any
@@ -99,7 +94,6 @@ def test_the_order_of_the_list_does_not_matter(
     assert dispensable(policy, shuffled) == dispensable(policy, found)
 
 
-@patient
 @given(policies, candidates)
 def test_to_retain_twice_deletes_nothing_more(policy: Retention, found: list[Candidate]) -> None:
     gone = set(dispensable(policy, found))

@@ -3,12 +3,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.storage.sealed import is_whole, salvage, seal, unseal
-
-patient = settings(deadline=None)  # a busy machine is no mistake
 
 numbers = (
     st.integers(-(2**80), 2**80)
@@ -40,7 +38,6 @@ def is_same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@patient
 @given(records)
 def test_any_record_comes_back_as_it_was(record: dict[str, Any]) -> None:
     line = seal(record)
@@ -49,7 +46,6 @@ def test_any_record_comes_back_as_it_was(record: dict[str, Any]) -> None:
     assert is_same(unseal(line), record)
 
 
-@patient
 @given(records, st.data())
 def test_any_flipped_bit_is_refused(record: dict[str, Any], data: st.DataObject) -> None:
     line = bytearray(seal(record))
@@ -60,7 +56,6 @@ def test_any_flipped_bit_is_refused(record: dict[str, Any], data: st.DataObject)
     assert not is_whole(bytes(line))
 
 
-@patient
 @given(records, st.data())
 def test_any_part_of_a_line_is_refused(record: dict[str, Any], data: st.DataObject) -> None:
     line = seal(record)
@@ -72,7 +67,6 @@ def test_any_part_of_a_line_is_refused(record: dict[str, Any], data: st.DataObje
     assert not is_whole(line[:begin] + line[end:]) or begin == end
 
 
-@patient
 @given(records, records, st.data())
 def test_any_splice_of_two_lines_is_refused(
     one: dict[str, Any], other: dict[str, Any], data: st.DataObject
@@ -86,7 +80,6 @@ def test_any_splice_of_two_lines_is_refused(
     assert is_whole(spliced) == (spliced in (first, second))
 
 
-@patient
 @given(st.lists(st.tuples(records, st.binary(max_size=40)), max_size=5), st.data())
 def test_every_whole_line_is_found_whatever_lies_between(
     pieces: list[tuple[dict[str, Any], bytes]], data: st.DataObject
@@ -99,7 +92,6 @@ def test_every_whole_line_is_found_whatever_lies_between(
     )
 
 
-@patient
 @given(st.lists(records, min_size=2, max_size=5), st.data())
 def test_a_flipped_bit_costs_only_the_line_it_is_in(
     found: list[dict[str, Any]], data: st.DataObject

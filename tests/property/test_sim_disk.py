@@ -130,7 +130,7 @@ EMPTY_READ_OF_A_FOLDER = [("mkdir", "b"), ("open", "b"), ("read", 0, 0, 0)]
 @pytest.mark.timeout(90)  # hundreds of folders on a real disk, which others may keep busy
 @given(st.lists(steps, max_size=30))
 @example(EMPTY_READ_OF_A_FOLDER)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_a_simulated_disk_agrees_with_a_real_one(history: Sequence[Step]) -> None:
     with tempfile.TemporaryDirectory() as root, contextlib.ExitStack() as ending:
         real, simulated = Player(PosixDisk(), root), Player(SimDisk(root), root)
@@ -144,7 +144,6 @@ def test_a_simulated_disk_agrees_with_a_real_one(history: Sequence[Step]) -> Non
 
 
 @given(st.lists(steps, max_size=20))
-@settings(deadline=None)
 def test_every_moment_is_among_the_states_with_nothing_lost(history: Sequence[Step]) -> None:
     disk = SimDisk("/r")
     player = Player(disk, "/r")
@@ -159,7 +158,6 @@ def test_every_moment_is_among_the_states_with_nothing_lost(history: Sequence[St
 
 
 @given(st.lists(steps, max_size=20), st.lists(steps, max_size=8))
-@settings(deadline=None)
 def test_what_was_synced_and_then_left_alone_is_in_every_state(
     history: Sequence[Step], later: Sequence[Step]
 ) -> None:
@@ -185,7 +183,6 @@ INTO_ITSELF = [("a/a", "b/b"), ("a", "b/b/a")]  # what the second would do witho
 
 @given(moves, st.sets(st.integers(0, 7)))
 @example(INTO_ITSELF, set())
-@settings(deadline=None)
 def test_what_was_only_renamed_has_one_name_in_every_state(
     history: Sequence[tuple[str, str]], synced_after: set[int]
 ) -> None:

@@ -37,7 +37,7 @@ from holdfast.tune.schedulers.resource_changing_scheduler import DistributeResou
 from holdfast.tune.search.sample import uniform
 from tests.unit.tune.schedulers.fake_study import MISSING, FakeStudy
 
-patient = settings(deadline=None, max_examples=60)  # a busy machine is no mistake
+patient = settings(max_examples=60)
 
 Maker = Callable[[int | None], TrialScheduler]
 BY_STEP: dict[str, Any] = {"time_attr": "training_iteration", "metric": "score", "mode": "min"}

@@ -165,7 +165,7 @@ class Play:
 def test_dying_before_every_call_changes_nothing(name: str) -> None:
     make = PLANS[name]
 
-    @settings(deadline=None, max_examples=12 if name == "optuna" else 25)
+    @settings(max_examples=12 if name == "optuna" else 25)
     @given(scripts)
     def check(script: list[Call]) -> None:
         one = Play(make())
@@ -189,7 +189,7 @@ def test_dying_before_every_call_changes_nothing(name: str) -> None:
 def test_an_old_state_and_the_record_since_are_enough(name: str) -> None:
     make = PLANS[name]
 
-    @settings(deadline=None, max_examples=12 if name == "optuna" else 25)
+    @settings(max_examples=12 if name == "optuna" else 25)
     @given(scripts, st.integers(0, 60), st.integers(0, 60))
     def check(script: list[Call], a: int, b: int) -> None:
         kept, killed = sorted((a % (len(script) + 1), b % (len(script) + 1)))

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.tune.search.basic_variant import BasicVariantGenerator
@@ -23,8 +23,6 @@ from holdfast.tune.search.sample import (
     uniform,
 )
 
-patient = settings(deadline=None)  # a busy machine is no mistake
-
 bounds = st.tuples(
     st.floats(-1e9, 1e9, allow_nan=False), st.floats(-1e9, 1e9, allow_nan=False)
 ).map(sorted)
@@ -35,7 +33,6 @@ steps = st.sampled_from([0.1, 0.25, 0.3, 1e-3, 2.5, 7.0, 1 / 3])
 seeds = st.integers(0, 2**32)
 
 
-@patient
 @given(bounds, above_zero, whole, seeds)
 def test_no_value_is_out_of_bounds(
     ends: list[float], positive: list[float], ints: tuple[int, int], seed: int
@@ -51,7 +48,6 @@ def test_no_value_is_out_of_bounds(
     assert first <= lograndint(first, first + width).draw(generator) < first + width
 
 
-@patient
 @given(counts, steps, seeds)
 def test_a_quantized_value_is_a_multiple_within_bounds(
     count: tuple[int, int], q: float, seed: int
@@ -84,7 +80,6 @@ def test_the_logarithms_of_loguniform_values_are_uniform(seed: int) -> None:
         assert far < 2.2 / math.sqrt(count)
 
 
-@patient
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=4),
     st.integers(1, 4),
@@ -126,7 +121,6 @@ configs = st.recursive(
 )
 
 
-@patient
 @given(configs)
 def test_any_plain_data_comes_back_from_json(config: Any) -> None:
     import json

@@ -348,7 +348,7 @@ nexts = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(exits, nexts, steps, steps, st.integers(1, 10**6), st.none() | ranks, st.none() | texts)
 def test_whatever_happened_it_is_one_plain_screen(
     exits: list[WorkerExit],

@@ -63,7 +63,7 @@ moves = st.one_of(
 
 
 @every_kind
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(script=st.lists(moves, max_size=25))
 def test_the_file_holds_exactly_what_counts_after_any_story(
     kind: str, script: list[tuple[str, int]]
