@@ -96,7 +96,6 @@ def test_the_readme_names_the_extras_there_are() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_saves_survive_being_killed_half_way() -> None:
     command = [sys.executable, str(ROOT / "examples" / "survive_kill.py"), "--kills", "2"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -173,7 +173,6 @@ def delete_files_before_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_run.OpenRun, "retain", wrong_way_round)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("mutate", "story"),
     [

@@ -37,7 +37,6 @@ sys.stdin.read()
 
 @pytest.mark.s3
 @pytest.mark.req("T-055", "T-056", "T-057", "T-058", "T-059")
-@pytest.mark.timeout(60)
 def test_every_worker_gets_the_newest_checkpoint_from_one_download(
     s3_server: S3Server, new_folder: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -97,7 +97,6 @@ def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_hap
 
 
 @pytest.mark.req("T-041", "T-080")
-@pytest.mark.timeout(60)
 def test_a_killed_driver_takes_no_retry_from_the_workers(toy: Campaign) -> None:
     """One failure is allowed, and there is one before the driver is killed and one after."""
     deaths = [one.to_data() for one in (FIRST, SPARED, FIRST)]
@@ -128,7 +127,6 @@ def test_drivers_killed_at_random_do_not_change_a_bit_of_the_weights(
 
 
 @pytest.mark.s3
-@pytest.mark.timeout(120)
 def test_no_copy_of_a_checkpoint_from_a_bucket_is_left_when_a_run_is_over(
     toy: Campaign, s3_server: S3Server, new_folder: Callable[[], str]
 ) -> None:

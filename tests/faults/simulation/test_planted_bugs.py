@@ -147,7 +147,6 @@ def looks_without_a_pause(plant: pytest.MonkeyPatch) -> None:
     plant.setattr(RunController, "_patience_s", lambda _: 0.0)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("bug", "promise", "seed"),
     [

@@ -46,7 +46,6 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunRecord, "usable", lambda self: [])
 
 
-@pytest.mark.timeout(60)
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     once = printed("1")
 

@@ -14,7 +14,6 @@ from holdfast.testing.simulation.story import Story, draw, draw_long, draw_wide
 CHUNKS, CHUNK = 20, 250
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.req("T-005", "T-007", "T-008", "T-011", "T-012", "T-013", "T-036", "T-048", "T-050")
 @pytest.mark.req("T-055", "T-062", "T-063", "T-064", "T-073", "T-074", "T-080")
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -26,7 +25,6 @@ def test_a_run_keeps_every_promise_whatever_goes_wrong(chunk: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "story", [draw_wide(1, workers=64), draw_long(0, failures=1000, days=30)], ids=["wide", "long"]
 )

@@ -280,7 +280,6 @@ def test_a_worker_does_not_draw_the_drivers_numbers(host: EngineHost, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_torch_that_the_driver_has_imported_and_seeded_is_new_in_a_worker(
     host: EngineHost, tmp_path: Path
 ) -> None:
@@ -296,7 +295,6 @@ def test_torch_that_the_driver_has_imported_and_seeded_is_new_in_a_worker(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_a_driver_that_has_computed_with_torch_spawns(host: EngineHost, tmp_path: Path) -> None:
     """Its threads wait for work in the driver; in a fork of it, the next computation would hang."""
     threads = host.execute(

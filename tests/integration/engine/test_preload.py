@@ -18,7 +18,6 @@ SUMS = {"numpy": 54_000_000.0, "torch": 54_000_000.0, "pandas": 50_000.0, "pyarr
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("module", SAFE_TO_PRELOAD)
 def test_a_module_that_is_imported_ahead_computes_in_every_worker(
     module: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -38,7 +37,6 @@ def test_a_module_that_is_imported_ahead_computes_in_every_worker(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_torch_that_is_imported_ahead_uses_the_threads_that_the_worker_is_given(
     tmp_path: Path,
 ) -> None:

@@ -16,8 +16,6 @@ import holdfast as ray
 import holdfast.train.torch
 from tests.integration.train.loops import die, is_first, note, read_notes
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def _fault_tolerant(config: dict[str, Any]) -> None:
     notes, rank = Path(config["notes"]), ray.train.get_context().get_world_rank()

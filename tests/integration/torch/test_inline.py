@@ -6,10 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.timeout(60)
-
 PROGRAM = """
 import sys
 import torch.distributed as dist

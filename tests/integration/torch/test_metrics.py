@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 import torch
 
 from holdfast import train
 from tests.integration.torch.conftest import TorchLab
 from tests.integration.train.loops import folder_with, note
-
-pytestmark = pytest.mark.timeout(60)
 
 LOSS = torch.tensor(0.5, requires_grad=True)
 READABLE: dict[str, tuple[Any, Any]] = {

@@ -9,7 +9,6 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 import psutil
-import pytest
 import torch
 import torch.distributed as dist
 
@@ -17,8 +16,6 @@ from holdfast.core.placement import Place
 from holdfast.frameworks.torch.process_group import _address
 from holdfast.train.torch import TorchConfig
 from holdfast.worker.context import WorkerContext
-
-pytestmark = pytest.mark.timeout(60)
 
 
 @dataclass

@@ -17,8 +17,6 @@ from holdfast.train.torch import TorchConfig
 from tests.integration.torch.conftest import TorchLab
 from tests.integration.train.loops import die, is_running, note, read_notes
 
-pytestmark = pytest.mark.timeout(60)
-
 QUICK_S = 5.0  # torch itself would wait for half an hour
 
 

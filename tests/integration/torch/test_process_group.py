@@ -35,8 +35,6 @@ from holdfast.train.torch import (
 from tests.integration.torch.conftest import TorchLab
 from tests.integration.train.loops import is_first, note, read_notes
 
-pytestmark = pytest.mark.timeout(60)
-
 VARIABLES = (
     "RANK",
     "WORLD_SIZE",

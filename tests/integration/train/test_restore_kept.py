@@ -165,7 +165,6 @@ def trainer_class(name: str) -> type[DataParallelTrainer]:
 
 
 @pytest.mark.req("T-018")
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", ["DataParallelTrainer", "TorchTrainer"])
 def test_every_trainer_is_restored_as_what_it_was(lab: Lab, name: str) -> None:
     from holdfast.train.torch import TorchConfig

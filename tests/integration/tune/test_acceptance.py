@@ -18,8 +18,6 @@ from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter, begin, save
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.mark.req("U-012")
 @pytest.mark.req("U-025")

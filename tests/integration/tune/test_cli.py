@@ -16,8 +16,6 @@ from holdfast.journal import journal
 from tests.integration.tune.commands import Holdfast, search, stopped_search, trial_folders
 from tests.integration.tune.conftest import Lab
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def holdfast(capsys: pytest.CaptureFixture[str]) -> Holdfast:

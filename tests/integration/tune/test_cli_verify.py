@@ -20,8 +20,6 @@ from tests.integration.tune.commands import Holdfast, flip, search, stopped_sear
 from tests.integration.tune.conftest import Lab
 from tests.integration.tune.trainables import begin, save
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def holdfast(capsys: pytest.CaptureFixture[str]) -> Holdfast:

@@ -15,8 +15,6 @@ from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter, begin, save
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def kept_of(lab: Lab) -> list[Status]:
     """Return how each trial has ended, by the study's folder and by the trial's own."""

@@ -23,8 +23,6 @@ from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter, begin, save
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def files_of(folder: Path) -> dict[Path, bytes]:
     return {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}

@@ -14,8 +14,6 @@ from holdfast.tune.analysis import ExperimentAnalysis
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import begin
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:

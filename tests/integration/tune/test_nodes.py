@@ -15,8 +15,6 @@ from tests.integration.train.loops import wait_for
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import begin, save
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def nodes() -> Iterator[LocalNodes]:

@@ -24,8 +24,6 @@ from tests.integration.tune import trainables
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import begin, save
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class Announced:
     """Says that machines go, as soon as a file is there."""

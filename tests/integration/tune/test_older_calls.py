@@ -6,14 +6,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from holdfast import train, tune
 from holdfast.air import session
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def test_a_function_that_asks_train_or_a_session_hears_of_its_own_trial(lab: Lab) -> None:

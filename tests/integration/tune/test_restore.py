@@ -18,8 +18,6 @@ from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import begin, save
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def interrupted_study(lab: Lab) -> Any:
     """Return a trainable after its study was stopped with a trial of each kind.

@@ -16,8 +16,6 @@ from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import begin, save
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.mark.req("U-022")
 def test_a_study_on_s3_goes_on_from_there(

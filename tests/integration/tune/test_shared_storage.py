@@ -27,8 +27,6 @@ from tests.integration.tune.trainables import begin, save
 
 __all__ = ["old_lab"]
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def nodes() -> Iterator[LocalNodes]:

@@ -14,8 +14,6 @@ from holdfast.tune.integration.ray_train import TuneReportCallback
 from tests.integration.train.loops import begin, is_first, save
 from tests.integration.tune.conftest import Lab, last
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def test_a_training_run_of_several_workers_is_a_trial(lab: Lab) -> None:
     notes = lab.notes

@@ -19,8 +19,6 @@ from tests.integration.train.loops import note
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter, begin, save
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.mark.req("U-018")
 @pytest.mark.req("U-019")
