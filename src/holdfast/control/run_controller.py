@@ -25,13 +25,13 @@ from holdfast.control.observing import Observer, Observers
 from holdfast.control.open_run import OpenRun
 from holdfast.control.plan import Outcome, Plan
 from holdfast.control.questions import Questions
+from holdfast.control.retaining import Retaining
 from holdfast.control.upkeep import sweep
 from holdfast.control.validation import LOOK_S, Validations
 from holdfast.control.watchdog import Stopped, Watchdog
 from holdfast.core.manifest import Manifest
 from holdfast.core.outcomes import Finished, WorkerExit
 from holdfast.core.placement import Place, why_not
-from holdfast.core.retention import unscored
 from holdfast.core.run_history import KIND, RunHistory, data_of
 from holdfast.core.run_machine import (
     Action,
@@ -51,7 +51,7 @@ from holdfast.core.run_machine import (
 )
 from holdfast.core.validation import ValidationLedger
 from holdfast.engine.base import Ended, Engine, EngineError, NodesChanged, Said
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import LeaseLost
 from holdfast.wire import Asked, Assigned, Warned
 from holdfast.worker.job import pack
 
@@ -98,7 +98,8 @@ class RunController:
         self._stopped: Stopped | None = None
         self._last_moments = LastMoments(clock)
         self._log_room = LogRoom(plan.log_folder, bytes_allowed(), clock)
-        self._card = self._said_unscored = ""
+        self._card = ""
+        self._retain = Retaining(run, plan.retention)
         self._questions = Questions(run, engine, plan, self._ledger)
 
     # ------------------------------------------------------------------ from outside
@@ -302,18 +303,6 @@ class RunController:
             case message:
                 group.hear(said.rank, message, self._clock.monotonic())
         self._questions.answer(group)
-
-    def _retain(self) -> None:
-        said = unscored(self._plan.retention, self._open_run.record.candidates())
-        if said is not None and said != self._said_unscored:
-            self._said_unscored = said
-            log.warning(said)
-        try:
-            self._open_run.retain(self._plan.retention)
-        except LeaseLost:
-            raise
-        except StoreError as error:
-            log.warning("an old checkpoint could not be removed, the next sweep will: %s", error)
 
     def _on_saved(self, manifest: Manifest, validation: Mapping[str, Any] | None) -> bool:
         """Return whether the workers are to be told that their checkpoint is durable.
