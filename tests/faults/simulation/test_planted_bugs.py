@@ -125,7 +125,7 @@ def forgets_what_is_to_be_uploaded(plant: pytest.MonkeyPatch) -> None:
 
 
 def takes_bailing_out_for_success(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(Moving, "has_bailed_out", lambda *_: False)
+    plant.setattr(Moving, "ends_run", lambda *_: False)
 
 
 def forgets_the_budget_in_a_snapshot(plant: pytest.MonkeyPatch) -> None:
