@@ -14,8 +14,11 @@ from holdfast.errors import ConfigError
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def takes_config(function: Callable[..., Any]) -> bool:
-    """Whether a training function takes its config; raise if it cannot be called as one."""
+def takes_config(function: Callable[..., Any], *, is_given: bool = False) -> bool:
+    """Whether a training function takes its config; raise if it cannot be called as one.
+
+    One that takes anything, such as what decorators return, gets a config if there `is_given` one.
+    """
     if not callable(function):
         raise ConfigError(
             f"train_loop_per_worker={shown(function)} is not a function, {this_is(function)}",
@@ -42,7 +45,11 @@ def takes_config(function: Callable[..., Any]) -> bool:
             " it gets one argument at most, its config",
             hint="pass it inside train_loop_config, or use functools.partial",
         )
-    return any(parameter.kind in _POSITIONAL for parameter in parameters)
+    return any(
+        parameter.kind in _POSITIONAL
+        or (is_given and parameter.kind is inspect.Parameter.VAR_POSITIONAL)
+        for parameter in parameters
+    )
 
 
 def name_of(function: object) -> str:

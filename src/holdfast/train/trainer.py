@@ -300,7 +300,7 @@ class DataParallelTrainer(BaseTrainer):
         metadata: Mapping[str, Any] | None = None,
         validation_config: ValidationConfig | None = None,
     ) -> None:
-        self._takes_config = takes_config(train_loop_per_worker)
+        takes_config(train_loop_per_worker)  # which raises if it is no training function
         self.train_loop_per_worker = train_loop_per_worker
         if train_loop_config is not None:
             dictionary(train_loop_config, "train_loop_config")
@@ -327,8 +327,9 @@ class DataParallelTrainer(BaseTrainer):
             must_travel(self.validation_config.fn, None, what="validation")
 
     def _work(self) -> tuple[Callable[..., Any], Mapping[str, Any] | None]:
-        config = (self.train_loop_config or {}) if self._takes_config else None
-        return self.train_loop_per_worker, config
+        given = self.train_loop_config
+        takes = takes_config(self.train_loop_per_worker, is_given=given is not None)
+        return self.train_loop_per_worker, (given or {}) if takes else None
 
     def _launch(self) -> Launch:
         return replace(

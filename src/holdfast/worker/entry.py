@@ -155,7 +155,7 @@ def _work(desk: Desk, job: Job, task: Task | None = None) -> Any:
         _print_to(job.log)
     context.must_reach_storage()
     if task is None:
-        task = unpack_task(job.task) if job.task else desk.task
+        task = _unpacked(job.task) if job.task else desk.task
         assert task is not None, "a job without a task comes after one that had it"
         desk.task = task
     for setup in task.setups:
@@ -168,6 +168,14 @@ def _work(desk: Desk, job: Job, task: Task | None = None) -> Any:
         raise
     context.reporter.drain()
     return value
+
+
+def _unpacked(task: bytes) -> Task:
+    try:
+        return unpack_task(task)
+    except BaseException as error:
+        error.add_note("(while the function, with all it holds, was unpickled in the worker)")
+        raise
 
 
 def _print_to(path: str) -> None:

@@ -194,3 +194,17 @@ def test_a_run_that_is_to_be_quiet_says_nothing(
     assert capfd.readouterr() == ("", "")
     assert caplog.text == ""
     assert logging.getLogger("holdfast").level == logging.NOTSET
+
+
+class Stubborn:
+    def __reduce__(self) -> Any:
+        return int, ("not a number",)
+
+
+def test_a_function_that_cannot_be_unpickled_is_told_apart_from_one_that_raises(lab: Lab) -> None:
+    stubborn = Stubborn()
+
+    with pytest.raises(
+        train.WorkerGroupError, match="with all it holds, was unpickled in the worker"
+    ):
+        lab.fit(lambda: stubborn)

@@ -81,6 +81,12 @@ def test_whatever_can_be_called_can_be_a_training_function(
     assert takes_config(function) is takes
 
 
+def test_what_a_decorator_returns_gets_a_config_if_there_is_one() -> None:
+    assert takes_config(with_any, is_given=True)
+    assert takes_config(with_config, is_given=True)
+    assert not takes_config(without_config, is_given=True)
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "text": ("train", "train_loop_per_worker='train' is not a function, this is str"),
     "the result of a call": (None, "train_loop_per_worker=None is not a function"),
