@@ -43,10 +43,16 @@ class Interrupts:
     Args:
         wake: Makes the loop look at `take`; it is called between any two instructions of the main
             thread, so it must neither wait nor raise. Writing to a pipe is its kind of work.
+        insists: Whether the first Ctrl+C, too, raises `KeyboardInterrupt`, given where it finds the
+            main thread: nobody else could end what runs there.
     """
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+    def __init__(
+        self,
+        wake: Callable[[], None],
+        insists: Callable[[FrameType | None], bool] = lambda _: False,
+    ) -> None:
+        self._wake, self._insists = wake, insists
         self._pid = 0
         self._before: dict[int, Any] = {}
         self._seen: set[Interrupt] = set()
@@ -130,7 +136,7 @@ class Interrupts:
             self._seen.add(meaning)
             self._noted.append(meaning)
             self._wake()
-        if meaning is Interrupt.STOP and not is_again:
+        if meaning is Interrupt.STOP and not is_again and not self._insists(frame):
             return
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)

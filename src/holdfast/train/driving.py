@@ -37,7 +37,7 @@ from holdfast.train.callbacks import CallbackObserver, TrainRunContext
 from holdfast.train.display import Display
 from holdfast.train.reported import ValidationConfig, ValidationTaskConfig
 from holdfast.worker.context import WorkerContext
-from holdfast.worker.entry import doing_here
+from holdfast.worker.entry import doing_here, is_in_function
 from holdfast.worker.job import Task
 
 ENTRY = "holdfast.worker.entry:main"
@@ -236,7 +236,7 @@ def _validator(launch: Launch) -> Validator | None:
 @contextmanager
 def _listening(config: RunConfig, controller: RunController, engine: Engine) -> Iterator[None]:
     """Pass signals and the notices of a cloud on to the run while it goes on."""
-    with Interrupts(engine.wake) as interrupts:
+    with _interrupts(engine) as interrupts:
         controller.listen_to(lambda: map(_news, interrupts.take()))
         source = config.preemption_notices
         watcher = None
@@ -251,6 +251,12 @@ def _listening(config: RunConfig, controller: RunController, engine: Engine) -> 
         raise KeyboardInterrupt  # it came when the run was over already
 
 
+def _interrupts(engine: Engine) -> Interrupts:
+    if isinstance(engine, InlineEngine):
+        return Interrupts(engine.wake, insists=is_in_function)
+    return Interrupts(engine.wake)
+
+
 def _news(interrupt: Interrupt) -> Notice | Ending:
     if interrupt is Interrupt.STOP:
         return Ending.STOPPED
@@ -258,8 +264,12 @@ def _news(interrupt: Interrupt) -> Notice | Ending:
 
 
 def _drive_inline(controller: RunController, engine: InlineEngine) -> Outcome:
-    """Run the function in this thread, and the controller in another."""
+    """Run the function in this thread, and the controller in another.
+
+    What the function raises is raised, unless the run was asked to end: then that is why.
+    """
     found: list[Outcome] = []
+    raised: BaseException | None = None
     failed: list[BaseException] = []
 
     def control() -> None:
@@ -274,8 +284,12 @@ def _drive_inline(controller: RunController, engine: InlineEngine) -> Outcome:
     thread.start()
     try:
         engine.serve()
+    except BaseException as error:  # noqa: BLE001  # it is raised below
+        raised = error
     finally:
         thread.join()
     if failed:
         raise failed[0]
+    if raised is not None and found[0].over.ending not in (Ending.STOPPED, Ending.PREEMPTED):
+        raise raised
     return found[0]

@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import cloudpickle
@@ -162,12 +162,24 @@ def _work(desk: Desk, job: Job, task: Task | None = None) -> Any:
         setup(context)
     context.conversation.say(Began())
     try:
-        value = task.function() if task.config is None else task.function(dict(task.config))
+        value = _call(task)
     except BaseException:
         _drain_quietly(context)
         raise
     context.reporter.drain()
     return value
+
+
+def _call(task: Task) -> Any:
+    """Call the user's function; this on the stack says that it is running."""
+    return task.function() if task.config is None else task.function(dict(task.config))
+
+
+def is_in_function(frame: FrameType | None) -> bool:
+    """Whether a frame belongs to the user's function, or to something that it has called."""
+    while frame is not None and frame.f_code is not _call.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _unpacked(task: bytes) -> Task:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import signal
 import threading
 from typing import Any
 
@@ -75,3 +77,41 @@ def test_a_function_that_holds_what_cannot_travel_runs_in_this_process(lab: Lab)
 
     assert result.return_value is True
     assert lock.locked(), "it was the very one"
+
+
+def test_ctrl_c_interrupts_the_function_where_it_is(
+    lab: Lab, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+
+    def loop() -> None:
+        save(0)
+        try:
+            signal.raise_signal(signal.SIGINT)
+            seen.append("went on")
+        except KeyboardInterrupt:
+            seen.append("interrupted")
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        lab.fit(loop, workers=0)
+
+    assert seen == ["interrupted"]
+    assert (
+        "was stopped; the same command carries on from checkpoint_000000" in capfd.readouterr().err
+    )
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_machine_that_goes_away_ends_it_resumable(lab: Lab) -> None:
+    def loop() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        for step in itertools.count():
+            if train.should_checkpoint():
+                save(step)
+
+    with pytest.raises(train.Interrupted) as leaving:
+        lab.fit(loop, workers=0)
+
+    assert leaving.value.code == 75
+    assert leaving.value.result is not None and leaving.value.result.checkpoint is not None
