@@ -52,7 +52,8 @@ def main(handle: int) -> None:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.write(f"{RAISED}\n{user_trace(error)}")
-    channel.flush(FLUSH_TIMEOUT_S)
+    # A driver that is put to sleep takes it when it wakes; one that is gone takes us along.
+    channel.flush(None)
 
 
 class Desk:

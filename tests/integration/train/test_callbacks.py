@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import train
+from holdfast.testing.suites.engine import state_of
 from holdfast.train import (
     BackendConfig,
     Checkpoint,
@@ -17,6 +20,7 @@ from holdfast.train import (
     TrainRunContext,
     UserCallback,
 )
+from holdfast.worker import entry
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import begin, die, is_first, save
 
@@ -114,3 +118,32 @@ def test_a_callback_knows_how_the_run_was_configured(lab: Lab) -> None:
     assert (told.run_config, told.scaling_config) == (run, scaling)
     assert (told.backend_config, told.dataset_config) == (backend, data)
     assert told.train_loop_config == {"lr": 0.1} and told.run_id
+
+
+class Slow(UserCallback):
+    """Takes as long as the function, and until its process waits or is gone."""
+
+    def __init__(self, done: Path) -> None:
+        self._done = done
+
+    def after_report(self, run_context: object, metrics: Any, checkpoint: object) -> None:
+        while not (self._done.exists() and self._done.read_text()):
+            os.sched_yield()
+        while state_of(int(self._done.read_text())) not in ("S", ""):
+            os.sched_yield()
+
+
+def test_what_a_function_said_last_reaches_a_driver_however_busy_that_is(lab: Lab) -> None:
+    """Far more waits then than a socket holds."""
+    done = lab.folder / "done"
+
+    def loop() -> None:
+        entry.FLUSH_TIMEOUT_S = 0.0  # it is not what counts
+        for step in range(100):
+            train.report({"step": step, "much": "x" * 10_000})
+        done.write_text(str(os.getpid()))
+
+    result = lab.fit(loop, callbacks=[Slow(done)])
+
+    assert result.metrics is not None
+    assert result.metrics["step"] == 99
