@@ -24,7 +24,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from holdfast.engine import processes
@@ -55,6 +55,7 @@ class Zygote:
         self._later_after_s = 0.0
         self._later_from = float("inf")  # until the first worker is there
         self._quiet_from = 0.0
+        self._driver = driver
         self._driver_end = processes.end_of(driver)
         self._is_driver_gone = os.getppid() != driver
         self._wake_read, self._wake_write = socket.socketpair()
@@ -156,12 +157,13 @@ class Zygote:
                 pass  # for a worker that has ended
 
     def _import(self, modules: list[str]) -> None:
-        for module in modules:
-            try:
-                importlib.import_module(module)
-            except Exception as error:  # noqa: BLE001  # importing runs anybody's code
-                # The worker will meet it as well, where its log tells more.
-                sys.stderr.write(f"holdfast: {module} cannot be imported: {error!r}\n")
+        with _looking_up(self._leave_if_alone):
+            for module in modules:
+                try:
+                    importlib.import_module(module)
+                except Exception as error:  # noqa: BLE001  # importing runs anybody's code
+                    # The worker will meet it as well, where its log tells more.
+                    sys.stderr.write(f"holdfast: {module} cannot be imported: {error!r}\n")
         gc.freeze()  # what is not looked at is not copied, so workers go on sharing it
 
     def _patience_s(self) -> float | None:
@@ -180,33 +182,33 @@ class Zygote:
             return
         module = self._later.pop(0)
         self._is_importing = True
-        signal.signal(signal.SIGALRM, self._look_up)
-        # Again and again: one alarm alone may come just before the import waits for something.
-        signal.setitimer(signal.ITIMER_REAL, LOOK_UP_S, LOOK_UP_S)
         try:
-            importlib.import_module(module)
+            with _looking_up(self._look_up):
+                importlib.import_module(module)
         except BaseException as error:  # noqa: BLE001
             log.debug("%s cannot be imported ahead: %r", module, error)
         finally:
             self._is_importing = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
         gc.freeze()
         while self._put_off:
             self._fork(*self._put_off.pop(0))
 
-    def _look_up(self, *_: object) -> None:
+    def _look_up(self) -> None:
         """Attend to what cannot wait for an import, between two of its steps."""
         if not self._is_importing or self._is_looking_up:
             return
         self._is_looking_up = True
         try:
             self._attend(self._wait(0))
-            if self._is_driver_gone:
-                self._end_everything()
-                os._exit(0)  # the module may be one whose import never ends
+            self._leave_if_alone()
         finally:
             self._is_looking_up = False
+
+    def _leave_if_alone(self) -> None:
+        """End here if the driver is gone: the module may be one whose import never ends."""
+        if self._is_driver_gone or os.getppid() != self._driver:
+            self._end_everything()
+            os._exit(0)
 
     def _fork(self, request: dict[str, Any], handles: Handles) -> None:
         parent = os.getpid()
@@ -281,6 +283,19 @@ class Zygote:
             self._unsent = b""  # the driver is gone, as the next read will show
         more = selectors.EVENT_WRITE if self._unsent else 0
         self._selector.modify(self._control, selectors.EVENT_READ | more)
+
+
+@contextlib.contextmanager
+def _looking_up(look: Callable[[], None]) -> Iterator[None]:
+    """Have `look` called every now and then, between two steps of what is done meanwhile."""
+    signal.signal(signal.SIGALRM, lambda *_: look())
+    # Again and again: one alarm alone may come just before the import waits for something.
+    signal.setitimer(signal.ITIMER_REAL, LOOK_UP_S, LOOK_UP_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def _cgroup(pid: int) -> str:

@@ -192,3 +192,21 @@ def test_nothing_outlives_a_driver_that_is_killed_while_the_zygote_imports(
     for pid in pids:
         while is_running(pid):
             os.sched_yield()
+
+
+def test_a_zygote_that_imports_does_not_outlive_its_driver(tmp_path: Path) -> None:
+    """Before the first worker, when all it does is import."""
+    noted = module(tmp_path, "slow_module", WAITS)
+    program = (
+        "import sys; from holdfast.engine.zygote_line import ZygoteLine;"
+        " sys.path.insert(0, sys.argv[1]); line = ZygoteLine(['slow_module'], 'spawn');"
+        " sys.stdin.read()"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE)
+    zygote = read(noted)
+
+    driver.kill()
+    driver.communicate()
+
+    while is_running(zygote):
+        os.sched_yield()
