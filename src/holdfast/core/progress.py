@@ -21,6 +21,7 @@ from dataclasses import dataclass
 TICK_S = 1.0
 ASLEEP_S = 5.0  # from one tick to the next; if it took longer, the driver was not listening
 SETTLE_S = 5.0
+START_MIN_S = 1800.0
 LEARNED_MIN_S = 1800.0
 LEARNED_FACTOR = 20.0
 LEARNED_GAPS = 5
@@ -85,7 +86,9 @@ class Progress:
 
     Args:
         timeout_s: How much silence is too much, counted from when a worker began; None learns it,
-            and infinity never finds any too long.
+            and infinity never finds any too long. If it is given, and no worker has begun within
+            half an hour and this time, that is too long as well: starting takes what it may, but
+            not for ever.
         learned: What attempts before this one taught, and where this one adds to it.
     """
 
@@ -100,7 +103,7 @@ class Progress:
         self._patience = 2.0 ** min(learned.hangs, _DOUBLINGS_MAX)
         self._now = now
         self._clock = 0.0
-        self._last_sign: float | None = None  # None until a rank began: starting takes what it may
+        self._last_sign: float | None = None  # None until a rank began
         self._reports_most = 0
         self._busy: set[int] = set()
         self._suspected: float | None = None
@@ -198,8 +201,10 @@ class Progress:
     # ------------------------------------------------------------------ silence
 
     def _is_silent(self, timeout_s: float) -> bool:
-        if self._busy or not self._running or self._last_sign is None:
+        if self._busy or not self._running:
             return False
+        if self._last_sign is None:
+            return self._given is not None and self._clock > max(self._given, START_MIN_S)
         if self._clock - self._last_sign > timeout_s:
             return True
         return any(self._broke_its_habit(one, timeout_s) for one in self._running.values())

@@ -62,6 +62,15 @@ def test_a_silent_worker_is_found_after_the_time_that_was_given() -> None:
     assert hang.timeout_s == 10.0
 
 
+@pytest.mark.parametrize("given", [10.0, 4000.0, None, math.inf])
+def test_who_never_begins_is_found_if_somebody_said_what_is_too_long(given: float | None) -> None:
+    group, is_said = Group(2, timeout_s=given, begins=False), given in (10.0, 4000.0)
+
+    assert group.listen(1800.0 if given == 10.0 else 4000.0) is None
+    hang = group.listen(10.0)
+    assert (hang and sorted(hang.idle_s)) == ([0, 1] if is_said else None)
+
+
 def test_a_hang_is_told_again_until_somebody_ends_it() -> None:
     group = Group(timeout_s=10.0)
     assert group.listen(20.0) is not None
