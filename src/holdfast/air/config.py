@@ -1,5 +1,19 @@
 """Where the configs were found in the AIR era."""
 
-from holdfast.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from holdfast import train
+from holdfast.train import CheckpointConfig, FailureConfig, ScalingConfig
 
 __all__ = ["CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig"]
+
+
+class RunConfig(train.RunConfig):
+    """The config of a run, or of a study, which by this one goes on if there is one of its name."""
+
+    @functools.wraps(train.RunConfig.__init__)  # type: ignore[misc]  # the same arguments
+    def __init__(self, *values: Any, **named: Any) -> None:
+        super().__init__(*values, **{**named, "resume": named.get("resume") or "auto"})

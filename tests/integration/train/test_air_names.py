@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import warnings
@@ -39,7 +40,6 @@ OUTSIDE: dict[str, Any] = {
 @pytest.mark.parametrize(
     "name",
     [
-        "RunConfig",
         "ScalingConfig",
         "FailureConfig",
         "CheckpointConfig",
@@ -50,6 +50,15 @@ OUTSIDE: dict[str, Any] = {
 )
 def test_a_name_of_the_air_era_is_the_class_of_today(name: str) -> None:
     assert getattr(air, name) is getattr(train, name)
+
+
+def test_a_run_config_of_the_air_era_is_one_of_today_by_which_all_goes_on() -> None:
+    config = air.RunConfig("run", "/data", stop={"loss": 1}, resume=None)
+
+    assert isinstance(config, train.RunConfig)
+    assert "resume" in config.given
+    assert inspect.signature(air.RunConfig) == inspect.signature(train.RunConfig)
+    assert dataclasses.replace(air.RunConfig("run"), verbose=2).resume == "auto"
 
 
 def test_air_is_there_without_an_import_of_its_own() -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import warnings
 from pathlib import Path
 from typing import Any
 
-from holdfast import train, tune
+import pytest
+
+from holdfast import air, train, tune
 from holdfast.air import session
+from holdfast.errors import ConfigError
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
+from tests.integration.tune.trainables import begin, save
 
 
 def test_a_function_that_asks_train_or_a_session_hears_of_its_own_trial(lab: Lab) -> None:
@@ -64,3 +70,27 @@ def test_a_function_of_the_years_before_2_0_saves_and_goes_on(lab: Lab) -> None:
         rows = lab.rows(last(result)["trial_id"])
         assert [row["count"] for row in rows] == [1, 2, 3, 4]
     assert sorted(row["begun"] for one in results for row in [last(one)]) == [False, True]
+
+
+@pytest.mark.req("U-112")
+@pytest.mark.req("U-125")
+def test_by_a_config_of_the_air_era_a_study_goes_on_if_there_is_one_of_its_name(lab: Lab) -> None:
+    notes, driver = lab.notes, os.getpid()
+
+    def train_model(config: dict[str, Any]) -> None:
+        for step in range(begin(notes), 4):
+            if step == 2 and is_first(notes.with_name("stop")):
+                os.kill(driver, signal.SIGINT)
+            save(step)
+
+    def fit(**more: Any) -> list[int]:
+        config = air.RunConfig(name="study", local_dir=str(lab.storage), **more)
+        return [last(one)["step"] for one in tune.Tuner(train_model, run_config=config).fit()]
+
+    fit()
+    assert fit() == [3]
+    assert fit() == [3]  # and there is nothing more to do
+    assert len(lab.noted("began")) == 2
+    assert lab.noted("began")[1]["step"] is not None
+    with pytest.raises(ConfigError, match="already"):
+        fit(resume="never")
