@@ -312,9 +312,12 @@ class LocalStore:
         return path != self.root and path.startswith(self.root + os.sep)
 
     def _forget(self, path: str) -> None:
-        self._durable = {
-            known for known in self._durable if known != path and not known.startswith(path + "/")
-        }
+        below = path + os.sep
+        # Other threads, and stores that share it, may add to it: a copy is made in one step.
+        known = self._durable.copy()
+        self._durable.difference_update(
+            one for one in known if one == path or one.startswith(below)
+        )
 
     # ------------------------------------------------------------------ pieces
 

@@ -40,3 +40,14 @@ def test_a_part_of_a_store_knows_what_the_whole_knows_also_in_another_process(
     assert remembered(part) == remembered(whole)
     assert remembered(again) == 1, "the root itself"
     assert not describe(open_store(tmp_path / "other"))["is_durable"]
+
+
+def test_what_a_part_of_a_store_has_removed_is_made_again_by_the_whole(tmp_path: Path) -> None:
+    whole = local.LocalStore(tmp_path)
+    whole.keep_folder("trial/staging")
+    part = whole.child("trial")
+
+    part.discard_tree("staging")
+    whole.keep_folder("trial/staging")
+
+    assert (tmp_path / "trial" / "staging").is_dir()
