@@ -14,11 +14,6 @@ from holdfast.storage import locate
 from holdfast.worker.job import Job, Task, pack
 
 
-def log_path(plan: Plan, attempt: int, rank: int) -> str:
-    """Return the file that gets what a worker prints."""
-    return f"{plan.log_folder}/attempt-{attempt}/rank-{rank}.log"
-
-
 def specs(plan: Plan, attempt: int, places: Sequence[Place]) -> list[WorkerSpec]:
     """Return the workers of an attempt as the engine needs to know them."""
     found = []
@@ -26,7 +21,7 @@ def specs(plan: Plan, attempt: int, places: Sequence[Place]) -> list[WorkerSpec]
         environment = dict(plan.environment)
         if one.gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(one.gpus)
-        log = log_path(plan, attempt, one.rank)
+        log = plan.log_path(attempt, one.rank)
         spec = WorkerSpec(rank=one.rank, node=one.node, log=log, environment=environment)
         found.append(spec)
     return found

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from holdfast.control.group import Group
 from holdfast.control.notices import Notice
 from holdfast.wire import Noticed
+
+if TYPE_CHECKING:  # a study has use for this module, and none for groups
+    from holdfast.control.group import Group
 
 MARGIN_S = 1.0  # for stopping and for leaving the record in order, before the machine is gone
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from holdfast.control.group import Group
-from holdfast.control.launching import log_path
-from holdfast.control.plan import Plan
-from holdfast.control.watchdog import Stopped
 from holdfast.core.budget import Blame, Budget, blame, failures_in
 from holdfast.core.failure_card import Exits, GaveUp, Loss, Next, Retry, card
 from holdfast.core.outcomes import WorkerExit
 from holdfast.core.run_machine import Active, Ending, Over, Run
+
+if TYPE_CHECKING:  # a study has use for this module, and none for groups
+    from holdfast.control.group import Group
+    from holdfast.control.plan import Plan
+    from holdfast.control.watchdog import Stopped
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 AGAIN = "give the same command again"
@@ -35,7 +37,7 @@ def loss_card(
             exits=exits,
             ranks=len(group.places),
             then=next_of(after, plan.budget, exits, waits_s),
-            log_of=lambda rank: log_path(plan, group.attempt, rank),
+            log_of=lambda rank: plan.log_path(group.attempt, rank),
             saved_step=None if newest is None else newest.step,
             reached_step=group.step_reached or None,
             repeats=after.repeats,
@@ -55,7 +57,7 @@ def start_card(name: str, plan: Plan, attempt: int, reason: str, after: Run, wai
             exits=(),
             ranks=plan.workers,
             then=next_of(after, plan.budget, (), waits_s),
-            log_of=lambda rank: log_path(plan, attempt, rank),
+            log_of=lambda rank: plan.log_path(attempt, rank),
             repeats=after.repeats,
             not_started=reason,
         )

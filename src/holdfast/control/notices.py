@@ -6,14 +6,12 @@ server that is not there, or does not answer as it should, has said nothing; tha
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -76,6 +74,8 @@ class _Metadata:
 
     def ask(self, path: str, headers: Mapping[str, str], method: str = "GET") -> _Answer | None:
         """Return the answer, None if there is none."""
+        import http.client  # it takes long to load, and most runs ask nobody
+
         connection = http.client.HTTPConnection(self._host, self._port, timeout=ASK_TIMEOUT_S)
         try:
             connection.request(method, path, headers=dict(headers))
@@ -261,6 +261,8 @@ def _moment(text: object) -> float | None:
     """Return a time as seconds since 1970, be it written as ISO 8601 or as in mails."""
     if not isinstance(text, str):
         return None
+    from email.utils import parsedate_to_datetime
+
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:
             moment = read(text)

@@ -59,6 +59,10 @@ class Plan:
         """How few workers will do."""
         return self.workers if self.workers_min is None else self.workers_min
 
+    def log_path(self, attempt: int, rank: int) -> str:
+        """Return the file that gets what a worker prints."""
+        return f"{self.log_folder}/attempt-{attempt}/rank-{rank}.log"
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from holdfast.clock import Clock
 from holdfast.control.group import Group
-from holdfast.control.launching import log_path
 from holdfast.control.plan import Plan
 from holdfast.core.outcomes import Evicted, Hung, WorkerExit
 from holdfast.core.progress import Learned, Progress
@@ -90,7 +89,7 @@ class Watchdog:
 
     def _write(self, attempt: int, stacks: Mapping[int, str]) -> str | None:
         """Keep the stacks beside the logs; a disk that is full must not hide the hang."""
-        path = os.path.join(os.path.dirname(log_path(self._plan, attempt, 0)), "stacks.txt")
+        path = os.path.join(os.path.dirname(self._plan.log_path(attempt, 0)), "stacks.txt")
         text = "\n\n".join(f"rank {rank}\n{stacks[rank]}" for rank in sorted(stacks))
         try:
             with open(path, "w", encoding="utf-8") as file:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from holdfast.control.launching import log_path
 from holdfast.control.observing import Observer
 from holdfast.control.output import Echo
 from holdfast.control.plan import Plan
@@ -25,7 +24,7 @@ class Display(Observer):
 
     def group_started(self, attempt: int, world_size: int, step: int | None) -> None:
         if self._echo is not None:
-            logs = {rank: log_path(self._plan, attempt, rank) for rank in range(world_size)}
+            logs = {rank: self._plan.log_path(attempt, rank) for rank in range(world_size)}
             self._echo.watch(attempt, logs)
 
     def group_lost(
