@@ -16,8 +16,6 @@ from holdfast.journal.journal import Ticket
 log = logging.getLogger(__name__)
 
 STATE_AFTER = 2000  # events, at least; more if the state is long
-SEGMENT_AFTER = 4000  # events; a restore reads not many more
-WRITE_EVERY_S = 0.0  # longer would share syncs, and let more be begun that is in no journal yet
 ARCHIVE_AFTER = 500  # trials that are over
 
 
@@ -25,17 +23,16 @@ class StudyJournal:
     """Writes down what happens, lets the study take it in, and keeps the journal short.
 
     Nothing in a study waits for the disk but the acknowledgement of a checkpoint: whatever else a
-    crash costs is done again in the same way. A thread of its own writes what is waiting, and then
-    lets some more come together: a sync of many events costs as much as of one.
+    crash costs is done again in the same way. A thread of its own writes what is waiting, and what
+    has come together meanwhile next: a sync of many events costs as much as of one.
     """
 
     def __init__(self, run: OpenRun, study: Study, observers: Observers) -> None:
         self._run, self._study, self._observers = run, study, observers
         self._last: Ticket | None = None
-        self._since_state = self._since_segment = 0
+        self._since_state = 0
         self._state_after = STATE_AFTER
         self._wanted = threading.Event()
-        self._hurried = threading.Event()
         self._is_closing = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write, name="holdfast-study", daemon=True)
@@ -54,12 +51,10 @@ class StudyJournal:
         return ended
 
     def push(self) -> None:
-        """Have what happened written soon."""
-        self._wanted.set()
+        """Have what happened written now, beside what happens next.
 
-    def hurry(self) -> None:
-        """Have what happened written now, because somebody will wait for it."""
-        self._hurried.set()
+        To wait a little would share syncs, and let more be begun that is in no journal yet.
+        """
         self._wanted.set()
 
     def settle(self) -> None:
@@ -79,8 +74,6 @@ class StudyJournal:
 
     def _write(self) -> None:
         while not self._is_closing:
-            self._hurried.wait(WRITE_EVERY_S)
-            self._hurried.clear()
             self._wanted.wait()
             self._wanted.clear()
             try:
@@ -97,6 +90,8 @@ class StudyJournal:
         """Write down all that the study has become, if much has happened since the last time."""
         if self._since_state >= self._state_after:
             self.write_state()
+            # No more than this is ever read at once: a driver keeps the memory that took.
+            self._run.journal.end_segment()
             self._run.compact_soon()
         elif self._run.journal.wants_compaction():
             self._run.compact_soon()
@@ -119,11 +114,7 @@ class StudyJournal:
             self._since_state = 0
             return
         self._state_after = STATE_AFTER + 4 * (len(state["trials"]) + len(state["finished"]))
-        self._since_segment += self._since_state
         self._since_state = 0
-        if self._since_segment >= SEGMENT_AFTER:
-            self._run.journal.end_segment()
-            self._since_segment = 0
 
     def _archive(self) -> None:
         over = list(self._study.finished.values())
@@ -135,7 +126,7 @@ class StudyJournal:
     def close(self) -> None:
         """Return once everything is durable, as far as the disk does its part."""
         self._is_closing = True
-        self.hurry()
+        self.push()
         self._thread.join()
         if self._failure is None and self._run.lost is None:
             self.settle()

@@ -47,7 +47,7 @@ class Scribe(Protocol):
         """Have the study take in an event that will be durable soon."""
         ...
 
-    def hurry(self) -> None:
+    def push(self) -> None:
         """Have everything so far made durable now, because somebody will wait for it."""
         ...
 
@@ -211,7 +211,7 @@ class TrialProcess:
             if result is not None:
                 self._take(index, result)
             return
-        self._scribe.hurry()
+        self._scribe.push()
         self._saving = _Saving(index, slot, result)
         self._tell(Slotted(index, slot.number, slot.directory, slot.epoch, slot.attempt))
 

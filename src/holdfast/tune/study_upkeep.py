@@ -141,7 +141,7 @@ class _Notes:
     def happen(self, kind: str, data: dict[str, Any]) -> None:
         self._run.note(kind, data)
 
-    def hurry(self) -> None:
+    def push(self) -> None:
         pass  # nothing is noted without waiting
 
     def settle(self) -> None:

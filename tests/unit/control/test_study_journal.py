@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.control import study_journal
 from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.study_journal import StudyJournal
@@ -17,6 +18,7 @@ from holdfast.core.study import Study
 from holdfast.core.study_rules import Rules
 from holdfast.core.trial import Trial
 from holdfast.errors import StoreFull
+from holdfast.journal.replay import read_journal
 from holdfast.storage.locate import open_store
 from holdfast.tune.onlooking import Onlooker
 
@@ -70,6 +72,27 @@ def test_a_write_aside_that_fails_is_told_to_who_goes_on(
 
     with pytest.raises(OSError, match="of another kind"):
         journal.happen("search_ended", {})
+
+
+def test_what_happened_before_a_state_can_be_compacted_at_once(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_journal, "STATE_AFTER", 3)
+    journal = new_journal(run)
+    journal.tidy()
+    for reason in "abc":
+        journal.happen("study_stopped", {"reason": reason})
+    journal.write_state()
+    for reason in "abc":
+        journal.happen("study_stopped", {"reason": reason})
+    journal.tidy()
+    journal.settle()
+    run.compact()
+
+    kinds = [record.kind for record in read_journal(run.store)[0]]
+    assert kinds.count("study_state") == 1
+    assert "study_stopped" not in kinds
+    journal.close()
 
 
 def test_a_driver_that_was_replaced_cannot_write_over_an_archive(run: OpenRun) -> None:
