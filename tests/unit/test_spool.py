@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.checkpoint.commit import Slot, deliver_taken, prepare_taken, publish
+from holdfast.storage.local import LocalStore
 from holdfast.storage.locate import child
 from holdfast.storage.memory import MemoryStore
 from holdfast.worker.spool import Spool
@@ -45,3 +47,20 @@ def test_a_later_attempt_of_the_same_trial_removes_what_an_earlier_one_left() ->
     Spool(trial, "run", 2, 0)
 
     assert not os.path.exists(left)
+
+
+def test_what_is_on_the_disk_of_its_run_is_made_durable_before_it_has_a_slot(
+    tmp_path: Path,
+) -> None:
+    store = LocalStore(tmp_path / "run")
+    folder = Spool(store, "run", 1, 0).new(1)
+    Path(folder, "weights").write_text("of step 1")
+
+    prepared = prepare_taken(store, folder)
+    assert prepared is not None
+    assert [one.path for one in prepared[0]] == ["weights"]
+    slot = Slot(0, "checkpoint_000000", 1, 1)
+    publish(store, slot, [deliver_taken(store, slot, 0, folder, prepared)])
+
+    assert (tmp_path / "run" / "checkpoint_000000" / "weights").read_text() == "of step 1"
+    assert prepare_taken(store, str(tmp_path)) is None, "that must be copied, and needs a place"

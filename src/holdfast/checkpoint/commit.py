@@ -12,10 +12,11 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from holdfast.checkpoint.manifests import PRIVATE, has_manifest, put_manifest
 from holdfast.checkpoint.metadata import metadata_key
-from holdfast.core.manifest import Contest, Manifest, Merged, Part, merge
+from holdfast.core.manifest import Contest, FileEntry, Manifest, Merged, Part, merge
 from holdfast.errors import Conflict, Damaged, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.damage import damage_of
@@ -27,6 +28,7 @@ from holdfast.storage.watching import Watch
 log = logging.getLogger(__name__)
 
 STAGING = f"{PRIVATE}/staging"
+Stock: TypeAlias = tuple[tuple[FileEntry, ...], tuple[str, ...]]
 SPOOLED = "spool-"  # how the names of folders begin that wait there to be delivered
 
 
@@ -86,19 +88,35 @@ def deliver(
     return Part(rank, files, folders)
 
 
-def deliver_taken(store: Store, slot: Slot, rank: int, folder: str) -> Part:
+def prepare_taken(store: Store, folder: str) -> Stock | None:
+    """Do all for `deliver_taken` that needs no slot; None if nothing can be done without one."""
+    key = _staged_key(store, folder)
+    return None if key is None else take_stock(store, key, staged=True)
+
+
+def deliver_taken(
+    store: Store, slot: Slot, rank: int, folder: str, prepared: Stock | None = None
+) -> Part:
     """Deliver a folder that is ours already; on the store's own disk no byte is copied.
 
-    What is durable on return is what is after `deliver`.
+    What is durable on return is what is after `deliver`. What `prepare_taken` has returned of the
+    folder need not be done again.
     """
-    local = store.local
-    if local is None or not folder.startswith(local.path(STAGING) + os.sep):
+    local, key = store.local, _staged_key(store, folder)
+    if local is None or key is None:
         return deliver(store, slot, rank, folder)
-    key = f"{STAGING}/{os.path.relpath(folder, local.path(STAGING))}"
-    files, folders = take_stock(store, key, staged=True)
+    files, folders = prepared or take_stock(store, key, staged=True)
     _discard(store, slot.staging(rank))
     local.move_tree(key, slot.staging(rank), durably=False)
     return Part(rank, files, folders)
+
+
+def _staged_key(store: Store, folder: str) -> str | None:
+    """Return the key of a folder in the staging area, None if it is elsewhere."""
+    local = store.local
+    if local is None or not folder.startswith(local.path(STAGING) + os.sep):
+        return None
+    return f"{STAGING}/{os.path.relpath(folder, local.path(STAGING))}"
 
 
 def settle(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
-from holdfast.checkpoint.commit import Slot, deliver, deliver_taken
+from holdfast.checkpoint.commit import Slot, deliver, deliver_taken, prepare_taken
 from holdfast.core.manifest import Part
 from holdfast.core.names import broken_path_rule, shown
 from holdfast.errors import ConfigError, HoldfastBug, HoldfastError, NotSaved
@@ -279,12 +279,14 @@ class Reporter:
                 self._spool.drop(folder)
 
     def _save_taken(self, index: int, save: Save, folder: str) -> None:
-        slot = self._slot(index)
         if save.upload is not None:
+            slot = self._slot(index)
             self._upload(index, slot, save.upload, Checkpoint.from_directory(folder))
             return
         store = self._open_store()
-        part = deliver_taken(store, slot, self._rank, folder)
+        prepared = prepare_taken(store, folder)  # while the driver gives out a slot
+        slot = self._slot(index)
+        part = deliver_taken(store, slot, self._rank, folder, prepared)
         self._say_delivered(index, part)
         self._await_commit(index, slot, folder)
 
