@@ -122,8 +122,10 @@ def doing_here(task: Task) -> Iterator[None]:
 def main_inline(handle: int) -> None:
     """Do the job that comes over the socket `handle` in the driver's own process.
 
-    What user code raises is raised, after the driver has been told.
+    What user code raises is raised, after the driver has been told. Afterwards this process is
+    again in the function that it was in before, if it was in one.
     """
+    before = current()
     channel = Channel(socket.socket(fileno=handle))
     desk = Desk(channel, lambda: None)
     try:
@@ -135,12 +137,11 @@ def main_inline(handle: int) -> None:
         raise
     finally:
         channel.flush(FLUSH_TIMEOUT_S)
-        context = current()
-        enter(None)
-        if context is not None:
-            for ending in context.endings:
+        enter(before)
+        if desk.context is not None:
+            for ending in desk.context.endings:
                 ending()
-            context.conversation.end()
+            desk.context.conversation.end()
         else:
             channel.close()
 

@@ -115,3 +115,19 @@ def test_a_machine_that_goes_away_ends_it_resumable(lab: Lab) -> None:
 
     assert leaving.value.code == 75
     assert leaving.value.result is not None and leaving.value.result.checkpoint is not None
+
+
+def test_a_function_that_runs_another_goes_on_with_its_own_run(lab: Lab) -> None:
+    def inner() -> str:
+        train.report({"inner": 1})
+        return train.get_context().get_experiment_name()
+
+    def outer() -> tuple[str, str]:
+        name = lab.fit(inner, workers=0, name="inner").return_value
+        train.report({"outer": 1})
+        return name, train.get_context().get_experiment_name()
+
+    result = lab.fit(outer, workers=0)
+
+    assert result.return_value == ("inner", "run")
+    assert result.metrics == {"outer": 1}
