@@ -1,12 +1,16 @@
-"""What a driver says to a worker that has just been given its job."""
+"""What a worker hears of its driver, from the first word on."""
 
 from __future__ import annotations
 
 import socket
+import threading
 from contextlib import closing
 
+import pytest
+
 from holdfast.core.placement import Place
-from holdfast.wire import Assigned, Channel, Met, Noticed
+from holdfast.wire import Assigned, Channel, Message, Met, Noticed, SaveWanted
+from holdfast.worker.conversation import Conversation, DriverGone
 from holdfast.worker.entry import Desk
 from holdfast.worker.job import Job, pack
 
@@ -34,3 +38,25 @@ def test_a_notice_that_comes_while_a_job_is_unpacked_is_not_lost() -> None:
 
         assert context.notice() == notice
         desk.conversation.end()
+
+
+def test_nobody_waits_for_an_answer_that_can_no_longer_be_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be no memory left for what the driver says."""
+    failed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    ours, theirs = socket.socketpair()
+
+    def fails(message: Message) -> None:
+        raise MemoryError
+
+    with closing(Channel(ours)) as driver, closing(Channel(theirs)) as channel:
+        conversation = Conversation(channel, fails, lambda: None)
+        conversation.listen([])
+        driver.send(SaveWanted())
+
+        with pytest.raises(DriverGone):
+            conversation.answer("report", 1)
+
+    assert failed[0].exc_type is MemoryError

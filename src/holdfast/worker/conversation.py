@@ -111,16 +111,18 @@ class Conversation:
         return None
 
     def _listen(self, messages: list[Message]) -> None:
-        while True:
-            for message in messages:
-                self._take_in(message)
-            messages = self._channel.wait()
-            if self._channel.is_closed and not messages:
-                break
-        self._on_gone()
-        with self._changed:
-            self._is_over = True
-            self._changed.notify_all()
+        try:
+            while True:
+                for message in messages:
+                    self._take_in(message)
+                messages = self._channel.wait()
+                if self._channel.is_closed and not messages:
+                    break
+            self._on_gone()
+        finally:  # also if there is no memory left for a message: nobody may wait for ever
+            with self._changed:
+                self._is_over = True
+                self._changed.notify_all()
 
     def _take_in(self, message: Message) -> None:
         topic = _TOPICS.get(type(message))
