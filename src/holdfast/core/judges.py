@@ -118,7 +118,7 @@ class Judges:
             self._told.add("metric")
             log.warning(
                 "%s reported no %r, by which it is to be judged; it reported: %s",
-                trial, metric, ", ".join(sorted(reported)),
+                trial, metric, ", ".join(reported),
             )  # fmt: skip
 
     def _told_result(self, trial: Trial, result: dict[str, Any], *, is_last: bool) -> None:

@@ -10,6 +10,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.core.metric_history import flattened
 from holdfast.core.retention import score_of
 from holdfast.errors import ConfigError
+from holdfast.tune.result import AUTO_RESULT_KEYS
 from holdfast.tune.summaries import TrialSummary
 
 T = TypeVar("T", bound=TrialSummary)
@@ -103,8 +104,8 @@ def no_best(trials: Sequence[TrialSummary], metric: str, scope: str) -> str:
 
 
 def reported(names: Iterable[str]) -> str:
-    """Return names of metrics for a message, sorted, each once."""
-    found = sorted(set(names))
+    """Return names of metrics for a message, each once, what every result has behind the others."""
+    found = sorted(set(names), key=lambda name: (name in AUTO_RESULT_KEYS, name))
     if len(found) > _NAMES_MAX:
         found = [*found[:_NAMES_MAX], f"and {len(found) - _NAMES_MAX} more"]
     return ", ".join(found) or "nothing at all"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from holdfast.tune.progress import Progress, ReporterOutput, StudyOutput
 from holdfast.tune.progress.tables import best_of
 from holdfast.tune.progress_reporter import ProgressReporter
 from holdfast.tune.study_spec import StudySpec
+
+log = logging.getLogger(__name__)
 
 UPDATE_EVERY_S = 0.25
 KEPT_MAX = 20  # trials that are over and still shown
@@ -36,6 +39,7 @@ class Shower(StudyObserver):
         self._updated_at = float("-inf")
         self._over: dict[str, Trial] = {}
         self._best: Trial | None = None
+        self._has_told_of_pauses = False
 
     def begin(self, path: str, how: Resumption) -> None:
         """Say what begins, or goes on, and where it is kept."""
@@ -68,6 +72,21 @@ class Shower(StudyObserver):
 
     def trial_lost(self, trial: Trial, card: str, *, is_last: bool) -> None:
         self.output.trial_failed(trial, card, is_last=is_last)
+
+    def trial_paused(self, trial: Trial) -> None:
+        saved = trial.saved_step()
+        if self._has_told_of_pauses or trial.donor is not None or saved >= trial.step:
+            return
+        self._has_told_of_pauses = True
+        log.warning(
+            "%s has paused %s after step %d, and %s; what a trial did since its last checkpoint is "
+            "done again when it goes on. Report a checkpoint with every step, or take a scheduler "
+            "that does not pause, as ASHAScheduler",
+            type(self._study.judges.scheduler).__name__,
+            trial,
+            trial.step,
+            f"its newest checkpoint is of step {saved}" if saved else "it has saved nothing",
+        )
 
     def trial_ended(self, trial: Trial) -> None:
         if trial.status is Status.TERMINATED:

@@ -22,6 +22,7 @@ from holdfast.storage.sealed import seal, unseal
 from holdfast.tune.tune_config import TuneConfig
 
 FORMAT = 1
+_NAMES_MAX = 3
 
 PER_TRIAL = ("resources", "restore_path", "export_formats")  # of a `StudySpec`
 _NEVER_KEPT = frozenset({"name", "storage_path", "storage_filesystem", "local_dir", "resume"})
@@ -148,7 +149,9 @@ def _right_level(store: Store) -> str:
     """Return which folder may have been meant: one below, or the one above."""
     below = [name for name in store.folders() if store.stat(f"{name}/{STUDY_KEY}") is not None]
     if below:
-        return f"give the folder of the study itself: {store.url}/{below[0]}"
+        more = f", or one of {len(below) - _NAMES_MAX} more" if len(below) > _NAMES_MAX else ""
+        named = " or ".join(f"{store.url}/{name}" for name in below[:_NAMES_MAX])
+        return f"give the folder of the study itself: {named}{more}"
     parent = store.url.rstrip("/").rpartition("/")[0]
     if parent and store.local is not None:
         from holdfast.storage.locate import open_store

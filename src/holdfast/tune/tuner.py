@@ -22,6 +22,7 @@ from holdfast.tune.launching import Launch, opened
 from holdfast.tune.logger import with_default_loggers
 from holdfast.tune.reading import read_results, results_of
 from holdfast.tune.result_grid import ResultGrid
+from holdfast.tune.search.objects import must_have_same_keys
 from holdfast.tune.showing import Shower
 from holdfast.tune.spec_again import place_of, samples_in_all, space_of, spec_again, with_given
 from holdfast.tune.stored_study import (
@@ -121,6 +122,8 @@ class Tuner:
         spec = spec_again(
             study, place_of(path, storage_filesystem), storage_filesystem, run, param_space
         )
+        if spec.param_space:
+            must_have_same_keys(study.keys, spec.param_space)
         spec = with_given(spec, study, tune_config, run_config)
         how = Resumption(
             unfinished=resume_unfinished,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.core.trial import Status
+from holdfast.core.study_view import StudyView
+from holdfast.core.trial import Status, Trial
 from holdfast.tune import RunConfig, Tuner
 from holdfast.tune.showing import in_use
 from holdfast.tune.summaries import StoredTrial
@@ -88,3 +89,36 @@ def test_memory_is_told_as_people_say_it_and_only_if_some_is_reserved() -> None:
 
     assert in_use(there, {"CPU": 0.5, "memory": 8.0 * 2**30}) == "1.5/2 CPU"
     assert in_use(there, {"CPU": 2.0, "memory": 6.0 * 2**30}) == "0/2 CPU, 2.0/8.0 GiB memory"
+
+
+class PausesOnce(tune.schedulers.FIFOScheduler):
+    """Pauses every trial after its second step."""
+
+    def on_trial_result(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:
+        return self.PAUSE if result["training_iteration"] == 2 else self.CONTINUE
+
+
+@pytest.mark.req("U-049")
+def test_a_function_that_is_paused_and_has_not_saved_is_told_of_once(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    notes = lab.notes
+
+    def train(config: dict[str, Any]) -> None:
+        for step in range(begin(notes), 4):
+            if config["saves"]:
+                save(step)
+            else:
+                tune.report({"step": step})
+
+    def fit(name: str, *saves: bool) -> str:
+        caplog.clear()
+        space = {"saves": tune.grid_search(list(saves))}
+        results = lab.fit(train, space, name=name, tune={"scheduler": PausesOnce()})
+        assert [last(one)["step"] for one in results] == [3] * len(saves)
+        return caplog.text
+
+    assert "paused" not in fit("saves", True)
+    told = fit("does not", False, False)
+    assert told.count("PausesOnce has paused train_") == 1
+    assert "after step 2, and it has saved nothing" in told

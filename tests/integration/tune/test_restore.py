@@ -160,7 +160,7 @@ def test_another_space_is_refused_with_both_sides_listed(lab: Lab) -> None:
     lab.fit(train, {"x": tune.uniform(0, 1)})
 
     with pytest.raises(ValueError, match=r"(?s)'x'.*'y'"):
-        lab.restore(train, param_space={"y": tune.uniform(0, 1)})
+        Tuner.restore(lab.study, train, param_space={"y": tune.uniform(0, 1)})  # before any fit
 
 
 def test_another_trainable_and_another_folder_are_refused(lab: Lab) -> None:
@@ -175,6 +175,9 @@ def test_another_trainable_and_another_folder_are_refused(lab: Lab) -> None:
     with pytest.raises(ValueError, match="runs 'train', and the trainable given is 'other'"):
         lab.restore(other)
     with pytest.raises(ValueError, match=str(lab.study)):
+        Tuner.restore(str(lab.storage), train)
+    shutil.copytree(lab.study, lab.storage / "copy")
+    with pytest.raises(ValueError, match=f"{lab.storage}/copy or {lab.study}"):
         Tuner.restore(str(lab.storage), train)
     [trial] = lab.study.glob("train_*")
     with pytest.raises(ValueError, match="folder of a trial"):

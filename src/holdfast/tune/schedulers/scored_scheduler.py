@@ -7,12 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.metric_history import flattened
 from holdfast.core.retention import score_of
 from holdfast.core.study_view import StudyView
 from holdfast.core.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.tune.schedulers.trial_scheduler import FIFOScheduler
+from holdfast.tune.stopper.reading import reported_names
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +66,13 @@ class ScoredScheduler(FIFOScheduler):
         if what in self._warned:
             return
         self._warned.add(what)
-        told = sorted(flattened({key: value for key, value in result.items() if key != "config"}))
         log.warning(
             "%s: %s=%r is missing or not a number in a result, and the trial is not judged by it; "
             "reported were: %s",
             type(self).__name__,
             what,
             name,
-            ", ".join(told) or "nothing",
+            reported_names(result),
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.core.metric_history import flattened
 from holdfast.core.retention import score_of
 from holdfast.errors import ConfigError
-from holdfast.tune.result import TRAINING_ITERATION
+from holdfast.tune.result import AUTO_RESULT_KEYS, TRAINING_ITERATION
 
 log = logging.getLogger(__name__)
 NAMES_MAX = 40
@@ -18,7 +18,8 @@ NAMES_MAX = 40
 
 def reported_names(result: Mapping[str, Any]) -> str:
     """Return what a result holds, for a message: `a, b, c/d`; the config is left out."""
-    names = sorted(flattened({name: v for name, v in result.items() if name != "config"}))
+    found = flattened({name: v for name, v in result.items() if name != "config"})
+    names = sorted(found, key=lambda name: (name in AUTO_RESULT_KEYS, name))  # the user's own first
     if len(names) > NAMES_MAX:
         names = [*names[:NAMES_MAX], f"and {len(names) - NAMES_MAX} more"]
     return ", ".join(map(str, names)) or "nothing at all"
