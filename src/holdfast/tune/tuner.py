@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from holdfast import settings
 from holdfast.api.config import RunConfig
+from holdfast.api.deprecated import warn_user
 from holdfast.control.notices import source_named
 from holdfast.control.study_plan import Resumption, StudyObserver
 from holdfast.core.names import shown
@@ -238,6 +239,11 @@ class Tuner:
         spec = self._spec
         if spec.run_config.preemption_notices is not None:
             source_named(spec.run_config.preemption_notices)  # what is none is told now
+        if spec.run_config.log_to_file:
+            warn_user(
+                "log_to_file is ignored: what a trial prints is always kept, in the files"
+                " logs/attempt-….log of its folder"
+            )
         store = spec.store()
         if not self._is_restored:
             spec, self._how = self._begin_or_go_on(spec, store)

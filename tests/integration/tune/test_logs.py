@@ -53,3 +53,11 @@ def test_logs_stay_where_there_is_room(lab: Lab) -> None:
     results = lab.fit(prints, {"fails": tune.grid_search([False, False])})
 
     assert logs_of(results) == [True, True]
+
+
+def test_who_asks_for_files_of_what_is_printed_is_told_where_they_are(lab: Lab) -> None:
+    with pytest.warns(UserWarning, match=r"log_to_file is ignored: .*logs/attempt-") as caught:
+        results = lab.fit(prints, {"fails": False}, log_to_file=True)
+
+    assert logs_of(results) == [True]
+    assert caught[0].filename.endswith("conftest.py")  # the line that calls fit
