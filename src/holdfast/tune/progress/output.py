@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.core.trial import Trial
+from holdfast.core.trial import Status, Trial
 from holdfast.errors import ConfigError
 from holdfast.tune.progress import lines
 from holdfast.tune.progress.tables import (
@@ -172,7 +172,7 @@ class StudyOutput:
         best = progress.best or best_of(progress.trials, self._metric, self._mode)
         if best is not None:
             parts.append(best_line(best).replace("Best so far", "Best", 1))
-        errors = error_table(progress.trials)
+        errors = error_table(progress.trials, count=counts.get(Status.ERROR, 0))
         if errors.rows:
             parts.append(f"Failed:\n{as_text(errors)}")
         parts += progress.notes

@@ -271,15 +271,20 @@ def inferred_metrics(trials: Iterable[Trial], limit: int) -> list[str]:
     return list(found)[: max(0, limit)]
 
 
-def error_table(trials: Iterable[Trial], rows_max: int | None = 20, width_max: int = 80) -> Table:
-    """Return a table of what has failed: the trial, how often, and why, in one line each."""
+def error_table(
+    trials: Iterable[Trial], rows_max: int | None = 20, width_max: int = 80, count: int = 0
+) -> Table:
+    """Return a table of what has failed: the trial, how often, and why, in one line each.
+
+    `count` is how many there are, if not all of them are in `trials`.
+    """
     failed = [trial for trial in trials if trial.status is Status.ERROR]
     shown = failed if rows_max is None else failed[:rows_max]
     rows = tuple(
         (str(trial), cell(trial.run.attempts or 1), shortened(last_line(trial.error), width_max))
         for trial in shown
     )
-    more = len(failed) - len(shown)
+    more = max(count, len(failed)) - len(shown)
     note = f"… {more} more trials have failed" if more else ""
     return Table(("trial", "attempts", "error"), rows, note)
 

@@ -149,6 +149,8 @@ def test_failures_are_one_line_each_and_counted() -> None:
 
     assert [row[2] for row in table.rows] == ["ValueError: 0", "ValueError: 1", "ValueError: 2"]
     assert table.note == "… 2 more trials have failed"
+    told = error_table(bad[:2], count=7).note  # of most, only the number is still known
+    assert told == "… 5 more trials have failed"
 
 
 def test_a_table_is_aligned_as_text_and_escaped_as_html() -> None:
