@@ -46,6 +46,7 @@ def train(config: dict[str, Any]) -> None:
         with checkpoint.as_directory() as folder:
             first = json.loads(Path(folder, "step.json").read_text())["step"] + 1
     for step in range(first, STEPS + 1):
+        note(config["folder"], f"began {trial} {step}")
         may_die(config["folder"], trial, step)
         with tempfile.TemporaryDirectory(dir=config["folder"]) as folder:
             Path(folder, "step.json").write_text(json.dumps({"step": step}))
@@ -62,6 +63,7 @@ class Model(tune.Trainable):
         self.done, self.x, self.folder = 0, config["x"], config["folder"]
 
     def step(self) -> dict[str, Any]:
+        note(self.folder, f"began {self.trial_id} {self.done + 1}")
         may_die(self.folder, self.trial_id, self.done + 1)
         self.done += 1
         return {"loss": self.x / self.done, "done": self.done == STEPS, "mine": self.done}

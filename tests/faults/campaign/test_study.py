@@ -100,6 +100,7 @@ def test_killed_again_and_again_a_study_loses_nothing_and_repeats_nothing(
     assert kills > KILLS // 2
     assert survivors(tmp_path) == []
     check_files(tmp_path / "study")
+    check_steps(tmp_path)
     if kind == "function":
         check_notes(tmp_path)
 
@@ -127,6 +128,20 @@ def check_files(study: Path) -> None:
         manifests = {one.stem for one in (folder / ".holdfast" / "manifests").glob("*.json")}
         assert kept == manifests, folder
         assert not list(folder.glob(".holdfast/staging/*")), folder
+
+
+def check_steps(folder: Path) -> None:
+    """No trial goes back before a checkpoint that was acknowledged: every step is saved.
+
+    A step begins only when the one before it is saved, so it is the least that can begin again.
+    """
+    reached: dict[str, int] = {}
+    for line in (folder / "notes").read_text().splitlines():
+        what, trial, *step = line.split()
+        if what == "began":
+            assert int(step[0]) >= reached.get(trial, 1), line
+            reached[trial] = int(step[0])
+    assert len(reached) == TRIALS
 
 
 def check_notes(folder: Path) -> None:

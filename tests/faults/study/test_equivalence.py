@@ -1,7 +1,8 @@
 """A study that is killed anywhere and goes on decides as the one that was not.
 
-Every scheduler with every searcher, killed at every event of its journal (at each of several
-strides, so that the suite stays quick), with and without states in the journal.
+Every scheduler with every searcher, killed at every event of its journal (with searchers that
+learn, at every seventh, others for each pair, so that the suite stays quick), with and without
+states in the journal.
 """
 
 from __future__ import annotations
@@ -117,9 +118,10 @@ def test_killed_at_every_event_it_decides_the_same(scheduler: str, searcher: str
     told = script(scheduler, searcher)
     wanted = play(told)
     stride = 1 if searcher == "random" else 7
+    first = 1 if searcher == "random" else 1 + PAIRS.index((scheduler, searcher)) % stride
 
     assert len(wanted.trials) == 6
-    for cut in range(1, len(wanted.events), stride):
+    for cut in range(first, len(wanted.events), stride):
         must_be_the_same(play(told, [cut]), wanted, f"cut after {cut} events")
 
 

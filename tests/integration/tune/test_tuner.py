@@ -14,7 +14,7 @@ from holdfast.control.open_run import open_run
 from holdfast.errors import CannotResume, ConfigError
 from holdfast.storage.locate import open_store
 from holdfast.tune import Tuner
-from holdfast.tune.schedulers import ASHAScheduler, PopulationBasedTraining
+from holdfast.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining
 from tests.integration.train.loops import note
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter, begin, save
@@ -120,6 +120,40 @@ def test_a_population_goes_on_from_the_weights_of_the_best(lab: Lab) -> None:
     assert results.num_errors == 0
     assert min(last(one)["count"] for one in results) > 8  # no trial counted by ones to the end
     assert list(lab.study.glob("pbt_policy_*.txt")) or list(lab.study.glob("pbt_global.txt"))
+
+
+class CopiesLate(FIFOScheduler):
+    """Has the first trial go on from the second as it was after 2 steps, once that is over."""
+
+    trials_ahead = 2
+
+    def on_trial_result(self, view: Any, trial: Any, result: dict[str, Any]) -> str:
+        step = result["training_iteration"]
+        if trial.number == 0 and step == 1:
+            donor = next(one for one in view.get_trials() if one.number == 1)
+            assert view.exploit(trial, donor, {"add": 100}, "copied")
+            return self.NOOP
+        return self.PAUSE if trial.number == 1 and step == 2 else self.CONTINUE
+
+    def choose_trial_to_run(self, view: Any) -> Any:
+        first, *others = view.get_trials()
+        is_turn_of_first = not others or (others[0].status == "PAUSED" and first.donor is None)
+        chosen = first if is_turn_of_first else others[0]
+        return chosen if chosen.status in ("PENDING", "PAUSED") else None
+
+
+@pytest.mark.req("U-083")
+def test_the_checkpoint_that_a_trial_is_to_go_on_from_is_kept_until_it_has(lab: Lab) -> None:
+    results = lab.fit(
+        Counter,
+        {"add": tune.grid_search([7, 1])},
+        stop={"training_iteration": 6},
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1, num_to_keep=1),
+        tune={"metric": "count", "mode": "max", "scheduler": CopiesLate()},
+    )
+
+    # The first had come to step 1, has the 2 steps of the second in it, and 5 of its own since.
+    assert [last(one)["count"] for one in results] == [2 + 5 * 100, 6]
 
 
 def test_hopeless_trials_are_stopped_early(lab: Lab) -> None:
