@@ -330,7 +330,8 @@ class Trial:
 
     def can_wait(self) -> bool:
         """Whether what it is paused for can go on later without its process."""
-        return not self.reply().save or self.donor is not None or self.saved_step() >= self.judged
+        begins_at = self.saved_step() if self.donor is None else self.donor.step
+        return not self.reply().save or begins_at >= self.judged
 
     def saved_step(self) -> int:
         """Return the step of the newest checkpoint that can be used, 0 if there is none."""

@@ -42,8 +42,9 @@ def score(config: Mapping[str, Any], step: int) -> dict[str, Any]:
     return {"loss": best + (1.0 + config["lr"]) / step}
 
 
-def pbt() -> TrialScheduler:
+def pbt(*, synch: bool = False) -> TrialScheduler:
     return PopulationBasedTraining(
+        synch=synch,
         time_attr=TIME,
         perturbation_interval=2,
         hyperparam_mutations={"x": uniform(0.0, 1.0), "lr": [1e-3, 1e-2]},
@@ -60,6 +61,7 @@ SCHEDULERS: dict[str, Callable[[], TrialScheduler]] = {
     "BOHB": lambda: HyperBandForBOHB(time_attr=TIME, max_t=9, reduction_factor=3),
     "median": lambda: MedianStoppingRule(time_attr=TIME, grace_period=2, min_samples_required=2),
     "PBT": pbt,
+    "synchronous PBT": lambda: pbt(synch=True),
     "PB2": lambda: PB2(
         time_attr=TIME,
         perturbation_interval=3,
@@ -106,7 +108,7 @@ PAIRS = [
     (scheduler, searcher)
     for scheduler in SCHEDULERS
     for searcher in SEARCHERS
-    if searcher == "random" or scheduler not in ("PBT", "PB2")
+    if searcher == "random" or scheduler not in ("PBT", "synchronous PBT", "PB2")
 ]
 
 
