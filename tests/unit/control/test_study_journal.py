@@ -39,7 +39,7 @@ def test_after_a_write_that_failed_nothing_can_happen_any_more(
 ) -> None:
     journal = new_journal(run)
 
-    def is_full(lines: bytes) -> None:
+    def is_full(lines: bytes, count: int) -> None:
         raise StoreFull("no space left")
 
     with monkeypatch.context() as full:
@@ -61,7 +61,7 @@ def test_a_write_aside_that_fails_is_told_to_who_goes_on(
 ) -> None:
     journal = new_journal(run)
 
-    def breaks(lines: bytes) -> None:
+    def breaks(lines: bytes, count: int) -> None:
         raise OSError("a disk of another kind")
 
     with monkeypatch.context() as broken:

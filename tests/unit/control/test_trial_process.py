@@ -29,6 +29,9 @@ class Log:
     def hurry(self) -> None:
         pass
 
+    def push(self) -> None:
+        pass
+
     def settle(self) -> None:
         self.seen.append("durable")
 
