@@ -35,6 +35,8 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
     module, name = _HOMES[search_alg]
     kind: type[Searcher] = getattr(import_module(f"holdfast.tune.search.{module}"), name)
     known = inspect.signature(kind).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in known.values()):
+        return kind(**kwargs)  # it knows best
     if unknown := [key for key in kwargs if key not in known]:
         warn_user(f"{name} takes no {', '.join(unknown)}; left out")
     return kind(**{key: value for key, value in kwargs.items() if key in known})
