@@ -74,7 +74,7 @@ class Launch:
         self.rows = recall(self.study, tail)
         if how.num_samples is not None:
             self.search.extend(how.num_samples)  # so that all know how many there will be
-        self._namer = Namer(spec, self.study)
+        self._namer = Namer(spec, self.study, run.identity.created)
         self._resources = spec.resources or spec.trainable.resources
         self._must_fit()
         self._must_be_resolved()

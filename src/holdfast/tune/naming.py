@@ -16,17 +16,23 @@ _UNSAFE = re.compile(r'[/()<>:"|?*\\\s]')
 
 
 class Namer:
-    """Gives every trial a name and a folder of its own."""
+    """Gives every trial a name and a folder of its own.
 
-    def __init__(self, spec: StudySpec, study: Study) -> None:
+    The same trial gets the same folder. A driver that is killed before it is written down that a
+    trial was added may have made its folder, and the next one adds that trial again; so the day in
+    the name is that of the study.
+    """
+
+    def __init__(self, spec: StudySpec, study: Study, created: float) -> None:
         self._spec, self._study = spec, study
+        self._day = time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(created))
 
     def names_of(self, proposal: Proposal) -> tuple[str | None, str]:
         """Return a trial's name, None for the usual one, and its folder."""
         config = self._spec.tune_config
         if config.trial_name_creator is None and config.trial_dirname_creator is None:
             usual = f"{self._spec.trainable.name}_{proposal.trial_id}"
-            return None, _folder_of(usual, proposal)
+            return None, self._folder_of(usual, proposal)
         trial = Trial(
             proposal.trial_id,
             number=proposal.number,
@@ -38,7 +44,7 @@ class Namer:
         name = None if config.trial_name_creator is None else str(config.trial_name_creator(trial))
         trial.custom_name = name
         if config.trial_dirname_creator is None:
-            return name, _folder_of(str(trial), proposal)
+            return name, self._folder_of(str(trial), proposal)
         folder = str(config.trial_dirname_creator(trial))
         if "/" in folder or not folder or folder.startswith("."):
             raise ConfigError(
@@ -48,8 +54,7 @@ class Namer:
         taken = {one.folder for one in (self._study.trials | self._study.finished).values()}
         return name, f"{folder}_{proposal.trial_id}" if folder in taken else folder
 
-
-def _folder_of(name: str, proposal: Proposal) -> str:
-    day = time.strftime("%Y-%m-%d_%H-%M-%S")
-    most = settings.longest_trial_name()
-    return _UNSAFE.sub("_", f"{name[:most]}_{proposal.experiment_tag}"[:most] + f"_{day}")
+    def _folder_of(self, name: str, proposal: Proposal) -> str:
+        most = settings.longest_trial_name()
+        long = f"{name[:most]}_{proposal.experiment_tag}"
+        return _UNSAFE.sub("_", f"{long[:most]}_{self._day}")
