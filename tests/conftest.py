@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,6 +17,9 @@ from tools import install_servers
 pytest.register_assert_rewrite("holdfast.testing.suites")
 
 BUCKET = "lab"
+
+# What a shell starts in the background is deaf to Ctrl+C, and so is all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no mistake.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

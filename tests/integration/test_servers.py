@@ -25,7 +25,7 @@ def listens(url: str) -> bool:
     parts = urlsplit(url)
     try:
         socket.create_connection((parts.hostname, parts.port or 0), timeout=5).close()
-    except ConnectionRefusedError:
+    except ConnectionError:  # refused, or reset by one that is just going
         return False
     return True
 
