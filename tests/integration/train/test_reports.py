@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import train
+from holdfast.control import last_moments
 from holdfast.errors import HoldfastError
 from holdfast.train import Checkpoint, CheckpointConfig, Result, WorkerGroupError
 from holdfast.train.collective import barrier
@@ -109,7 +110,10 @@ def save_watched(folder: str, notes: Path) -> None:
     train.report({}, checkpoint=checkpoint)
 
 
-def test_a_rank_that_raises_while_another_saves_costs_only_that_save(lab: Lab) -> None:
+def test_a_rank_that_raises_while_another_saves_costs_only_that_save(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(last_moments, "FINISH_SAVE_S", 0.5)
     notes = lab.notes
 
     def loop() -> None:
