@@ -17,6 +17,7 @@ from holdfast.wire import (
     Message,
     Met,
     Refused,
+    Reported,
     Resend,
     Slotted,
 )
@@ -93,6 +94,8 @@ class Conversation:
                 " it has started, such as one of a data loader"
             )
         self._channel.send(message)
+        if not isinstance(message, Reported):  # which come in floods, and may wait for each other
+            self._channel.flush()
 
     def answer(self, topic: str, index: int, timeout_s: float | None = None) -> Message | None:
         """Return the next answer to question `index` on `topic`, None if none came in time."""

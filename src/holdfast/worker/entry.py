@@ -47,6 +47,7 @@ def main(handle: int) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
             channel.send(JobDone(value=value))
+            channel.flush(None)  # nothing is said after it that would take it along
     except BaseException as error:  # noqa: BLE001  # sys.exit in user code is a failure too
         channel.send(_last_words(error))  # first: the log may be on a disk that is full
         with contextlib.suppress(OSError, ValueError):
