@@ -146,6 +146,7 @@ class LocalEngine:
         line.fork(request, spec.node, self._entry, environment, handles)
         os.close(handles.channel)
         os.close(handles.log)
+        os.close(handles.questions)
 
     def _wait_for_start(self, attempt: int, count: int) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -223,11 +224,11 @@ class LocalEngine:
             return {}
         line = self._zygote
         asked = {
-            worker.spec.rank: (worker.pid, worker.stacks)
+            worker.spec.rank: stacks.Asked(worker.pid, worker.questions, worker.stacks)
             for worker in self._workers.values()
             if worker.attempt == attempt
         }
-        return stacks.collect(asked, lambda pid: line.signal(pid, stacks.SIGNAL), timeout_s)
+        return stacks.collect(asked, line.signal, timeout_s)
 
     # ------------------------------------------------------------------ nodes
 
@@ -361,6 +362,7 @@ class LocalEngine:
         worker.channel.is_closed = True
         heed(worker, self._selector)
         worker.channel.close()
+        os.close(worker.questions)
         os.close(worker.stacks)
 
     def _zygote_died(self) -> None:

@@ -32,6 +32,7 @@ class LocalWorker:
     spec: WorkerSpec
     channel: Channel
     handle: int  # the channel's, also when that is closed
+    questions: int  # its thread that says where it stands reads at the other end
     stacks: int
     pid: int = 0
     words: LastWords | None = None
@@ -51,11 +52,15 @@ def new_worker(attempt: int, spec: WorkerSpec) -> tuple[LocalWorker, Handles]:
         opened.enter_context(theirs)
         log = open_log(spec)
         opened.callback(os.close, log)
+        questions, ask = os.pipe()
+        opened.callback(os.close, questions)
+        opened.callback(os.close, ask)
+        os.set_blocking(ask, False)
         stacks = new_file()
         opened.pop_all()  # nothing can fail any more
     channel = Channel(mine, unsent_bytes_max=None)
-    worker = LocalWorker(attempt, spec, channel, mine.fileno(), stacks)
-    return worker, Handles(theirs.detach(), log, stacks)
+    worker = LocalWorker(attempt, spec, channel, mine.fileno(), ask, stacks)
+    return worker, Handles(theirs.detach(), log, questions, stacks)
 
 
 class Untold:

@@ -44,6 +44,7 @@ class Handles(NamedTuple):
 
     channel: int
     log: int
+    questions: int
     stacks: int
 
     def close(self) -> None:
@@ -69,7 +70,7 @@ def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoR
         processes.adopt_orphans()
         print_to(handles.log)
         faulthandler.enable(file=2)
-        stacks.answer_requests(handles.stacks)
+        stacks.answer_requests(handles.questions, handles.stacks)
         for number in (signal.SIGCHLD, *_HELD_BACK[:-1]):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)

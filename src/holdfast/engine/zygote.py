@@ -37,7 +37,7 @@ REQUEST_BYTES_MAX = 1 << 16
 ORPHAN_PATIENCE_S = 4.0
 LOOK_UP_S = 0.01  # from an import
 QUIET_S = 0.5  # who has just said something may say more; a group that was lost is started again
-_HANDLES_PER_WORKER = 3
+_HANDLES_PER_WORKER = len(Handles._fields)
 
 
 class Zygote:
