@@ -239,6 +239,17 @@ def _hog(_: _Scene, __: str) -> None:
     sum(iter(int, 1))
 
 
+def _spin(_: _Scene, __: str) -> None:
+    """Call functions and return from them for ever."""
+
+    def turn(left: int) -> None:
+        if left:
+            turn(left - 1)
+
+    while True:
+        turn(20)
+
+
 def _deadlock(scene: _Scene, _: str) -> None:
     """Wait for another thread that waits for this one."""
     mine, its = threading.Lock(), threading.Lock()
@@ -296,7 +307,7 @@ _VERBS: dict[str, Callable[[_Scene, str], None]] = {
         *(_environment, _files, _parent, _signals, _module, _draw),
         *(_compute, _scribble, _complain),
         *(_child, _stranger, _daemon, _multiprocess, _share),
-        *(_raise, _burst, _exit, _signal, _deaf, _hang, _hog, _deadlock),
+        *(_raise, _burst, _exit, _signal, _deaf, _hang, _hog, _spin, _deadlock),
         *(_threads, _stick, _execute, _eat),
     )
 }

@@ -165,13 +165,13 @@ def test_a_zygote_that_does_not_answer_does_not_hold_up_a_stop(
 def test_a_worker_that_ends_is_missed_also_if_its_zygote_sleeps(
     engine: LocalEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_worker, "TELL_PATIENCE_S", 0.0)
     zygote = zygote_of(engine, tmp_path)
     start(engine, tmp_path, "report=1 hang", "report=1 hang")
     one, other = [told["pid"] for told in reports(engine, 2)]
     os.kill(zygote, signal.SIGSTOP)
     while state_of(zygote) != "T":
         os.sched_yield()
+    monkeypatch.setattr(local_worker, "TELL_PATIENCE_S", 0.0)
 
     os.kill(one, signal.SIGKILL)
 

@@ -45,6 +45,15 @@ class StacksSuite:
 
         assert found[0].startswith(("Thread 0x", "Current thread 0x"))
 
+    def test_one_that_can_answer_is_not_interrupted(self, engine: Engine, tmp_path: Path) -> None:
+        """Frames that are looked at while they are made and left can be anywhere, and kill."""
+        start(engine, tmp_path, "report=1 spin")
+        reports(engine, 1)
+
+        found = [stacks_with(engine, "in _spin")[0] for _ in range(20)]
+
+        assert not [text for text in found if "Current" in text]  # as a handler writes
+
     def test_asking_changes_nothing(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "child echo", "hang")
         [child] = [one["child"] for one in reports(engine, 1)]
