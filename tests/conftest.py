@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from holdfast.engine import preload
 from holdfast.testing.gcs import GcsStub
 from holdfast.testing.servers import AzureServer, S3Server, azurite, moto, seaweedfs
 from tools import install_servers
@@ -37,6 +38,14 @@ def nobodys_account() -> Iterator[None]:
         patch.setenv("AWS_CONFIG_FILE", os.devnull)
         patch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
         patch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def only_what_is_needed() -> Iterator[None]:
+    """Do not have every run load torch because some test before it has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preload, "SAFE_TO_PRELOAD", ())
         yield
 
 
