@@ -9,7 +9,16 @@ from contextlib import closing
 import pytest
 
 from holdfast.core.placement import Place
-from holdfast.wire import Assigned, Channel, Message, Met, Noticed, SaveWanted
+from holdfast.wire import (
+    Assigned,
+    Channel,
+    Meeting,
+    Message,
+    Met,
+    Noticed,
+    Reported,
+    SaveWanted,
+)
 from holdfast.worker.conversation import Conversation, DriverGone
 from holdfast.worker.entry import Desk
 from holdfast.worker.job import Job, pack
@@ -60,3 +69,32 @@ def test_nobody_waits_for_an_answer_that_can_no_longer_be_heard(
             conversation.answer("report", 1)
 
     assert failed[0].exc_type is MemoryError
+
+
+def test_what_is_said_behind_a_flood_of_reports_leaves_as_soon_as_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Channel, "FULL_S", 3600.0)
+    ours, theirs = socket.socketpair()
+    with closing(Channel(ours)) as driver, closing(Channel(theirs)) as channel:
+        conversation = Conversation(channel, lambda _: None, lambda: None)
+        index = 0
+        while not channel.has_unsent:
+            conversation.say(Reported(index := index + 1, {"text": "x" * 10_000}))
+        conversation.say(Reported(index := index + 1, {}))
+        heard = drained(driver)
+        assert channel.has_unsent, "a flood is sent in large pieces, not one by one"
+
+        conversation.say(Meeting(1))
+
+        assert not channel.has_unsent
+        heard += drained(driver)
+        assert [one.index for one in heard if isinstance(one, Reported)] == [*range(1, index + 1)]
+        assert heard[-1] == Meeting(1)
+
+
+def drained(channel: Channel) -> list[Message]:
+    found: list[Message] = []
+    while more := channel.receive():
+        found += more
+    return found
