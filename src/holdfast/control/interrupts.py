@@ -102,18 +102,23 @@ class Interrupts:
                 self._before.clear()  # not the main interpreter: the first was refused, as all are
                 return
 
-    def _put_back(self) -> None:
-        """Put back what was there, also if what is back already raises before the rest is."""
-        raised: BaseException | None = None
-        for _ in range(_TRIES):
-            try:
-                for number, before in self._before.items():
-                    signal.signal(number, before)
-                break
-            except BaseException as error:  # noqa: BLE001  # raised below
-                raised = error
-        if raised is not None:
-            raise raised
+    def _put_back(self, tries: int = _TRIES) -> None:
+        """Put back what was there, also if what is back already raises before the rest is.
+
+        It may raise at any instruction, that of a handler too; so each try stands within another.
+        """
+        try:
+            if tries:
+                self._put_back(tries - 1)
+            else:
+                self._put_back_once()
+        except BaseException:
+            self._put_back_once()
+            raise
+
+    def _put_back_once(self) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
 
     def _send_again(self) -> None:
         late, self._late = self._late, []
