@@ -110,9 +110,12 @@ class InlineEngine:
         if spec.first is not None:
             channel.send(spec.first)
         with self._changed:
-            self._worker = LocalWorker(attempt, spec, channel, mine.fileno(), -1, os.getpid())
+            self._worker = LocalWorker(
+                attempt, spec, channel, mine.fileno(), questions=-1, stacks=-1, pid=os.getpid()
+            )
             self._served = self._waiting = _Served(theirs, mine)
             self._changed.notify_all()
+        self._poke()  # for one who listens already, and knows of no worker
 
     def send(self, attempt: int, rank: int, message: Message) -> None:
         worker = self._worker
