@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core.judges import CONTINUE, Judges
+from holdfast.core.judges import CONTINUE, PAUSE, Judges
 from holdfast.core.outcomes import Evicted, Finished, describe, from_data
 from holdfast.core.reserving import Bundles, free_room, reserve, total
 from holdfast.core.run_machine import (
@@ -201,6 +201,8 @@ class Study:
         trial.judged, trial.verdict = step, CONTINUE
         self.judges.look_for(self.rules.metric, trial, result)
         trial.verdict = self.judges.judge(self, trial, result)
+        if trial.resize_to is not None and trial.verdict == CONTINUE:
+            trial.verdict = PAUSE  # what a loss leaves of a trial pauses when it is here again
 
     def _saved(self, trial: Trial, what: str, facts: Mapping[str, Any]) -> None:
         trial.checkpoints.apply(what, facts)
@@ -243,7 +245,13 @@ class Study:
     def _paused(self, trial: Trial) -> None:
         trial.run = advance(trial.run, GroupPaused(trial.run.attempts)).run
         trial.status, trial.verdict, trial.halted = Status.PAUSED, CONTINUE, False
+        self._take_size(trial)
         self.judges.paused(trial)
+
+    def _take_size(self, trial: Trial) -> None:
+        wanted, trial.resize_to = trial.resize_to, None
+        if wanted is not None and reserve(self.rooms, wanted) is not None:  # there may be less now
+            trial.resources, trial.is_resized = wanted, True
 
     def _lost(self, trial: Trial, event: Event, error: str) -> None:
         step = advance(trial.run, event)
@@ -363,9 +371,11 @@ class Study:
         if reserve(self.rooms, resources) is None:
             log.warning("%s stays as it is: there is no room for %s", trial, list(resources))
             return
-        trial.resources, trial.is_resized = tuple(dict(one) for one in resources), True
+        trial.resize_to = tuple(dict(one) for one in resources)
         if trial.status is Status.RUNNING:
             trial.halted = trial.save_wanted = True
+        else:
+            self._take_size(trial)
 
     # ------------------------------------------------------------------ at rest
 

@@ -139,6 +139,7 @@ class Trial:
         folder: Where its files are, below the study's folder.
         resources: What it reserves: one mapping per process, the trainable's own first.
         is_resized: Whether it was the scheduler that said so.
+        resize_to: What it will reserve once its process has gone, None if that stays the same.
         last_result: The newest result, {} before the first.
         step: How many results it has come to, counted on from the checkpoint it carried on from.
         judged: The highest step that was judged. A step is judged once: when it is done again after
@@ -174,6 +175,7 @@ class Trial:
     folder: str = ""
     resources: tuple[Mapping[str, float], ...] = ({"CPU": 1.0},)
     is_resized: bool = False
+    resize_to: tuple[Mapping[str, float], ...] | None = None
     status: Status = Status.PENDING
     last_result: dict[str, Any] = field(default_factory=dict)
     step: int = 0
@@ -322,6 +324,7 @@ class Trial:
         """Wait to run again after it was over; from scratch, as if it never had."""
         self.status, self.error, self.concluded = Status.PENDING, None, False
         self.doomed, self.halted, self.verdict = False, False, "CONTINUE"
+        self.resize_to = None
         if from_scratch:
             self.step = self.judged = 0
             self.donor, self.last_result = None, {}
@@ -343,6 +346,7 @@ class Trial:
         data = {name: getattr(self, name) for name in _PLAIN}
         return data | {
             "resources": [dict(one) for one in self.resources],
+            "resize_to": self.resize_to and [dict(one) for one in self.resize_to],
             "status": str(self.status),
             "statistics": {name: one.to_data() for name, one in self.statistics.items()},
             "run": run_to_data(self.run),
@@ -356,6 +360,7 @@ class Trial:
         """Return the trial that `to_data` was given."""
         trial = cls(**{name: data[name] for name in _PLAIN})
         trial.resources = tuple(data["resources"])
+        trial.resize_to = tuple(data["resize_to"]) if data.get("resize_to") else None
         trial.status = Status(data["status"])
         known = data["statistics"]
         trial.statistics = {name: Statistics.from_data(one) for name, one in known.items()}

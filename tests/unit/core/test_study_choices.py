@@ -229,4 +229,18 @@ def test_a_trial_is_not_made_larger_than_all_there_is(caplog: pytest.LogCaptureF
     assert "there is no room for [{'CPU': 64.0}]" in caplog.text
     study.resize(trial, [{"CPU": 2.0}])
 
-    assert (trial.resources, trial.halted) == (({"CPU": 2.0},), True)
+    assert (trial.resize_to, trial.halted) == (({"CPU": 2.0},), True)
+
+
+def test_a_trial_has_its_new_size_when_its_process_has_gone() -> None:
+    """Until then it takes the room that it was started in, also if it will have more processes."""
+    study = study_of(Judge(), trials=2, room=4.0)
+    trial = start(study)
+    study.resize(trial, [{"CPU": 1.0}, {"CPU": 2.0}])
+    assert study.free_resources() == {"CPU": 3.0}
+    assert study.next_to_start() is study.trials["t1"]
+
+    leave(study, DONE, how="paused")
+
+    assert (trial.resources, trial.resize_to) == (({"CPU": 1.0}, {"CPU": 2.0}), None)
+    assert study.free_resources() == {"CPU": 4.0}
