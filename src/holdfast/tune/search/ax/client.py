@@ -61,7 +61,9 @@ def must_be_installed() -> None:
 def ax_module(name: str) -> Any:
     """Return a module of Ax, loading it now."""
     must_be_installed()
-    return import_module(f"ax.{name}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what it is made of; some have them raise
+        return import_module(f"ax.{name}")
 
 
 def parameters_of(node: Node) -> dict[str, Line]:
