@@ -10,6 +10,7 @@ many events the driver dies.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,8 @@ from holdfast.tune.search.generator import SearchPlan
 from holdfast.tune.stopper import Stopper, stopper_of
 
 Event = tuple[str, dict[str, Any]]
+
+NEEDS = [{"CPU": 1.0}]  # of every trial, unless the scheduler says otherwise
 
 
 class Cut(Exception):
@@ -64,11 +67,26 @@ class Script:
 
 @dataclass
 class Played:
-    """What came of it: decisions by trial and step, and how every trial ended, by its number."""
+    """What came of it.
+
+    Attributes:
+        decisions: By trial and step, in the order in which they were made.
+        trials: How every trial ended, by its number.
+        events: What happened.
+        decided: How many of the decisions were made before each of the events.
+    """
 
     decisions: list[tuple[int, int, str]]
     trials: dict[int, dict[str, Any]]
     events: list[Event]
+    decided: list[int]
+
+
+class StrictJudges(Judges):
+    """Those who judge, whose failures are failures: a study would go on without their answer."""
+
+    def tell_failure(self, whom: str, error: Exception, then: str) -> None:
+        raise error
 
 
 class Driver:
@@ -78,7 +96,7 @@ class Driver:
         self._script = script
         self._plan = script.search()
         stopper: Stopper = stopper_of(script.stop)
-        judges = Judges(StudySearch(self._plan), script.scheduler(), stopper)
+        judges = StrictJudges(StudySearch(self._plan), script.scheduler(), stopper)
         self.study = Study(judges, script.rules)
         tail = StudyTail()
         for kind, data in past:
@@ -90,14 +108,16 @@ class Driver:
         self._trained: dict[str, int] = {}  # how much is in each process
         self.events: list[Event] = []
         self.decisions: list[tuple[int, int, str]] = []
+        self.decided: list[int] = []
         self._left: int | None = None
 
     def play(self, cut: int | None = None) -> None:
         """Drive the study to its end, or until `cut` more events have happened."""
         self._left = cut
         rooms = {"node": {"CPU": float(self._script.room)}}
-        self._happen("study_opened", {"rooms": rooms, "resume_unfinished": True, "again": []})
-        idle = 0
+        opened = {"rooms": rooms, "resume_unfinished": True, "again": []}
+        self._happen("study_opened", {**opened, "needs": self._needs()})
+        idle, due = 0, self._script.states_every
         while not self.study.is_over:
             before = len(self.events)
             self._carry_out()
@@ -106,8 +126,9 @@ class Driver:
             idle = 0 if len(self.events) > before else idle + 1
             assert idle < 3, f"nothing happens any more: {self.study.get_trials()}"
             every = self._script.states_every
-            if every and len(self.events) % every == 0:
-                self.events.append(("study_state", _json(self.study.get_state())))
+            if every and len(self.events) >= due:
+                self._note("study_state", _json(self.study.get_state()))
+                due = len(self.events) + every
 
     def _happen(self, kind: str, data: dict[str, Any]) -> None:
         if self._left == 0:
@@ -115,9 +136,13 @@ class Driver:
         if self._left is not None:
             self._left -= 1
         data = _json(data)
-        self.events.append((kind, data))
+        self._note(kind, data)
         self._note_saved(kind, data)
         self.study.take(kind, data)
+
+    def _note(self, kind: str, data: dict[str, Any]) -> None:
+        self.events.append((kind, data))
+        self.decided.append(len(self.decisions))
 
     def _note_saved(self, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "trial_checkpoint":
@@ -157,10 +182,14 @@ class Driver:
             "tag": proposal.experiment_tag,
             "folder": proposal.trial_id,
             "trainable": "f",
-            "resources": [{"CPU": 1.0}],
+            "resources": NEEDS,
         }
         self._happen("trial_added", made)
         return True
+
+    def _needs(self) -> dict[str, Any]:
+        trials = self.study.get_trials()
+        return {one.trial_id: one.resources if one.is_resized else NEEDS for one in trials}
 
     def _start(self, trial: Trial) -> None:
         places = self.study.place(trial)
@@ -245,6 +274,7 @@ def _beginning(trial: Trial) -> tuple[str, str]:
     return trial.folder, "" if newest is None else newest.directory
 
 
+@functools.cache
 def _turn(number: int, step: int) -> str:
     """Return when a trial's step comes among others: anyhow, but always the same."""
     return hashlib.sha256(f"{number}:{step}".encode()).hexdigest()
@@ -254,20 +284,24 @@ def _json(data: Any) -> Any:
     return json.loads(json.dumps(data))
 
 
-def play(script: Script, cuts: Sequence[int] = ()) -> Played:
-    """Play a study to its end; after each of `cuts` events its driver dies, and another comes."""
-    past: list[Event] = []
-    decisions: list[tuple[int, int, str]] = []
+def play(script: Script, cuts: Sequence[int] = (), *, past: Sequence[Event] = ()) -> Played:
+    """Play a study to its end; after each of `cuts` events its driver dies, and another comes.
+
+    With a `past` under other drivers, what is returned is what has happened since.
+    """
+    found = Played([], {}, [], [])
     left: list[int | None] = [*cuts, None]
     while True:
-        driver = Driver(script, past)
+        driver = Driver(script, [*past, *found.events])
         with contextlib.suppress(Cut):
             driver.play(left.pop(0))
-        past += driver.events
-        decisions += driver.decisions
+        found.events += driver.events
+        found.decided += [len(found.decisions) + one for one in driver.decided]
+        found.decisions += driver.decisions
         if driver.study.is_over:
             over = {one.number: _ended(one) for one in driver.study.finished.values()}
-            return Played(decisions, dict(sorted(over.items())), past)
+            found.trials = dict(sorted(over.items()))
+            return found
 
 
 def _ended(trial: Trial) -> dict[str, Any]:
@@ -278,4 +312,5 @@ def _ended(trial: Trial) -> dict[str, Any]:
         "step": trial.step,
         "loss": trial.last_result.get("loss"),
         "trained": trial.last_result.get("trained"),
+        "resources": trial.resources,
     }
