@@ -73,7 +73,7 @@ class Played:
         decisions: By trial and step, in the order in which they were made.
         trials: How every trial ended, by its number.
         events: What happened.
-        decided: How many of the decisions were made before each of the events.
+        decided: By which of the events each decision was made.
     """
 
     decisions: list[tuple[int, int, str]]
@@ -117,7 +117,7 @@ class Driver:
         rooms = {"node": {"CPU": float(self._script.room)}}
         opened = {"rooms": rooms, "resume_unfinished": True, "again": []}
         self._happen("study_opened", {**opened, "needs": self._needs()})
-        idle, due = 0, self._script.states_every
+        idle = 0
         while not self.study.is_over:
             before = len(self.events)
             self._carry_out()
@@ -125,10 +125,6 @@ class Driver:
             self._report_one()
             idle = 0 if len(self.events) > before else idle + 1
             assert idle < 3, f"nothing happens any more: {self.study.get_trials()}"
-            every = self._script.states_every
-            if every and len(self.events) >= due:
-                self._note("study_state", _json(self.study.get_state()))
-                due = len(self.events) + every
 
     def _happen(self, kind: str, data: dict[str, Any]) -> None:
         if self._left == 0:
@@ -136,13 +132,12 @@ class Driver:
         if self._left is not None:
             self._left -= 1
         data = _json(data)
-        self._note(kind, data)
+        self.events.append((kind, data))
         self._note_saved(kind, data)
         self.study.take(kind, data)
-
-    def _note(self, kind: str, data: dict[str, Any]) -> None:
-        self.events.append((kind, data))
-        self.decided.append(len(self.decisions))
+        every = self._script.states_every
+        if every and len(self.events) % every == 0:
+            self.events.append(("study_state", _json(self.study.get_state())))
 
     def _note_saved(self, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "trial_checkpoint":
@@ -228,10 +223,12 @@ class Driver:
         result |= {"trained": self._trained[trial.trial_id]}
         result |= {"training_iteration": step, "done": step >= self._script.steps}
         happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "step": step}
+        at = len(self.events)
         self._happen("trial_result", {**happened, "result": result})
         reply = trial.reply()
         if step > was_judged:
             self.decisions.append((trial.number, step, reply.action))
+            self.decided.append(at)
         every = self._script.saves_every
         ends = reply.action == "STOP" or result["done"]
         if (
@@ -295,8 +292,8 @@ def play(script: Script, cuts: Sequence[int] = (), *, past: Sequence[Event] = ()
         driver = Driver(script, [*past, *found.events])
         with contextlib.suppress(Cut):
             driver.play(left.pop(0))
+        found.decided += [len(found.events) + at for at in driver.decided]
         found.events += driver.events
-        found.decided += [len(found.decisions) + one for one in driver.decided]
         found.decisions += driver.decisions
         if driver.study.is_over:
             over = {one.number: _ended(one) for one in driver.study.finished.values()}
