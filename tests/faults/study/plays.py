@@ -69,7 +69,7 @@ def halving(kind: type[HyperBandScheduler], **more: Any) -> TrialScheduler:
 
 
 def more_in_the_middle(view: Any, trial: Trial, result: Mapping[str, Any], _: Any) -> Any:
-    return {"CPU": 2.0 if 2 <= result[TIME] < 4 else 1.0}
+    return {"CPU": 2.0 if result[TIME] == 2 else 1.0}
 
 
 def to_the_best(base: TrialScheduler) -> TrialScheduler:
@@ -121,7 +121,7 @@ SEARCHERS: dict[str, Callable[[], Any]] = {
     "repeated": lambda: Repeater(hyperopt(8), 2),
 }
 # How many trials it takes until those before have shown a searcher that learns what is good.
-ENOUGH = dict.fromkeys(SEARCHERS, 8) | {"optuna": 5, "sampler": 6, "repeated": 10}
+ENOUGH = dict.fromkeys(SEARCHERS, 8) | {"optuna": 5, "sampler": 6, "ax": 7, "repeated": 10}
 CHANCE = ("random", "grid", "two at a time")  # the others learn
 # They change configs themselves, so a searcher that learns is refused.
 POPULATIONS = ("PBT", "synchronous PBT", "PB2", "PBT with resources", "PBT replay")
@@ -157,5 +157,6 @@ def script(scheduler: str, searcher: str, **more: Any) -> Script:
         return made
 
     room = 3 if is_population or "resources" in scheduler else 2
-    told = {"score": score, "steps": 8 if is_population else 5, "room": room, "saves_every": 2}
+    steps = 8 if is_population else 4 if scheduler == "resources" else 5
+    told = {"score": score, "steps": steps, "room": room, "saves_every": 2}
     return Script(scheduler=judge, search=search, **{**told, **more})

@@ -94,7 +94,7 @@ def test_killed_after_a_state_was_written_it_decides_the_same(
     states = [at for at, event in enumerate(wanted.events) if event[0] == "study_state"]
 
     must_be_the_same(wanted, play(script(scheduler, searcher)), "with states")
-    assert len(states) > 3
+    assert len(states) >= 3
     for number, state in enumerate(states):
         must_go_on_the_same(told, wanted, min(state + 1 + number % 4, len(wanted.events) - 1))
 
@@ -213,8 +213,8 @@ def test_a_study_whose_journal_has_lost_some_records_goes_on_to_its_end(schedule
 @pytest.mark.req("U-078")
 @pytest.mark.parametrize("searcher", SEARCHERS)
 def test_half_the_samples_and_then_the_rest_are_the_same_as_all_at_once(searcher: str) -> None:
-    """As when a study is extended: 25 + 25 equals 50; with Ax, which takes its time, 5 + 5."""
-    half = 5 if searcher == "ax" else 25
+    """As when a study is extended: 25 + 25 equals 50; with Ax, which takes its time, 4 + 4."""
+    half = 4 if searcher == "ax" else 25
     whole = play(script("FIFO", searcher, samples=2 * half, steps=1, room=1))
     told = script("FIFO", searcher, samples=half, steps=1, room=1)
     extended = {"num_samples": half if searcher == "grid" else 2 * half}
