@@ -33,7 +33,7 @@ from holdfast.tune.search.optuna import OptunaSearch
 
 SPACE = {"x": uniform(0.0, 1.0), "kind": choice(["a", "b"])}
 GRID = {"x": uniform(0.0, 1.0), "kind": grid_search(["a", "b"])}
-POINTS = [{"x": 0.9, "kind": "b"}, {"x": 0.25}]
+POINTS: list[dict[str, Any]] = [{"x": 0.9, "kind": "b"}, {"x": 0.25}]
 TIME = "training_iteration"
 POLICY = Path(__file__).with_name("pbt_policy_7.txt")
 
@@ -125,13 +125,30 @@ ENOUGH = dict.fromkeys(SEARCHERS, 8) | {"optuna": 5, "sampler": 6, "ax": 7, "rep
 CHANCE = ("random", "grid", "two at a time")  # the others learn
 # They change configs themselves, so a searcher that learns is refused.
 POPULATIONS = ("PBT", "synchronous PBT", "PB2", "PBT with resources", "PBT replay")
-# What another argument changes has nothing to do with who searches.
-VARIANTS = ("ASHA without end", "HyperBand without end", "median that pauses", "shared resources")
+# The same schedulers and searchers with other arguments go with one of each kind only.
+OTHER_SCHEDULERS = (
+    "ASHA without end",
+    "HyperBand without end",
+    "median that pauses",
+    "shared resources",
+)
+OTHER_SEARCHERS = ("grid", "two at a time", "sampler", "in batches")
+KINDS = ("FIFO", "HyperBand", "PBT", "synchronous PBT", "PBT with resources")
+
+
+def goes_with(scheduler: str, searcher: str) -> bool:
+    if searcher not in CHANCE and scheduler in POPULATIONS:
+        return False
+    if scheduler in OTHER_SCHEDULERS:
+        return searcher == "random"
+    return searcher not in OTHER_SEARCHERS or scheduler in KINDS
+
+
 PAIRS = [
     (scheduler, searcher)
     for scheduler in SCHEDULERS
     for searcher in SEARCHERS
-    if searcher in CHANCE or scheduler not in (*POPULATIONS, *VARIANTS)
+    if goes_with(scheduler, searcher)
 ]
 
 
