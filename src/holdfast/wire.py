@@ -81,12 +81,14 @@ class Meeting(msgspec.Struct, tag=True, frozen=True):
 class Asked(msgspec.Struct, tag=True, frozen=True):
     """This rank wants a list of the checkpoints there are, its own `reports` included.
 
-    `validated` says to wait until none of them is waiting to be validated.
+    `validated` says to wait until none of them is waiting to be validated. Threads may ask at the
+    same time; `instead_of` is the question that is not to be answered any more, 0 for none.
     """
 
     index: int
     reports: int
     validated: bool
+    instead_of: int = 0
 
 
 class Warned(msgspec.Struct, tag=True, frozen=True):

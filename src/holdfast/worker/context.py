@@ -5,6 +5,7 @@ User code runs in the main thread; another one listens to the driver.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable
@@ -64,7 +65,7 @@ class WorkerContext:
             newest=job.checkpoint,
         )
         self._meetings = 0
-        self._questions = 0
+        self._questions = itertools.count(1)  # threads may ask at the same time
         self._notice: Noticed | None = None
         self._save_wanted = False
         self._saw_notice = False
@@ -159,19 +160,19 @@ class WorkerContext:
         With `validated`, also once none of them waits to be validated. After `timeout_s` they are
         returned as they are then.
         """
-        listed = self._list(self.reporter.count, validated=validated, timeout_s=timeout_s)
+        first = Asked(next(self._questions), self.reporter.count, validated)
+        listed = self._list(first, timeout_s)
         if listed is None:
-            listed = self._list(0, validated=False, timeout_s=None)
+            listed = self._list(Asked(next(self._questions), 0, False, first.index), None)
         assert listed is not None, "without a limit there is always an answer"
         return [
             (Checkpoint.in_run(self.store, directory), metrics, status)
             for directory, metrics, status in listed.checkpoints
         ]
 
-    def _list(self, reports: int, *, validated: bool, timeout_s: float | None) -> Listed | None:
-        self._questions += 1
-        self.conversation.say(Asked(self._questions, reports, validated))
-        listed = self.conversation.answer("list", self._questions, timeout_s)
+    def _list(self, asked: Asked, timeout_s: float | None) -> Listed | None:
+        self.conversation.say(asked)
+        listed = self.conversation.answer("list", asked.index, timeout_s)
         assert listed is None or isinstance(listed, Listed)
         return listed
 
