@@ -75,12 +75,24 @@ class Model(tune.Trainable):
         self.done = checkpoint["done"]
 
 
+class Witness(tune.Callback):
+    """Notes which trials the driver knows to be finished."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        note(self.folder, f"finished {trial.trial_id}")
+
+
 def main(folder: str, kind: str, trials: str) -> None:
     """Begin the study, or go on with it."""
     trainable = train if kind == "function" else Model
     path = f"{folder}/study"
     if tune.Tuner.can_restore(path):
-        tuner = tune.Tuner.restore(path, trainable)
+        tuner = tune.Tuner.restore(
+            path, trainable, run_config=tune.RunConfig(callbacks=[Witness(folder)])
+        )
     else:
         frequency = 0 if kind == "function" else 1
         tuner = tune.Tuner(
@@ -98,6 +110,7 @@ def main(folder: str, kind: str, trials: str) -> None:
                 storage_path=folder,
                 failure_config=tune.FailureConfig(max_failures=-1, backoff_max_s=0.0),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=frequency),
+                callbacks=[Witness(folder)],
                 verbose=0,
             ),
         )

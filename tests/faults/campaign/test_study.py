@@ -6,11 +6,11 @@ import csv
 import json
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -20,8 +20,9 @@ from tests.faults.campaign.study_script import STEPS
 from tests.unit.tune.outputs.event_reader import read_events
 
 SCRIPT = "tests.faults.campaign.study_script"
-TRIALS = 100
-KILLS = 25
+TRIALS = 200
+KILLS = 50
+GROWTH_BYTES = 50_000  # of the journal between two kills, at most: so that all of them come in time
 PATIENCE_S = 60.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -62,17 +63,40 @@ def survivors(folder: Path) -> list[str]:
     return [" ".join(one.cmdline()) for one in alive]
 
 
+def await_growth(driver: subprocess.Popen[str], folder: Path, size: int) -> None:
+    """Return once the journal has grown to `size`, or the driver has ended."""
+    deadline = time.monotonic() + PATIENCE_S
+    end = os.pidfd_open(driver.pid)
+    try:
+        while size_of_journal(folder) < size and not select.select([end], [], [], 0.001)[0]:
+            assert time.monotonic() < deadline, "it makes no progress"
+    finally:
+        os.close(end)
+
+
+def kill_a_trial(driver: subprocess.Popen[str], dice: random.Random) -> bool:
+    """Kill a process in which a trial runs; return whether there was one."""
+    try:
+        starters = psutil.Process(driver.pid).children()
+        trials = [trial for starter in starters for trial in starter.children()]
+        if trials:
+            dice.choice(trials).kill()
+        return bool(trials)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def kill_after_some_progress(
     driver: subprocess.Popen[str], folder: Path, dice: random.Random
-) -> None:
-    """Kill a driver as soon as its journal has grown by some bytes."""
-    target = size_of_journal(folder) + dice.randrange(1, 12_000)
-    deadline = time.monotonic() + PATIENCE_S
-    while driver.poll() is None and size_of_journal(folder) < target:
-        assert time.monotonic() < deadline, "it makes no progress"
-        os.sched_yield()
+) -> bool:
+    """Kill a trial and then the driver at some size of its journal; return whether a trial was."""
+    size, growth = size_of_journal(folder), dice.randrange(1, GROWTH_BYTES)
+    await_growth(driver, folder, size + dice.randrange(growth))
+    hit = kill_a_trial(driver, dice)
+    await_growth(driver, folder, size + growth)
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
+    return hit
 
 
 @pytest.mark.req("U-002")
@@ -84,25 +108,25 @@ def kill_after_some_progress(
 def test_killed_again_and_again_a_study_loses_nothing_and_repeats_nothing(
     kind: str, tmp_path: Path
 ) -> None:
-    dice, kills = random.Random(3), 0
-    while kills < KILLS:
+    dice, trials_killed = random.Random(3), 0
+    for _ in range(KILLS):
         driver = launch(tmp_path, kind)
-        kill_after_some_progress(driver, tmp_path, dice)
-        if driver.returncode == 0:
-            break
-        kills += 1
+        trials_killed += kill_after_some_progress(driver, tmp_path, dice)
+        assert driver.returncode == -signal.SIGKILL, "the study ended before its last kill"
         assert survivors(tmp_path) == []
     driver = launch(tmp_path, kind)
     out, errors = driver.communicate(timeout=300)
 
     assert driver.returncode == 0, errors
     assert json.loads(out) == {"trials": TRIALS, "errors": 0}
-    assert kills > KILLS // 2
+    assert trials_killed >= KILLS // 2
+    assert len(list(tmp_path.glob("died-*"))) >= TRIALS // 10  # those that killed themselves
     assert survivors(tmp_path) == []
     check_files(tmp_path / "study")
     check_steps(tmp_path)
+    check_finished(tmp_path)
     if kind == "function":
-        check_notes(tmp_path)
+        check_acknowledged(tmp_path)
 
 
 def check_files(study: Path) -> None:
@@ -144,14 +168,24 @@ def check_steps(folder: Path) -> None:
     assert len(reached) == TRIALS
 
 
-def check_notes(folder: Path) -> None:
-    """What was acknowledged is kept, and no trial that was done was run again."""
-    notes = (folder / "notes").read_text().splitlines()
-    done = Counter(line for line in notes if line.startswith("done"))
-    repeated = [line for line, times in done.items() if times > 1]
-    assert len(repeated) <= KILLS // 5  # only if the driver died before it knew
+def check_finished(folder: Path) -> None:
+    """No trial that the driver knew to be finished ran again.
+
+    It can be killed when it knows and has told nobody.
+    """
+    finished: set[str] = set()
+    for line in (folder / "notes").read_text().splitlines():
+        what, trial, *_ = line.split()
+        if what == "finished":
+            finished.add(trial)
+        assert what == "finished" or trial not in finished, line
+    assert len(finished) > TRIALS - KILLS
+
+
+def check_acknowledged(folder: Path) -> None:
+    """What was acknowledged is kept."""
     last: dict[str, int] = {}
-    for line in notes:
+    for line in (folder / "notes").read_text().splitlines():
         if line.startswith("acknowledged"):
             _, trial, said = line.split()
             last[trial] = max(last.get(trial, 0), int(said))
