@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.api.config import RunConfig, retention_of
+from holdfast.api.deprecated import warn_user
 from holdfast.api.picklable import must_travel
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.interrupts import Interrupt, Interrupts
@@ -30,12 +31,13 @@ from holdfast.tune.naming import Namer
 from holdfast.tune.resources import bundles_of
 from holdfast.tune.search.generator import Proposal, SearchPlan
 from holdfast.tune.search.plain import config_from_data
-from holdfast.tune.stored_study import PER_TRIAL, stored
+from holdfast.tune.stored_study import PER_TRIAL, CannotRestoreStudy, stored
 from holdfast.tune.study_spec import StudySpec
 from holdfast.worker.job import Task, pack
 
 log = logging.getLogger(__name__)
 
+_NAMES_MAX = 5
 ENTRY = "holdfast.worker.entry:main"
 MODULES = (
     "holdfast.worker.entry",
@@ -72,6 +74,7 @@ class Launch:
         assert isinstance(tail, StudyTail)
         self.is_new = tail.state is None and not tail.events
         self.rows = recall(self.study, tail)
+        self._must_know_its_trials()
         if how.num_samples is not None:
             self.search.extend(how.num_samples)  # so that all know how many there will be
         self._namer = Namer(spec, self.study, run.identity.created)
@@ -202,6 +205,25 @@ class Launch:
         return bundles
 
     # ------------------------------------------------------------------ before anything starts
+
+    def _must_know_its_trials(self) -> None:
+        """Raise if damage has left no trial of a study; say which are lost if it has left some."""
+        url = self.run.store.url
+        if self.run.record.known_damage and not self.study.made:
+            raise CannotRestoreStudy(
+                f"the journal of the study at {url} is damaged, and no trial is known any more: to"
+                " go on would be to begin anew, over what its trials have written",
+                hint=f"put {url}/.holdfast/journal back from a copy, or begin a study of another"
+                " name; results and checkpoints are in the folders of the trials as before",
+            )
+        if lost := self.search.lost:
+            more = f" and {len(lost) - _NAMES_MAX} more" if len(lost) > _NAMES_MAX else ""
+            warn_user(
+                f"the journal of the study at {url} is damaged, and trials are lost:"
+                f" {', '.join(lost[:_NAMES_MAX])}{more}. They do not run, and are not among the"
+                " results; their folders stay as they are. For as many others:"
+                f" .extend(num_samples={len(lost)}).fit()"
+            )
 
     def _must_fit(self) -> None:
         """Raise at once if there is not, and will not be, room for a trial."""

@@ -107,6 +107,7 @@ class SearchPlan:
         self._prefix = secrets.token_hex(3)[:5]
         self._made = 0
         self._is_over = False
+        self.lost: list[str] = []  # trials that a damaged record does not tell of any more
         state_of(self.searcher)  # what cannot be kept is told now, not after the crash
 
     @property
@@ -154,10 +155,23 @@ class SearchPlan:
         return Proposal(trial_id, number, config, searched, tag_of(number, searched))
 
     def recall(self, proposal: Proposal) -> None:
-        """Take in a proposal that was made before a crash, as the next one."""
-        self.searcher.recall(proposal.trial_id, proposal.config)
+        """Take in a proposal that was made before a crash, as the next one.
+
+        Those that should have come before it are `lost`: nobody knows them any more.
+        """
         self._prefix = proposal.trial_id.rpartition("_")[0]
+        while self._made < proposal.number:
+            self._pass_over()
+        self.searcher.recall(proposal.trial_id, proposal.config)
         self._made = proposal.number + 1
+
+    def _pass_over(self) -> None:
+        """Have the searcher go on as if it had made a trial that came to nothing."""
+        trial_id = f"{self._prefix}_{self._made:05d}"
+        if isinstance(self.searcher.suggest(trial_id), Mapping):
+            self.searcher.on_trial_complete(trial_id, error=True)
+        self._made += 1
+        self.lost.append(trial_id)
 
     def recall_end(self) -> None:
         """Take in that the searcher had said, before a crash, that there is nothing more."""
