@@ -163,7 +163,8 @@ class WorkerContext:
         first = Asked(next(self._questions), self.reporter.count, validated)
         listed = self._list(first, timeout_s)
         if listed is None:
-            listed = self._list(Asked(next(self._questions), 0, False, first.index), None)
+            again = Asked(next(self._questions), 0, validated=False, instead_of=first.index)
+            listed = self._list(again, None)
         assert listed is not None, "without a limit there is always an answer"
         return [
             (Checkpoint.in_run(self.store, directory), metrics, status)

@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,9 @@ class Witness(tune.Callback):
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_complete(
+        self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any
+    ) -> None:
         note(self.folder, f"finished {trial.trial_id}")
 
 

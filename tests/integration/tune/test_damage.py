@@ -20,7 +20,9 @@ def damage(lab: Lab, *signs: str) -> None:
     [file] = (lab.study / ".holdfast" / "journal").glob("*.jsonl")
     lines = file.read_text().splitlines()
     is_hit = [any(sign in line for sign in signs) for line in lines]
-    spoilt = [line.replace(":", ";") if hit else line for line, hit in zip(lines, is_hit)]
+    spoilt = [
+        line.replace(":", ";") if hit else line for line, hit in zip(lines, is_hit, strict=True)
+    ]
     file.write_text("".join(f"{line}\n" for line in spoilt))
 
 
