@@ -202,7 +202,7 @@ def _how_to_go_on(study: StudyLook) -> Iterator[str]:
             names = ", ".join(f"{one.partition('.')[2]}=…" for one in again)
             name = "tune_config" if config == "TuneConfig" else "run_config"
             arguments += f", {name}={config}({names})"
-    if not study.is_over:
+    if not study.is_over or any(trial.cut_off for trial in study.trials):
         yield f"To go on: Tuner.restore({arguments}).fit()"
     if study.counts.get("ERROR"):
         yield f"To try again what failed: Tuner.restore({arguments}, resume_errored=True).fit()"
@@ -213,7 +213,7 @@ def print_trial(study: StudyLook, trial: Trial) -> None:
     from holdfast.tune.result import AUTO_RESULT_KEYS
 
     view, found = study.view_of(trial), trial_logs(study, trial)
-    cut_off = ", cut off with its driver" if trial.cut_off else ""
+    cut_off = ", cut off" if trial.cut_off else ""
     facts: dict[str, object] = {
         "trial": str(trial),
         "of study": f"{study.run.identity.name} at {study.run.store.url}, {study.status}",

@@ -15,6 +15,7 @@ from holdfast.core.record import Kept
 from holdfast.core.study import Study
 from holdfast.core.trial import Status, Trial
 from holdfast.engine.base import Engine
+from holdfast.errors import ConfigError
 from holdfast.storage import locate
 
 log = logging.getLogger(__name__)
@@ -55,12 +56,18 @@ def continue_study(
     again: list[dict[str, Any]] = []
     needs = {one.trial_id: list(plan.needs_of(one)) for one in study.trials.values()}
     how = plan.resumption
-    if how.errored or how.errored_from_scratch or how.finished:
+    was_stopped = how.unfinished and study.stopping is not None
+    if how.errored or how.errored_from_scratch or how.finished or was_stopped:
         from_scratch = how.errored_from_scratch and not how.errored
         for trial in finished_trials(run, study):
             is_failed = trial.status is Status.ERROR
-            if (how.errored or how.errored_from_scratch) if is_failed else how.finished:
-                trial.resources = tuple(plan.needs_of(trial))
+            is_left = how.finished or (was_stopped and trial.cut_off)
+            if (how.errored or how.errored_from_scratch) if is_failed else is_left:
+                try:
+                    trial.resources = tuple(plan.needs_of(trial))
+                except ConfigError as error:
+                    log.warning("%s stays as it is: %s", trial, error)
+                    continue
                 how_again = {"from_scratch": from_scratch and is_failed}
                 again.append({"trial": trial.to_data(), **how_again})
     opened = {"rooms": rooms_of(engine), "resume_unfinished": how.unfinished, "again": again}

@@ -24,7 +24,7 @@ from holdfast.control.study_leaving import Departures
 from holdfast.control.study_logs import StudyLogs
 from holdfast.control.study_plan import StudyObserver, StudyPlan
 from holdfast.control.trial_commits import Aside
-from holdfast.control.trial_losses import trial_card
+from holdfast.control.trial_losses import refusal_card, trial_card
 from holdfast.control.trial_process import TrialCheckpoints, TrialProcess, acknowledge
 from holdfast.control.trial_watch import TrialWatch
 from holdfast.core.manifest import Manifest
@@ -203,9 +203,12 @@ class StudyController:
             self._journal.happen("search_ended", {})
             return False
         self._journal.happen("trial_added", dict(made))
-        trial = self.study.get_trial(made["trial_id"])
-        assert trial is not None
+        trial = self.study.get_trial(made["trial_id"]) or self.study.finished[made["trial_id"]]
         self._observers.tell("trial_added", trial)
+        if refused := made.get("refused"):
+            self.errors[trial.trial_id] = None
+            card = refusal_card(trial, refused, self._plan.again)
+            self._observers.tell("trial_lost", trial, card, is_last=True)
         return True
 
     def checkpoints_of(self, trial: Trial) -> TrialCheckpoints:
@@ -227,7 +230,9 @@ class StudyController:
         checkpoints = self.checkpoints_of(trial)
         if trial.run.attempts:  # or there is nothing that could be left
             checkpoints.sweep(looks=True)
-        checkpoint, after_step, before = self._beginning(trial, checkpoints)
+        checkpoint, after_step, before = checkpoints.beginning(
+            self._run.store, self._plan.first_checkpoint
+        )
         started = {"id": trial.trial_id, "attempt": attempt, "places": list(places)}
         started |= {"after_step": after_step, "time": self._clock.now()}
         self._journal.happen("trial_started", started)
@@ -275,20 +280,6 @@ class StudyController:
         )
         self._engine.start_group(launch, [spec])
         return launch, False
-
-    def _beginning(
-        self, trial: Trial, checkpoints: TrialCheckpoints
-    ) -> tuple[Checkpoint | None, int, Mapping[str, Any]]:
-        """Return what a trial is to carry on from, how many steps count by then, and the last."""
-        if trial.donor is not None:
-            store = locate.child(self._run.store, trial.donor.folder)
-            checkpoint = Checkpoint.in_run(store, trial.donor.directory)
-            return checkpoint, trial.donor.step, trial.donor.result
-        newest = checkpoints.newest_good()
-        if newest is None:
-            return self._plan.first_checkpoint, 0, {}
-        checkpoint = Checkpoint.in_run(checkpoints.store, newest.directory)
-        return checkpoint, newest.step or 0, newest.metrics
 
     def _job(
         self,

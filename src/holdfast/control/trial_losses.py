@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.control.losses import next_of
-from holdfast.core.failure_card import Loss, card
+from holdfast.core.failure_card import GaveUp, Loss, card
 from holdfast.core.outcomes import WorkerExit
 from holdfast.core.trial import Trial
 
@@ -38,5 +38,20 @@ def trial_card(
             reached_step=reached or None,
             repeats=trial.run.repeats,
             ours=_OURS,
+        )
+    )
+
+
+def refusal_card(trial: Trial, reason: str, again: str) -> str:
+    """Return the screen that tells of a trial that can never start."""
+    return card(
+        Loss(
+            run=str(trial),
+            attempt=1,
+            exits=(),
+            ranks=1,
+            then=GaveUp("it cannot start; the other trials go on", again),
+            log_of=str,  # there is none
+            not_started=reason,
         )
     )

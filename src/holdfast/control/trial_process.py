@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.commit import Slot
 from holdfast.clock import Clock
 from holdfast.control.checkpoints import Checkpoints
@@ -18,6 +19,7 @@ from holdfast.core.outcomes import Died, Evicted, Finished, Hung, WorkerExit
 from holdfast.core.record import Event, Kept
 from holdfast.core.trial import Trial
 from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.storage import locate
 from holdfast.storage.base import Store
 from holdfast.wire import (
     Began,
@@ -81,6 +83,22 @@ class TrialCheckpoints(Checkpoints):
     def note_commit(self, manifest: Manifest) -> None:
         """Write down that a checkpoint was written; it counts once that is durable."""
         self._record_soon([("checkpoint_committed", Kept.of(manifest).to_data())])
+
+    def beginning(
+        self, study: Store, first: Checkpoint | None
+    ) -> tuple[Checkpoint | None, int, Mapping[str, Any]]:
+        """Return what to carry on from, how many steps count by then, and the last of them.
+
+        `first` is what a trial begins with that has nothing of its own.
+        """
+        donor = self._trial.donor
+        if donor is not None:
+            store = locate.child(study, donor.folder)
+            return Checkpoint.in_run(store, donor.directory), donor.step, donor.result
+        newest = self.newest_good()
+        if newest is None:
+            return first, 0, {}
+        return Checkpoint.in_run(self.store, newest.directory), newest.step or 0, newest.metrics
 
     def sweep(self, *, looks: bool) -> None:
         """Remove what was begun and never became a checkpoint; only while the trial has no process.

@@ -102,19 +102,17 @@ class Study:
                 pass  # of a trial that is over, or of no concern here
 
     def _happened_to(self, trial: Trial, kind: str, data: Mapping[str, Any]) -> None:
-        match kind:
-            case "trial_started":
-                self._started(trial, data)
-            case "trial_result" if data["attempt"] == trial.run.attempts:
-                self._reported(trial, data["step"], dict(data["result"]))
-            case "trial_checkpoint":
-                self._saved(trial, data["what"], data["facts"])
-            case "trial_exited" if data["attempt"] == trial.run.attempts:
-                self._exited(trial, data)
-            case "trial_not_started":
-                self._lost(trial, GroupNotStarted(data["attempt"], data["reason"]), data["reason"])
-            case _:
-                pass  # of an attempt that is over
+        is_current = data.get("attempt") == trial.run.attempts  # or its attempt is over
+        if kind == "trial_started":
+            self._started(trial, data)
+        elif kind == "trial_result" and is_current:
+            self._reported(trial, data["step"], dict(data["result"]))
+        elif kind == "trial_checkpoint":
+            self._saved(trial, data["what"], data["facts"])
+        elif kind == "trial_exited" and is_current:
+            self._exited(trial, data)
+        elif kind == "trial_not_started":
+            self._lost(trial, GroupNotStarted(data["attempt"], data["reason"]), data["reason"])
 
     def _opened(self, data: Mapping[str, Any]) -> None:
         """A driver has come; whatever ran under another is gone with it."""
@@ -125,10 +123,9 @@ class Study:
             if not data["resume_unfinished"]:
                 self._end(trial, Status.TERMINATED)
                 continue
-            was_running = trial.status is Status.RUNNING
             trial.places = ()
             self._renew(trial)
-            if was_running and not self._settle(trial):
+            if trial.status is Status.RUNNING and not self._settle(trial):
                 trial.status, trial.cut_off = Status.PENDING, True
         for again in data["again"]:
             self._try_again(Trial.from_data(again["trial"]), from_scratch=again["from_scratch"])
@@ -158,6 +155,8 @@ class Study:
         self.made += 1
         self.trials[trial.trial_id] = trial
         self.judges.added(self, trial)
+        if refused := data.get("refused"):
+            self._fail(trial, refused)
 
     def _extended(self, data: Mapping[str, Any]) -> None:
         if data.get("num_samples"):
@@ -165,9 +164,10 @@ class Study:
             self.is_search_over = False
         self.stopping = None
 
-    def _stopped(self, reason: str) -> None:
+    def _stopped(self, reason: str, *, cuts: bool = False) -> None:
         self.stopping = reason
         for trial in list(self.trials.values()):
+            trial.cut_off = cuts and trial.verdict != "STOP"
             if trial.status is Status.RUNNING:
                 trial.doomed = True
             else:
@@ -217,6 +217,7 @@ class Study:
         ended = from_data(data["exit"])
         trial.places = ()
         if isinstance(ended, Finished) and data["how"] != "paused":
+            trial.cut_off = trial.cut_off and data["how"] != "done"
             self._end(trial, Status.TERMINATED)
         elif isinstance(ended, Finished) or self._settle(trial):
             if not trial.is_finished():
@@ -257,23 +258,26 @@ class Study:
         step = advance(trial.run, event)
         trial.run, trial.places = step.run, ()
         if isinstance(trial.run.phase, Over):
-            trial.error = error
-            self._end(trial, Status.ERROR)
-            if self.rules.fail_fast:
-                self._stopped(f"trial {trial} failed, and fail_fast is set")
+            self._fail(trial, error)
             return
         trial.status = Status.PENDING
         for action in step.actions:
             if isinstance(action, StartGroup) and action.after_s:
                 self.delays[trial.trial_id] = action.after_s
 
+    def _fail(self, trial: Trial, error: str) -> None:
+        trial.error = error
+        self._end(trial, Status.ERROR)
+        if self.rules.fail_fast:
+            self._stopped(f"trial {trial} failed, and fail_fast is set", cuts=True)
+
     def _end(self, trial: Trial, status: Status) -> None:
         had_process = trial.status is Status.RUNNING
+        trial.cut_off = trial.cut_off and self.stopping is not None
         trial.status, trial.places = status, ()
-        failed = status is Status.ERROR
         if not isinstance(trial.run.phase, Over):
             trial.run = replace(trial.run, phase=Over(Ending.SUCCEEDED))
-        self.judges.ended(self, trial, had_process=had_process, failed=failed)
+        self.judges.ended(self, trial, had_process=had_process, failed=status is Status.ERROR)
         self.counts[status] = self.counts.get(status, 0) + 1
         self.trials.pop(trial.trial_id, None)
         self.delays.pop(trial.trial_id, None)
@@ -334,7 +338,6 @@ class Study:
         return list(self.trials.values())
 
     def get_live_trials(self) -> list[Trial]:
-        """Return the same, by the name that Ray has for it."""
         return self.get_trials()
 
     def get_trial(self, trial_id: str) -> Trial | None:

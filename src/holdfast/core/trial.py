@@ -148,7 +148,8 @@ class Trial:
         doomed: Whether it is to end without being asked.
         halted: Whether its process is to be taken away, and it is to wait.
         save_wanted: Whether it is to save itself before it goes on.
-        cut_off: Whether it ran when a driver died; such trials go first when another comes.
+        cut_off: Whether it ran when a driver died, or was ended because another failed; such trials
+            go first when another driver comes.
         concluded: Whether scheduler and searcher know that no more results come.
         places: The nodes of what it has reserved while it runs.
         statistics: What is remembered of every metric, by its path.

@@ -173,6 +173,7 @@ class Launch:
             return proposal
         data = proposal.to_data()
         name, folder = self._namer.names_of(proposal)
+        bundles, refused = self._bundles_or_why_not(proposal)
         return {
             "trial_id": proposal.trial_id,
             "number": proposal.number,
@@ -182,8 +183,21 @@ class Launch:
             "folder": folder,
             "name": name,
             "trainable": self.spec.trainable.name,
-            "resources": self._bundles_of(lambda: self.search.resolve(proposal.config)),
+            "resources": bundles,
+            **({} if refused is None else {"refused": refused}),
         }
+
+    def _bundles_or_why_not(self, proposal: Proposal) -> tuple[list[dict[str, float]], str | None]:
+        """Return what a new trial reserves, or why it cannot be had: others may need less."""
+        try:
+            return self._bundles_of(lambda: self.search.resolve(proposal.config)), None
+        except Exception as error:
+            if (
+                not self.study.made
+            ):  # what is wrong with the first is wrong with all, as far as known
+                raise
+            told = str(error) if isinstance(error, HoldfastError) else repr(error)
+            return [], f"what it needs cannot be had: {told}"
 
     def _needs_of(self, trial: Trial) -> Sequence[Mapping[str, float]]:
         """Return what a trial that goes on reserves: what its trainable needs now.

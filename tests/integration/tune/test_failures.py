@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from holdfast.errors import ConfigError
 from holdfast.tune.search import Searcher
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
@@ -188,3 +190,60 @@ def test_a_searcher_that_fails_ends_the_study_only_when_no_trial_is_left(lab: La
 
     [result] = tune.Tuner.restore(str(lab.study), train).get_results()
     assert last(result)["step"] == 3
+
+
+def test_a_trial_that_asks_for_too_much_fails_and_the_others_go_on(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"x": config["x"]})
+
+    greedy = tune.with_resources(train, lambda config: {"cpu": 4096 if config["x"] == 1 else 1})
+    results = lab.fit(greedy, {"x": tune.grid_search([0, 1, 2])})
+
+    assert [one.error is None for one in results] == [True, False, True]
+    assert "a trial needs [{'CPU': 4096.0}] at once, and all there is is CPU=" in str(
+        results[1].error
+    )
+    assert "it cannot start; the other trials go on" in " ".join(capsys.readouterr().err.split())
+    again = lab.restore(greedy, resume_errored=True)
+    assert [one.error is None for one in again] == [True, False, True]
+    modest = tune.with_resources(train, lambda _: {"cpu": 1})
+    assert lab.restore(modest, resume_errored=True).num_errors == 0
+
+
+def test_what_even_the_first_trial_cannot_have_is_refused_at_once(lab: Lab) -> None:
+    def train(config: dict[str, Any]) -> None:
+        tune.report({"x": config["x"]})
+
+    greedy = tune.with_resources(train, lambda _: {"cpu": 4096})
+    with pytest.raises(ConfigError, match="all there is is CPU="):
+        lab.fit(greedy, {"x": tune.grid_search([0, 1, 2])})
+
+
+def test_a_restore_finishes_the_trials_that_the_first_failure_has_cut_off(lab: Lab) -> None:
+    notes, saved, again = lab.notes, lab.folder / "saved", lab.folder / "again"
+
+    def train(config: dict[str, Any]) -> None:
+        first = begin(notes)
+        while config["x"] == 1 and not again.exists():
+            if saved.exists():
+                raise RuntimeError("the first")
+            tune.report({"step": 0})
+        for step in itertools.count(first):
+            save(step)
+            saved.touch()
+            if again.exists():
+                return
+
+    small = tune.with_resources(train, {"cpu": 0.5})
+    results = lab.fit(small, {"x": tune.grid_search([0, 1])}, fail_fast=True)
+    assert results.num_errors == results.num_terminated == 1
+    again.touch()
+    done = len(lab.rows("00000"))
+
+    results = lab.restore(small)
+    assert results.num_errors == 1  # only resume_errored tries that one again
+    assert last(results[0])["step"] == done + 1
+    assert lab.restore(small, resume_errored=True).num_errors == 0
+    assert [note["trial"][-1] for note in lab.noted("began")] == ["0", "1", "0", "1"]
