@@ -11,6 +11,7 @@ from holdfast.control.open_run import OpenRun
 from holdfast.control.study_journal import StudyJournal
 from holdfast.control.study_log import StudyTail, read_archive
 from holdfast.control.study_plan import Rows, StudyPlan
+from holdfast.core.judges import as_judged
 from holdfast.core.record import Kept
 from holdfast.core.study import Study
 from holdfast.core.trial import Status, Trial
@@ -32,7 +33,10 @@ def recall(study: Study, tail: StudyTail) -> dict[str, list[tuple[int, dict[str,
     for kind, data in tail.events:
         study.take(kind, data, again=True)
         if kind == "trial_result":
-            rows.setdefault(data["id"], []).append((data["step"], dict(data["result"])))
+            trial = study.trials.get(data["id"])
+            row = dict(data["result"])
+            row = row if trial is None else as_judged(trial, row)
+            rows.setdefault(data["id"], []).append((data["step"], row))
         elif kind == "trial_started" and data["id"] in rows:
             after = data["after_step"]
             rows[data["id"]] = [row for row in rows[data["id"]] if row[0] <= after]
@@ -99,7 +103,7 @@ def _take_in_what_was_cut_off(
             result = {**kept.metrics, "checkpoint_dir_name": kept.directory}
             happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "step": kept.step}
             journal.happen("trial_result", {**happened, "result": result})
-            return [(trial, result)]
+            return [(trial, as_judged(trial, result))]
     return []
 
 

@@ -14,6 +14,7 @@ from holdfast.clock import Clock
 from holdfast.control.checkpoints import Checkpoints
 from holdfast.control.trial_commits import Aside
 from holdfast.control.upkeep import find_litter, remove_litter
+from holdfast.core.judges import as_judged
 from holdfast.core.manifest import FileEntry, Manifest, Part
 from holdfast.core.outcomes import Died, Evicted, Finished, Hung, WorkerExit
 from holdfast.core.record import Event, Kept
@@ -285,7 +286,7 @@ class TrialProcess:
         trial = self.trial
         happened = {"id": trial.trial_id, "attempt": self.attempt, "step": step, "result": result}
         self._scribe.happen("trial_result", happened)
-        self._on_result(trial, result)
+        self._on_result(trial, as_judged(trial, result))
         reply = trial.reply()
         save = reply.save or self.is_leaving or bool(result.get(SHOULD_CHECKPOINT))
         self._tell(Judged(step, reply.action, save))

@@ -143,7 +143,9 @@ class Judges:
         )
 
     def ended(self, view: StudyView, trial: Trial, *, had_process: bool, failed: bool) -> None:
-        """Let them know that a trial is over, unless they know."""
+        """Let them know that a trial is over, unless they know; its last result is done by that."""
+        if had_process and trial.last_result and not (failed or trial.cut_off):
+            trial.last_result = {**trial.last_result, "done": True}
         if trial.concluded:
             return
         trial.concluded = True
@@ -224,6 +226,12 @@ class Judges:
         except Exception as error:  # noqa: BLE001  # it may be the user's own code
             self.tell_failure(whom, error, "the study goes on without its answer")
             return default
+
+
+def as_judged(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the newest result of a trial as it is told: done, if the trial was to end with it."""
+    is_last = trial.verdict == STOP and trial.step == trial.judged
+    return {**result, "done": True} if is_last else result
 
 
 def _first_that_fits(view: StudyView) -> Trial | None:

@@ -22,6 +22,7 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.tune.class_checkpoints import COUNTERS, counters_of, folder_of, load, store
 from holdfast.tune.filling import Filling
+from holdfast.worker.context import current
 
 EXPORT_FORMATS = ("checkpoint", "model", "onnx", "h5")
 
@@ -215,7 +216,14 @@ class Trainable:
 
     @property
     def logdir(self) -> str:
-        """A folder of this machine for files of this process; it goes when the process ends."""
+        """The trial's own folder, where what is written is kept.
+
+        Outside a trial, and if the study is not on a disk, a folder that goes with the process.
+        """
+        context = current()
+        if self._told and context is not None and context.store.local is not None:
+            os.makedirs(folder := context.store.local.root, exist_ok=True)
+            return folder
         if self._local_folder is None:
             self._local_folder = tempfile.mkdtemp(prefix="holdfast-trial-")
         return self._local_folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,3 +123,35 @@ def test_a_function_that_is_paused_and_has_not_saved_is_told_of_once(
     told = fit("does not", False, False)
     assert told.count("PausesOnce has paused train_") == 1
     assert "after step 2, and it has saved nothing" in told
+
+
+class Noting(tune.Trainable):
+    """Writes a file of its own with every step."""
+
+    def step(self) -> dict[str, Any]:
+        Path(self.logdir, f"mine-{self.iteration}").touch()
+        return {"loss": 1.0}
+
+
+def test_what_a_class_writes_to_its_logdir_is_kept_in_the_folder_of_its_trial(lab: Lab) -> None:
+    [result] = lab.fit(Noting, stop={"training_iteration": 2})
+
+    assert sorted(one.name for one in Path(result.path).glob("mine-*")) == ["mine-0", "mine-1"]
+
+
+def test_the_result_that_a_trial_is_stopped_with_says_that_it_is_done(lab: Lab) -> None:
+    [result] = lab.fit(Noting, stop={"training_iteration": 2})
+
+    assert [row["done"] for row in lab.rows("00000")] == [False, True]
+    assert last(result)["done"] is True
+
+
+def test_a_function_that_returns_is_done_with_what_it_reported_last(lab: Lab) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for step in range(2):
+            tune.report({"step": step})
+
+    [result] = lab.fit(train)
+
+    assert last(result)["done"] is True
+    assert [row["step"] for row in lab.rows("00000")] == [0, 1]
