@@ -113,7 +113,9 @@ class Moving:
             return
         self._looks_at = self._clock.monotonic() + self._plan.resize_after_s
         more = min(self._plan.workers, capacity(nodes, self._plan.demand))
-        if len(group.places) < more and not self._wants_more:
+        if len(group.places) >= more:
+            self._wants_more = False  # the room is gone again
+        elif not self._wants_more:
             self._wants_more = True
             log.warning("there is room for %d workers: restart after the next checkpoint", more)
             group.tell_all(SaveWanted())
