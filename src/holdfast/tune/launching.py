@@ -82,6 +82,8 @@ class Launch:
         self._must_fit()
         self._must_be_resolved()
         self.search.objects.must_travel()
+        if self.is_new and (first := self.search.preview()) is not None:
+            self._said_of(first)  # what is wrong with it is told before the study is begun
         self._plan = self._planned()
 
     def keep(self) -> None:
@@ -172,32 +174,31 @@ class Launch:
         if proposal is None or isinstance(proposal, str):
             return proposal
         data = proposal.to_data()
-        name, folder = self._namer.names_of(proposal)
-        bundles, refused = self._bundles_or_why_not(proposal)
         return {
             "trial_id": proposal.trial_id,
             "number": proposal.number,
             "config": data["config"],
             "params": data["evaluated_params"],
             "tag": proposal.experiment_tag,
-            "folder": folder,
-            "name": name,
             "trainable": self.spec.trainable.name,
-            "resources": bundles,
-            **({} if refused is None else {"refused": refused}),
+            **self._said_of(proposal),
         }
 
-    def _bundles_or_why_not(self, proposal: Proposal) -> tuple[list[dict[str, float]], str | None]:
-        """Return what a new trial reserves, or why it cannot be had: others may need less."""
+    def _said_of(self, proposal: Proposal) -> dict[str, Any]:
+        """Return what the user's functions say of a new trial, or why it is refused.
+
+        What is wrong with the first is taken to be wrong with all, and raised.
+        """
         try:
-            return self._bundles_of(lambda: self.search.resolve(proposal.config)), None
+            name, folder = self._namer.names_of(proposal)
+            bundles = self._bundles_of(lambda: self.search.resolve(proposal.config))
         except Exception as error:
-            if (
-                not self.study.made
-            ):  # what is wrong with the first is wrong with all, as far as known
+            if not self.study.made:
                 raise
+            folder = self._namer.usual_folder(proposal)
             told = str(error) if isinstance(error, HoldfastError) else repr(error)
-            return [], f"what it needs cannot be had: {told}"
+            return {"name": None, "folder": folder, "resources": [], "refused": told}
+        return {"name": name, "folder": folder, "resources": bundles}
 
     def _needs_of(self, trial: Trial) -> Sequence[Mapping[str, float]]:
         """Return what a trial that goes on reserves: what its trainable needs now.

@@ -31,8 +31,7 @@ class Namer:
         """Return a trial's name, None for the usual one, and its folder."""
         config = self._spec.tune_config
         if config.trial_name_creator is None and config.trial_dirname_creator is None:
-            usual = f"{self._spec.trainable.name}_{proposal.trial_id}"
-            return None, self._folder_of(usual, proposal)
+            return None, self.usual_folder(proposal)
         trial = Trial(
             proposal.trial_id,
             number=proposal.number,
@@ -53,6 +52,10 @@ class Namer:
             )
         taken = {one.folder for one in (self._study.trials | self._study.finished).values()}
         return name, f"{folder}_{proposal.trial_id}" if folder in taken else folder
+
+    def usual_folder(self, proposal: Proposal) -> str:
+        """Return the folder of a trial if nobody says another name for it."""
+        return self._folder_of(f"{self._spec.trainable.name}_{proposal.trial_id}", proposal)
 
     def _folder_of(self, name: str, proposal: Proposal) -> str:
         most = settings.longest_trial_name()

@@ -316,3 +316,26 @@ def test_a_training_run_is_not_taken_for_a_study(lab: Lab) -> None:
             lab.fit(lambda config: None, resume=resume)
 
     assert sorted(lab.study.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["a/b", ""])
+def test_a_folder_that_is_not_one_name_is_refused_before_the_study_is_begun(
+    name: str, lab: Lab
+) -> None:
+    with pytest.raises(ConfigError, match=rf"trial_dirname_creator returned '{name}', which is"):
+        lab.fit(Counter, tune={"trial_dirname_creator": lambda _: name})
+
+    assert not Tuner.can_restore(str(lab.study))
+    lab.fit(Counter, stop={"training_iteration": 1})  # its place can be used
+
+
+def test_a_trial_whose_folder_is_not_one_name_fails_and_the_others_go_on(lab: Lab) -> None:
+    results = lab.fit(
+        Counter,
+        {"add": tune.grid_search([1, 2, 3])},
+        stop={"training_iteration": 1},
+        tune={"trial_dirname_creator": lambda trial: "/" if trial.config["add"] == 2 else "one"},
+    )
+
+    assert [one.error is None for one in results] == [True, False, True]
+    assert "not the name of a folder" in str(results[1].error)

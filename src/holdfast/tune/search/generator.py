@@ -147,12 +147,22 @@ class SearchPlan:
                 )
             self._is_over = True
             return FINISHED
+        proposal = self._proposal(trial_id, found)
+        self._made += 1
+        return proposal
+
+    def preview(self) -> Proposal | None:
+        """Return the first trial if nobody must be asked for it; it is not made by that."""
+        inner = innermost(self.searcher)
+        if self._made or not isinstance(inner, BasicVariantGenerator):
+            return None
+        return self._proposal(f"{self._prefix}_{0:05d}", inner.variant(0))
+
+    def _proposal(self, trial_id: str, found: dict[str, Any]) -> Proposal:
         config = merged(self._constants, found)
         searched = searched_values(self._tree, config)
         config_to_data(config)  # what cannot be kept is told now, not after the crash
-        number = self._made
-        self._made += 1
-        return Proposal(trial_id, number, config, searched, tag_of(number, searched))
+        return Proposal(trial_id, self._made, config, searched, tag_of(self._made, searched))
 
     def recall(self, proposal: Proposal) -> None:
         """Take in a proposal that was made before a crash, as the next one.
