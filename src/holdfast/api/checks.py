@@ -153,3 +153,10 @@ def _instead_of(wanted: str, value: object) -> str:
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return f"not {wanted}"
     return f"not {wanted}, {this_is(value)}"
+
+
+def is_log_target(given: object) -> bool:
+    """Whether it says where to log to: True, False, a file, or a pair of files."""
+    if isinstance(given, list | tuple):
+        return len(given) == 2 and all(isinstance(one, str) for one in given)
+    return isinstance(given, bool | str)

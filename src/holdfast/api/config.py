@@ -17,10 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Any, ClassVar, Literal
 
-from holdfast.api.checks import Problems, checking, is_flag, this_is
+from holdfast.api.checks import Problems, checking, is_flag, is_log_target, this_is
 from holdfast.api.deprecated import renamed
 from holdfast.api.representation import readable
 from holdfast.api.scaling import ScalingConfig
+from holdfast.api.spelling import spelled
 from holdfast.core.budget import Budget
 from holdfast.core.names import broken_name_rule, shown
 from holdfast.core.retention import Retention
@@ -41,6 +42,7 @@ __all__ = [
 DEFAULT_STORAGE_PATH = "~/ray_results"
 
 
+@spelled
 @dataclass(frozen=True, repr=False)
 class FailureConfig:
     """What a run survives.
@@ -99,6 +101,7 @@ class FailureConfig:
         return readable(self, FailureConfig())
 
 
+@spelled
 @dataclass(frozen=True, repr=False)
 class CheckpointConfig:
     """Which checkpoints stay.
@@ -144,6 +147,7 @@ class CheckpointConfig:
         return readable(self, CheckpointConfig())
 
 
+@spelled
 @dataclass(frozen=True, repr=False)
 class LoggingConfig:
     """How much Holdfast says.
@@ -168,6 +172,7 @@ class LoggingConfig:
         return readable(self, LoggingConfig())
 
 
+@spelled
 @dataclass(frozen=True, repr=False)
 class SyncConfig:
     """How files of trials were moved between nodes in the AIR era; a training run needs none.
@@ -210,6 +215,7 @@ class SyncConfig:
         return readable(self, SyncConfig())
 
 
+@spelled
 @dataclass(frozen=True, init=False, repr=False)
 class RunConfig:
     """What a run is called, where it is kept, and what it survives.
@@ -363,7 +369,7 @@ def _check_run(config: RunConfig) -> None:
         _check_callbacks(config.callbacks, problems)
         if not isinstance(config.worker_runtime_env, Mapping):
             problems.add("worker_runtime_env", "not a dictionary")
-        if not _is_log_target(config.log_to_file):
+        if not is_log_target(config.log_to_file):
             problems.add("log_to_file", "must be True, False, a file, or a pair of files")
         problems.text("local_dir", "it is a folder")
         problems.choice("resume", "auto", "must", "never")
@@ -392,9 +398,3 @@ def _check_callbacks(callbacks: object, problems: Problems) -> None:
                 f"callbacks[{place}]={callback.__qualname__}: {this_is(callback)}, not an instance",
                 hint=f"write {callback.__qualname__}()",
             )
-
-
-def _is_log_target(given: object) -> bool:
-    if isinstance(given, list | tuple):
-        return len(given) == 2 and all(isinstance(one, str) for one in given)
-    return isinstance(given, bool | str)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.api.checks import Problems, checking, is_number, is_whole, this_is
 from holdfast.api.representation import readable
+from holdfast.api.spelling import spelled
 from holdfast.core.names import shown
 
 _ACCELERATORS = {"GPU": "use_gpu", "TPU": "use_tpu"}
@@ -14,6 +15,7 @@ _KNOWN_RESOURCES = ("CPU", *_ACCELERATORS)
 _PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
+@spelled
 @dataclass(frozen=True, repr=False)
 class ScalingConfig:
     """How many workers a run has, and what each of them needs.

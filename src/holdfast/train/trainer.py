@@ -14,6 +14,7 @@ from holdfast.api.config import RunConfig, ScalingConfig, retention_of
 from holdfast.api.deprecated import warn_deprecated
 from holdfast.api.picklable import must_travel
 from holdfast.api.signature import takes_config
+from holdfast.api.spelling import spelled
 from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.fetch import cache_root, sweep_unused
 from holdfast.control.identity import run_store
@@ -51,6 +52,7 @@ _KEPT_APART = frozenset(
 )
 
 
+@spelled
 class BaseTrainer:
     """What all trainers have in common; of itself it runs one worker.
 
@@ -270,6 +272,7 @@ class BaseTrainer:
         return restoring.can_restore(path, storage_filesystem)
 
 
+@spelled
 class DataParallelTrainer(BaseTrainer):
     """Runs one function on several workers, and brings it through whatever dies.
 

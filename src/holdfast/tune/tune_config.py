@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 from holdfast.api.checks import checking
 from holdfast.api.deprecated import warn_deprecated
 from holdfast.api.representation import readable
+from holdfast.api.spelling import spelled
 from holdfast.control.study_plan import Resumption
 
 
+@spelled
 @dataclass(frozen=True, repr=False)
 class TuneConfig:
     """What a study searches for, and how.
@@ -82,6 +84,7 @@ class _ResumeType(enum.Enum):
     SKIP = "skip"
 
 
+@spelled
 @dataclass(frozen=True)
 class ResumeConfig:
     """What becomes of trials when a study goes on, by how they were left."""

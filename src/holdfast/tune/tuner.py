@@ -10,6 +10,7 @@ from typing import Any, Literal
 from holdfast import settings
 from holdfast.api.config import RunConfig
 from holdfast.api.deprecated import warn_user
+from holdfast.api.spelling import spelled
 from holdfast.control.notices import source_named
 from holdfast.control.study_plan import Resumption, StudyObserver
 from holdfast.core.names import shown
@@ -38,6 +39,7 @@ from holdfast.tune.trainables import runnable
 from holdfast.tune.tune_config import ResumeConfig, TuneConfig
 
 
+@spelled
 class Tuner:
     """Runs a trainable with many configs and finds the best.
 

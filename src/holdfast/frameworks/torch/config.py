@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.checks import checking
 from holdfast.api.representation import readable
+from holdfast.api.spelling import spelled
 from holdfast.train.backend import BackendConfig
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ PRELOADED_LATER = (
 )
 
 
+@spelled
 @dataclass(frozen=True, repr=False)
 class TorchConfig(BackendConfig):
     """How the process group of a torch run is made.

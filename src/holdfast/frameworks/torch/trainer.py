@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.spelling import spelled
 from holdfast.errors import ConfigError
 from holdfast.frameworks.torch.config import TorchConfig
 from holdfast.train.arguments import given_or
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.train.reported import ValidationConfig
 
 
+@spelled
 class TorchTrainer(DataParallelTrainer):
     """Runs one function on several workers, which find `torch.distributed` ready.
 
