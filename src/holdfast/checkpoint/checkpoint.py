@@ -35,7 +35,14 @@ _GONE = {
 }
 
 
-class Checkpoint:
+class _Named(type):
+    """Says what there is instead of a method that is gone, as `Checkpoint.from_dict`."""
+
+    def __getattr__(cls, name: str) -> NoReturn:
+        raise AttributeError(_instead_of(name))
+
+
+class Checkpoint(metaclass=_Named):
     """A folder of files at `path`, on this machine or on any storage Holdfast can reach.
 
     Args:
@@ -198,6 +205,10 @@ class Checkpoint:
         raise TypeError("a Checkpoint is not a path; use `with checkpoint.as_directory() as path`")
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name in _GONE:
-            raise AttributeError(f"Checkpoint.{name} is no more: {_GONE[name]}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(_instead_of(name))
+
+
+def _instead_of(name: str) -> str:
+    if name in _GONE:
+        return f"Checkpoint.{name} is no more: {_GONE[name]}"
+    return f"a Checkpoint has no attribute {name!r}"

@@ -7,9 +7,11 @@ inside the folder. The first needs nothing; what else there is to know is a file
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pickle
+import tarfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,6 +77,20 @@ def folder_of(path: str | os.PathLike[str]) -> str:
         f"there is no checkpoint at {given}",
         hint="give the folder of one, such as {storage_path}/{name}/{trial}/checkpoint_000000",
     )
+
+
+def packed(folder: str) -> bytes:
+    """Return all files of a folder as one object."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.add(folder, arcname=".")
+    return buffer.getvalue()
+
+
+def unpack(files: bytes, folder: str) -> None:
+    """Write what `packed` returned to a folder."""
+    with tarfile.open(fileobj=io.BytesIO(files)) as archive:
+        archive.extractall(folder, filter="data")
 
 
 def load(folder: str) -> Any:

@@ -107,3 +107,19 @@ class TuneContext:
     def get_storage(self) -> Any:
         """Return the storage that the trial's files are on."""
         return None if self._context is None else self._context.store
+
+    def get_world_size(self) -> int | None:
+        """Return how many processes run the function: 1, unless it is a trainer's."""
+        return None if self._context is None else self._context.place.world_size
+
+    def get_world_rank(self) -> int | None:
+        return None if self._context is None else self._context.place.rank
+
+    def get_local_rank(self) -> int | None:
+        return None if self._context is None else self._context.place.local_rank
+
+    def get_local_world_size(self) -> int | None:
+        return None if self._context is None else self._context.place.local_world_size
+
+    def get_node_rank(self) -> int | None:
+        return None if self._context is None else self._context.place.node_rank

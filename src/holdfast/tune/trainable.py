@@ -6,6 +6,7 @@ The names that Ray had before 0.8.7 (`_setup`, `_train`, `_save`, `_restore`, `_
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import json
@@ -20,7 +21,15 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.tune.class_checkpoints import COUNTERS, counters_of, folder_of, load, store
+from holdfast.tune.class_checkpoints import (
+    COUNTERS,
+    counters_of,
+    folder_of,
+    load,
+    packed,
+    store,
+    unpack,
+)
 from holdfast.tune.filling import Filling
 from holdfast.worker.context import current
 
@@ -185,8 +194,43 @@ class Trainable:
         with checkpoint.as_directory() as folder:
             self.load_checkpoint(load(folder))
 
-    def reset(self, new_config: dict[str, Any]) -> bool:
+    def train_buffered(
+        self, buffer_time_s: float, max_buffer_length: int = 1000
+    ) -> list[dict[str, Any]]:
+        """Do steps for some time, one at least, and return their results.
+
+        It ends sooner with a step that is done, or that is to be saved.
+        """
+        results, ends = [self.train()], time.monotonic() + buffer_time_s
+        while len(results) < max_buffer_length and time.monotonic() < ends:
+            if results[-1]["done"] or results[-1].get("should_checkpoint"):
+                break
+            results.append(self.train())
+        return results
+
+    def save_to_object(self) -> bytes:
+        """Return all that a checkpoint would have in it."""
+        with tempfile.TemporaryDirectory(prefix="holdfast-trainable-") as folder:
+            self.save(folder)
+            return packed(folder)
+
+    def restore_from_object(self, obj: bytes) -> None:
+        """Become what `save_to_object` has returned."""
+        with tempfile.TemporaryDirectory(prefix="holdfast-trainable-") as folder:
+            unpack(obj, folder)
+            self.restore(folder)
+
+    def delete_checkpoint(self, checkpoint_dir: Checkpoint | str | os.PathLike[str]) -> None:
+        """Remove what was saved to a folder of this machine; if it is gone, nothing happens."""
+        given = checkpoint_dir
+        with contextlib.suppress(ConfigError):
+            shutil.rmtree(folder_of(given.path if isinstance(given, Checkpoint) else given))
+
+    def reset(
+        self, new_config: dict[str, Any], logger_creator: Any = None, storage: Any = None
+    ) -> bool:
         """Become another trial in the same process; return whether that was done."""
+        del logger_creator, storage  # as in Ray; not used
         if not self.reset_config(new_config):
             return False
         self.config = new_config

@@ -339,3 +339,16 @@ def test_a_trial_whose_folder_is_not_one_name_fails_and_the_others_go_on(lab: La
 
     assert [one.error is None for one in results] == [True, False, True]
     assert "not the name of a folder" in str(results[1].error)
+
+
+def test_a_trial_is_the_only_rank_of_its_own(lab: Lab) -> None:
+    def train(config: dict[str, Any]) -> None:
+        here = tune.get_context()
+        ranks = (here.get_world_rank(), here.get_local_rank(), here.get_node_rank())
+        sizes = (here.get_world_size(), here.get_local_world_size())
+        tune.report({"ranks": list(ranks), "sizes": list(sizes)})
+
+    [result] = lab.fit(train)
+
+    assert (last(result)["ranks"], last(result)["sizes"]) == ([0, 0, 0], [1, 1])
+    assert tune.get_context().get_world_size() is None

@@ -242,3 +242,10 @@ def test_a_file_is_not_taken_for_a_folder(tmp_path: Path) -> None:
 def test_metadata_is_a_dictionary(saved: Path) -> None:
     with pytest.raises(ConfigError, match=r"metadata=\[1\] is not a dictionary"):
         Checkpoint.from_directory(saved).set_metadata([1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["from_dict", "from_bytes", "from_uri"])
+def test_a_constructor_that_is_gone_says_what_there_is_instead(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"Checkpoint\.{name} is no more: .*Checkpoint"):
+        getattr(Checkpoint, name)
+    assert not hasattr(Checkpoint, "from_thin_air")

@@ -268,3 +268,34 @@ def test_how_busy_the_machine_is_is_told_if_the_config_wants_it() -> None:
 
     assert told.keys() == {"cpu_util_percent", "ram_util_percent"}
     assert 0 < told["ram_util_percent"] <= 100
+
+
+def test_steps_are_done_together_until_there_are_enough_of_them() -> None:
+    class Ending(Counter):
+        def _train(self) -> dict[str, Any]:
+            return {**super()._train(), "done": self.count == 5}
+
+    trainable = Ending({})
+
+    assert [one["count"] for one in trainable.train_buffered(60.0, 3)] == [1, 2, 3]
+    assert [one["count"] for one in trainable.train_buffered(60.0)] == [4, 5]
+    assert len(trainable.train_buffered(0.0)) == 1
+
+
+def test_a_trainable_is_saved_to_an_object_and_restored_from_it() -> None:
+    first, second = Counter({}), Counter({})
+    first.train()
+
+    second.restore_from_object(first.save_to_object())
+
+    assert second.count == second.iteration == 1
+
+
+def test_what_was_saved_is_deleted_however_it_is_named(tmp_path: Path) -> None:
+    trainable = Counter({})
+    folder = tmp_path / "saved"
+    for named in (folder, folder / "model.ckpt", trainable.save(str(folder))):
+        trainable.save(str(folder))
+        trainable.delete_checkpoint(named)
+        assert not folder.exists()
+        trainable.delete_checkpoint(named)  # which is gone
