@@ -57,13 +57,19 @@ class Interrupts:
         self._before: dict[int, Any] = {}
         self._seen: set[Interrupt] = set()
         self._noted: list[Interrupt] = []
-        self._is_open = False
+        self._is_open = self._is_insisting = False
         self._late: list[int] = []  # what came while signals were being set or put back
 
     def take(self) -> list[Interrupt]:
         """Return what came since the last call, in order; also after the block."""
         noted, self._noted = self._noted, []
         return noted
+
+    def insist(self) -> None:
+        """Raise `KeyboardInterrupt` in the main thread, if `insists` agrees; from any thread."""
+        if self._is_open and signal.SIGTERM in self._before:  # or it would end the process
+            self._is_insisting = True
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def __enter__(self) -> Self:
         if threading.current_thread() is not threading.main_thread():
@@ -134,6 +140,11 @@ class Interrupts:
         # `__exit__` may be interrupted before its first instruction.
         if not self._is_open or (frame and frame.f_code is Interrupts.__exit__.__code__):
             self._late.append(number)
+            return
+        if self._is_insisting and number == signal.SIGTERM:
+            self._is_insisting = False
+            if self._insists(frame):
+                raise KeyboardInterrupt
             return
         meaning = _MEANINGS[signal.Signals(number)]
         is_again = meaning in self._seen

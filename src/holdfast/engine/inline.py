@@ -3,6 +3,7 @@
 The caller's main thread is the worker: it calls `serve`, and breakpoints, prints and exceptions are
 there as in any program. The controller's loop runs in another thread meanwhile. What a process of
 its own would give is not to be had: nothing can be killed, and a crash takes everything with it.
+A function that is to end and does not talk to its driver can only be interrupted where it is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast import settings
@@ -27,6 +28,8 @@ from holdfast.engine.base import Ended, EngineError, EngineEvent, Node, Said, Wo
 from holdfast.engine.local_worker import LocalWorker, outcome
 from holdfast.engine.nodes import LocalNodes
 from holdfast.wire import Channel, LastWords, Message
+
+STOP_GRACE_S = 2.0
 
 
 @dataclass(slots=True)
@@ -44,6 +47,10 @@ class InlineEngine:
 
     Args:
         entry: Where the worker begins, `module:function`; it gets the number of its socket.
+
+    Attributes:
+        interrupt: Has something raised where the worker is; called from any thread.
+        has_insisted: Whether it was called.
     """
 
     def __init__(self, entry: str) -> None:
@@ -54,6 +61,9 @@ class InlineEngine:
         self._served: _Served | None = None
         self._waiting: _Served | None = None  # for somebody to call `serve`
         self._events: deque[EngineEvent] = deque()
+        self.interrupt: Callable[[], None] = lambda: None
+        self.has_insisted = False
+        self._insisting: threading.Timer | None = None
         self._is_woken = False
         self._is_closed = False
         self._wake_read, self._wake_write = socket.socketpair()
@@ -91,6 +101,8 @@ class InlineEngine:
             served.words = LastWords(None, said, traceback.format_exc())
             raise
         finally:
+            if self._insisting is not None:
+                self._insisting.cancel()
             _hang_up(served.worker_end)
             served.worker_end.close()
             served.has_ended = True
@@ -123,7 +135,7 @@ class InlineEngine:
             worker.channel.send(message)
 
     def stop_group(self, attempt: int, *, grace_s: float = 0.0) -> None:
-        """Have the worker find its driver gone when it next talks to it; it cannot be ended."""
+        """Have the worker find its driver gone when it next talks to it, or be interrupted."""
         worker, served = self._worker, self._served
         if worker is None or served is None or worker.attempt != attempt:
             return
@@ -134,6 +146,15 @@ class InlineEngine:
                 self._waiting = None
                 served.worker_end.close()
                 served.has_ended = True
+                return
+        if self._insisting is None:
+            self._insisting = threading.Timer(max(grace_s, STOP_GRACE_S), self._insist)
+            self._insisting.daemon = True
+            self._insisting.start()
+
+    def _insist(self) -> None:
+        self.has_insisted = True
+        self.interrupt()
 
     def stacks(self, attempt: int, timeout_s: float = 5.0) -> Mapping[int, str]:
         worker = self._worker

@@ -237,6 +237,8 @@ def _validator(launch: Launch) -> Validator | None:
 def _listening(config: RunConfig, controller: RunController, engine: Engine) -> Iterator[None]:
     """Pass signals and the notices of a cloud on to the run while it goes on."""
     with _interrupts(engine) as interrupts:
+        if isinstance(engine, InlineEngine):
+            engine.interrupt = interrupts.insist
         controller.listen_to(lambda: map(_news, interrupts.take()))
         source = config.preemption_notices
         watcher = None
@@ -266,7 +268,7 @@ def _news(interrupt: Interrupt) -> Notice | Ending:
 def _drive_inline(controller: RunController, engine: InlineEngine) -> Outcome:
     """Run the function in this thread, and the controller in another.
 
-    What the function raises is raised, unless the run was asked to end: then that is why.
+    What the function raises is raised, unless the run was to end: then that is why.
     """
     found: list[Outcome] = []
     raised: BaseException | None = None
@@ -290,6 +292,7 @@ def _drive_inline(controller: RunController, engine: InlineEngine) -> Outcome:
         thread.join()
     if failed:
         raise failed[0]
-    if raised is not None and found[0].over.ending not in (Ending.STOPPED, Ending.PREEMPTED):
+    is_ours = engine.has_insisted or found[0].over.ending in (Ending.STOPPED, Ending.PREEMPTED)
+    if raised is not None and not is_ours:
         raise raised
     return found[0]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import train
+from holdfast.engine import inline
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import begin, save
 
@@ -115,6 +116,30 @@ def test_a_machine_that_goes_away_ends_it_resumable(lab: Lab) -> None:
 
     assert leaving.value.code == 75
     assert leaving.value.result is not None and leaving.value.result.checkpoint is not None
+
+
+def test_a_function_that_never_reports_is_interrupted_when_its_machine_goes(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inline, "STOP_GRACE_S", 0.0)
+    seen: list[str] = []
+
+    def loop() -> None:
+        save(0)
+        signal.raise_signal(signal.SIGTERM)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            seen.append("interrupted")
+            raise
+
+    failures = train.FailureConfig(preemption_notice_s=0.0)
+    with pytest.raises(train.Interrupted) as leaving:
+        lab.fit(loop, workers=0, failure_config=failures)
+
+    assert (leaving.value.code, seen) == (75, ["interrupted"])
+    assert lab.committed() == ["checkpoint_000000"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_function_that_runs_another_goes_on_with_its_own_run(lab: Lab) -> None:
