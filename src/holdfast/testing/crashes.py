@@ -77,9 +77,11 @@ class CrashPoint:
 
 
 def crash_states(
-    disk: SimDisk, effort: Effort | None = None
+    disk: SimDisk, effort: Effort | None = None, *, since: int = 0
 ) -> Iterator[tuple[CrashPoint, SimDisk]]:
     """Yield every state a power cut could have left, at any moment since the log of `disk` began.
+
+    Or at any moment from the operation `since` of it on.
 
     A state comes once for each sequence of marks it can occur under. The disk that comes with it
     holds only what survived, all of it durable, and begins a log of its own, so that a second cut
@@ -106,6 +108,8 @@ def crash_states(
                 seen.clear()
             case _:
                 pass
+        if position < since:
+            continue
         moment = Moment(replay)
         choices = Choices(moment.pending, effort, pinned=pinned)
         complete = choices.are_all and (complete or not pinned)
