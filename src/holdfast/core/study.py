@@ -59,10 +59,9 @@ class Study:
         self.finished: dict[str, Trial] = {}
         self.ended: list[Trial] = []  # since somebody asked last; not part of the state
         self.counts: dict[str, int] = {}
-        self.made = 0
+        self.made, self.is_search_over = 0, False
         self.delays: dict[str, float] = {}
         self.waiting: set[str] = set()  # trials that may not start yet; not part of the state
-        self.is_search_over = False
         self.stopping: str | None = None
         self.archives: list[tuple[str, int]] = []
         self.rooms: dict[str, dict[str, float]] = {}
@@ -246,13 +245,8 @@ class Study:
     def _paused(self, trial: Trial) -> None:
         trial.run = advance(trial.run, GroupPaused(trial.run.attempts)).run
         trial.status, trial.verdict, trial.halted = Status.PAUSED, CONTINUE, False
-        self._take_size(trial)
+        trial.take_size(self.rooms)
         self.judges.paused(trial)
-
-    def _take_size(self, trial: Trial) -> None:
-        wanted, trial.resize_to = trial.resize_to, None
-        if wanted is not None and reserve(self.rooms, wanted) is not None:  # there may be less now
-            trial.resources, trial.is_resized = wanted, True
 
     def _lost(self, trial: Trial, event: Event, error: str) -> None:
         step = advance(trial.run, event)
@@ -337,7 +331,7 @@ class Study:
     def get_trials(self) -> list[Trial]:
         return list(self.trials.values())
 
-    def get_live_trials(self) -> list[Trial]:
+    def get_live_trials(self) -> list[Trial]:  # as Ray calls it
         return self.get_trials()
 
     def get_trial(self, trial_id: str) -> Trial | None:
@@ -378,7 +372,7 @@ class Study:
         if trial.status is Status.RUNNING:
             trial.halted = trial.save_wanted = True
         else:
-            self._take_size(trial)
+            trial.take_size(self.rooms)
 
     # ------------------------------------------------------------------ at rest
 

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from holdfast.core.metric_history import flattened
 from holdfast.core.record import RunRecord
+from holdfast.core.reserving import Rooms, reserve
 from holdfast.core.run_history import run_of, run_to_data
 from holdfast.core.run_machine import Run
-
-RECENT = (5, 10)  # over how many results the averages go that are kept beside the last
+from holdfast.core.statistics import Statistics
 
 
 class Status(enum.StrEnum):
@@ -29,60 +29,6 @@ class Status(enum.StrEnum):
 
 
 OVER = (Status.TERMINATED, Status.ERROR)
-
-
-@dataclass(slots=True)
-class Statistics:
-    """What is remembered of all values of one metric, in a few numbers."""
-
-    max: float
-    min: float
-    last: float
-    sum: float = 0.0
-    count: int = 0
-    recent: list[float] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, value: float) -> Statistics:
-        """Return what is remembered after one value."""
-        if value != value:  # NaN
-            return cls(value, value, value)
-        return cls(value, value, value, value, 1, [value])
-
-    def add(self, value: float) -> None:
-        """Take in one more value; what is not a number counts as the last one only."""
-        self.last = value
-        if value == value:  # not NaN
-            self.max = value if self.max != self.max else max(self.max, value)
-            self.min = value if self.min != self.min else min(self.min, value)
-            self.sum += value
-            self.count += 1
-            self.recent = [*self.recent[1 - max(RECENT) :], value]
-
-    def to_data(self) -> float | list[Any]:
-        """Return it as plain data; a single value, which is most of what there is, as itself."""
-        if self.count == 1 and self.max == self.last:
-            return self.last
-        return [self.max, self.min, self.last, self.sum, self.count, self.recent]
-
-    @classmethod
-    def from_data(cls, data: float | list[Any]) -> Statistics:
-        """Return what `to_data` was called on."""
-        return cls(*data) if isinstance(data, list) else cls.of(data)
-
-    def summary(self) -> dict[str, float]:
-        """Return the statistics by the names that users ask for them."""
-        nan = float("nan")
-        found = {
-            "max": self.max,
-            "min": self.min,
-            "avg": self.sum / self.count if self.count else nan,
-            "last": self.last,
-        }
-        for length in RECENT:
-            newest = self.recent[-length:]
-            found[f"last-{length}-avg"] = sum(newest) / len(newest) if newest else nan
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +266,12 @@ class Trial:
         if is_running:
             self.halted, self.save_wanted = True, False
         return True
+
+    def take_size(self, rooms: Rooms) -> None:
+        """Reserve from now on what it was to have, unless there is not as much any more."""
+        wanted, self.resize_to = self.resize_to, None
+        if wanted is not None and reserve(rooms, wanted) is not None:
+            self.resources, self.is_resized = wanted, True
 
     def revive(self, *, from_scratch: bool) -> None:
         """Wait to run again after it was over; from scratch, as if it never had."""

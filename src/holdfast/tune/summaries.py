@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast.checkpoint import Checkpoint
-from holdfast.core.trial import OVER, Statistics, Status
+from holdfast.core.statistics import Statistics
+from holdfast.core.trial import OVER, Status
 from holdfast.tune.errors import TuneError
 
 

@@ -16,7 +16,8 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.manifests import PRIVATE, read_manifests
 from holdfast.core.manifest import Manifest
 from holdfast.core.metric_history import flattened
-from holdfast.core.trial import Statistics, Status
+from holdfast.core.statistics import Statistics
+from holdfast.core.trial import Status
 from holdfast.data.libraries import library
 from holdfast.errors import ObjectMissing
 from holdfast.storage.arrow import absolute, filesystem_path, has_scheme
