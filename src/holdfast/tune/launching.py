@@ -82,8 +82,7 @@ class Launch:
         self._must_fit()
         self._must_be_resolved()
         self.search.objects.must_travel()
-        if self.is_new and (first := self.search.preview()) is not None:
-            self._said_of(first)  # what is wrong with it is told before the study is begun
+        self._must_suit_the_first()
         self._plan = self._planned()
 
     def keep(self) -> None:
@@ -257,6 +256,18 @@ class Launch:
                 f"a trial needs {bundles} at once, and all there is is {there}",
                 hint="ask for less: tune.with_resources(trainable, {'cpu': 1})",
             )
+
+    def _must_suit_the_first(self) -> None:
+        """Raise if what the user's functions say of the first trial, if it is known, is wrong.
+
+        Nothing is drawn if they say nothing: what draws may be the user's, too.
+        """
+        config = self.spec.tune_config
+        asked = config.trial_name_creator or config.trial_dirname_creator
+        if self.is_new and (asked or _depends_on_config(self._resources)):
+            first = self.search.preview()
+            if first is not None:
+                self._said_of(first)
 
     def _must_be_resolved(self) -> None:
         """Raise if trials that go on, or that will be made, have objects that are gone."""

@@ -97,7 +97,7 @@ def runnable(trainable: Any) -> Runnable:
                 hint="class MyTrainable(tune.Trainable): def step(self): …",
             )
         arguments_of(trainable, {})  # what cannot be made is told now
-        if resources is None:
+        if resources is None and _has_own(trainable, "default_resource_request"):
             resources = trainable.default_resource_request
         return Runnable(_name(trainable), None, trainable, parameters, resources)
     if (as_function := getattr(trainable, "as_trainable", None)) is not None:
@@ -139,6 +139,12 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
 
     setattr(with_more, PARAMETERS, {**getattr(trainable, PARAMETERS, {}), **parameters})
     return with_more
+
+
+def _has_own(trainable: type[Trainable], name: str) -> bool:
+    """Whether a class says itself what `Trainable` says for all."""
+    mine, usual = (inspect.getattr_static(one, name) for one in (trainable, Trainable))
+    return mine is not usual
 
 
 def _name(trainable: Any) -> str:
