@@ -2,12 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Bundles = Sequence[Mapping[str, float]]
 Rooms = Mapping[str, Mapping[str, float]]  # by node, then by resource
 
 _SLACK = 1e-9  # amounts are sums of fractions such as 0.1
+
+
+class Room:
+    """The nodes there are, and where on them something fits.
+
+    A study asks several times before anything moves, mostly for the same: that is worked out once.
+
+    Args:
+        reserved: Returns what each trial has reserved, and where; nowhere if it does not run.
+
+    Attributes:
+        nodes: What each node has.
+    """
+
+    def __init__(self, reserved: Callable[[], Iterable[tuple[Bundles, Sequence[str]]]]) -> None:
+        self._reserved = reserved
+        self.nodes: dict[str, dict[str, float]] = {}
+        self._answer: tuple[Bundles, tuple[str, ...] | None] | None = None  # to the last question
+
+    def become(self, rooms: Rooms) -> None:
+        """Take in which nodes there are from now on."""
+        self.nodes = {node: dict(room) for node, room in rooms.items()}
+        self.changed()
+
+    def changed(self) -> None:
+        """Take in that somebody has reserved something, or let go of it."""
+        self._answer = None
+
+    def place(self, bundles: Bundles) -> tuple[str, ...] | None:
+        """Return the node for each bundle, None if they do not all fit now."""
+        if self._answer is None or self._answer[0] != bundles:
+            self._answer = bundles, reserve(self.free(), bundles)
+        return self._answer[1]
+
+    def free(self) -> dict[str, dict[str, float]]:
+        """Return what is left of each node."""
+        return free_room(self.nodes, ((needs, at) for needs, at in self._reserved() if at))
 
 
 def free_room(

@@ -258,6 +258,30 @@ def renewed(run: Run, budget: Budget, backoff_max_s: float) -> Run:
     )
 
 
+class UsualCourse:
+    """A run that waits, is active once, and succeeds: what nearly all trials of a study do.
+
+    There may be very many of them, so they share these.
+    """
+
+    def __init__(self, budget: Budget, backoff_max_s: float) -> None:
+        self.waiting = renewed(Run(), budget, backoff_max_s)
+        self._active = advance(self.waiting, StartWanted()).run
+        self._over = replace(self._active, phase=Over(Ending.SUCCEEDED))
+
+    def started(self, run: Run) -> Run:
+        """Return a run that is active now, if it was not."""
+        if run is self.waiting:
+            return self._active
+        return run if isinstance(run.phase, Active) else advance(run, StartWanted()).run
+
+    def ended(self, run: Run) -> Run:
+        """Return a run that is over, in success if it was not over."""
+        if run is self._active:
+            return self._over
+        return run if isinstance(run.phase, Over) else replace(run, phase=Over(Ending.SUCCEEDED))
+
+
 def _start(run: Run) -> Step:
     attempt = run.attempts + 1
     started = replace(run, phase=Active(attempt), attempts=attempt)

@@ -18,18 +18,17 @@ from typing import Any
 
 from holdfast.core.judges import CONTINUE, PAUSE, Judges
 from holdfast.core.outcomes import Evicted, Finished, describe, from_data
-from holdfast.core.reserving import Bundles, free_room, reserve, total
+from holdfast.core.reserving import Bundles, Room, reserve, total
 from holdfast.core.run_machine import (
     Active,
     CheckpointCommitted,
-    Ending,
     Event,
     GroupEnded,
     GroupNotStarted,
     GroupPaused,
     Over,
     StartGroup,
-    StartWanted,
+    UsualCourse,
     advance,
     renewed,
 )
@@ -64,8 +63,9 @@ class Study:
         self.waiting: set[str] = set()  # trials that may not start yet; not part of the state
         self.stopping: str | None = None
         self.archives: list[tuple[str, int]] = []
-        self.rooms: dict[str, dict[str, float]] = {}
+        self.room = Room(lambda: [(one.resources, one.places) for one in self.trials.values()])
         self._last_resources: Bundles = ()
+        self._usual = UsualCourse(rules.budget, rules.backoff_max_s)
 
     @property
     def is_over(self) -> bool:
@@ -90,7 +90,7 @@ class Study:
             case "study_stopped":
                 self._stopped(data["reason"])
             case "rooms_changed":
-                self.rooms = {node: dict(room) for node, room in data["rooms"].items()}
+                self.room.become(data["rooms"])
             case "trials_archived":
                 self._archived(data["key"], data["ids"])
             case "study_state":
@@ -115,14 +115,14 @@ class Study:
 
     def _opened(self, data: Mapping[str, Any]) -> None:
         """A driver has come; whatever ran under another is gone with it."""
-        self.rooms = {node: dict(room) for node, room in data["rooms"].items()}
+        self.room.become(data["rooms"])
         self.stopping = None
         for trial in list(self.trials.values()):
             trial.resources = tuple(data.get("needs", {}).get(trial.trial_id, trial.resources))
             if not data["resume_unfinished"]:
                 self._end(trial, Status.TERMINATED)
                 continue
-            trial.places = ()
+            self._put(trial, ())
             self._renew(trial)
             if trial.status is Status.RUNNING and not self._settle(trial):
                 trial.status, trial.cut_off = Status.PENDING, True
@@ -150,7 +150,7 @@ class Study:
         trial.evaluated_params = dict(data["params"])
         trial.experiment_tag = data["tag"]
         trial.resources = self._last_resources = tuple(data["resources"])
-        self._renew(trial)
+        trial.run = self._usual.waiting
         self.made += 1
         self.trials[trial.trial_id] = trial
         self.judges.added(self, trial)
@@ -181,11 +181,11 @@ class Study:
 
     def _started(self, trial: Trial, data: Mapping[str, Any]) -> None:
         was_paused = trial.status is Status.PAUSED
-        if not isinstance(trial.run.phase, Active):
-            trial.run = advance(trial.run, StartWanted()).run
+        trial.run = self._usual.started(trial.run)
         if trial.run.attempts != (attempt := data["attempt"]):  # the journal was damaged between
             trial.run = replace(trial.run, phase=Active(attempt), attempts=attempt)
-        trial.status, trial.places = Status.RUNNING, tuple(data["places"])
+        trial.status = Status.RUNNING
+        self._put(trial, tuple(data["places"]))
         trial.step = data["after_step"]
         trial.started_at = data["time"] if trial.started_at is None else trial.started_at
         trial.save_wanted = trial.save_wanted and not trial.halted  # it was asked, and died over it
@@ -214,7 +214,7 @@ class Study:
 
     def _exited(self, trial: Trial, data: Mapping[str, Any]) -> None:
         ended = from_data(data["exit"])
-        trial.places = ()
+        self._put(trial, ())
         if isinstance(ended, Finished) and data["how"] != "paused":
             trial.cut_off = trial.cut_off and data["how"] != "done"
             self._end(trial, Status.TERMINATED)
@@ -245,12 +245,13 @@ class Study:
     def _paused(self, trial: Trial) -> None:
         trial.run = advance(trial.run, GroupPaused(trial.run.attempts)).run
         trial.status, trial.verdict, trial.halted = Status.PAUSED, CONTINUE, False
-        trial.take_size(self.rooms)
+        trial.take_size(self.room.nodes)
         self.judges.paused(trial)
 
     def _lost(self, trial: Trial, event: Event, error: str) -> None:
         step = advance(trial.run, event)
-        trial.run, trial.places = step.run, ()
+        trial.run = step.run
+        self._put(trial, ())
         if isinstance(trial.run.phase, Over):
             self._fail(trial, error)
             return
@@ -268,9 +269,9 @@ class Study:
     def _end(self, trial: Trial, status: Status) -> None:
         had_process = trial.status is Status.RUNNING
         trial.cut_off = trial.cut_off and self.stopping is not None
-        trial.status, trial.places = status, ()
-        if not isinstance(trial.run.phase, Over):
-            trial.run = replace(trial.run, phase=Over(Ending.SUCCEEDED))
+        trial.status = status
+        self._put(trial, ())
+        trial.run = self._usual.ended(trial.run)
         self.judges.ended(self, trial, had_process=had_process, failed=status is Status.ERROR)
         self.counts[status] = self.counts.get(status, 0) + 1
         self.trials.pop(trial.trial_id, None)
@@ -299,12 +300,17 @@ class Study:
 
     def place(self, trial: Trial) -> tuple[str, ...] | None:
         """Return the nodes for what a trial reserves, None if it does not fit now."""
-        return reserve(self._free(), trial.resources)
+        return self.room.place(trial.resources)
+
+    def _put(self, trial: Trial, places: tuple[str, ...]) -> None:
+        """Have a trial take up room in these places, and nowhere else."""
+        trial.places = places
+        self.room.changed()
 
     def lacks_trials(self) -> bool:
         """Whether the scheduler wants more trials to choose from, whether or not there is room."""
         ahead: int = getattr(self.judges.scheduler, "trials_ahead", 0)
-        return self._may_be_more() and self._waiting_to_start() < ahead
+        return ahead > 0 and self._may_be_more() and self._waiting_to_start() < ahead
 
     def wants_more(self) -> bool:
         """Whether another trial should be made: none waits to start, and there is room for one.
@@ -317,7 +323,7 @@ class Study:
             return self.lacks_trials()
         if self.lacks_trials() or not any(one.places for one in self.trials.values()):
             return True
-        return reserve(self._free(), self._last_resources) is not None
+        return self.room.place(self._last_resources) is not None
 
     def _may_be_more(self) -> bool:
         return not self.is_search_over and self.stopping is None
@@ -341,11 +347,7 @@ class Study:
         return trial.trial_id not in self.waiting and self.place(trial) is not None
 
     def free_resources(self) -> dict[str, float]:
-        return total(self._free())
-
-    def _free(self) -> dict[str, dict[str, float]]:
-        running = (one for one in self.trials.values() if one.places)
-        return free_room(self.rooms, ((one.resources, one.places) for one in running))
+        return total(self.room.free())
 
     def stop_trial(self, trial: Trial) -> None:
         if trial.status is Status.RUNNING:
@@ -365,14 +367,14 @@ class Study:
         return trial.become(donor, config, tag)
 
     def resize(self, trial: Trial, resources: Bundles) -> None:
-        if reserve(self.rooms, resources) is None:
+        if reserve(self.room.nodes, resources) is None:
             log.warning("%s stays as it is: there is no room for %s", trial, list(resources))
             return
         trial.resize_to = tuple(dict(one) for one in resources)
         if trial.status is Status.RUNNING:
             trial.halted = trial.save_wanted = True
         else:
-            trial.take_size(self.rooms)
+            trial.take_size(self.room.nodes)
 
     # ------------------------------------------------------------------ at rest
 
@@ -386,7 +388,7 @@ class Study:
             "is_search_over": self.is_search_over,
             "stopping": self.stopping,
             "archives": [list(one) for one in self.archives],
-            "rooms": self.rooms,
+            "rooms": self.room.nodes,
             "last_resources": [dict(one) for one in self._last_resources],
             "judges": self.judges.get_state(),
         }
@@ -399,6 +401,6 @@ class Study:
         self.made, self.is_search_over = state["made"], state["is_search_over"]
         self.stopping = state["stopping"]
         self.archives = [(key, count) for key, count in state["archives"]]
-        self.rooms = {node: dict(room) for node, room in state["rooms"].items()}
+        self.room.become(state["rooms"])
         self._last_resources = tuple(state["last_resources"])
         self.judges.set_state(state["judges"])

@@ -127,7 +127,7 @@ class Shower(StudyObserver):
             total=self._samples,
             elapsed_s=self._clock.monotonic() - self._began,
             now=self._clock.now(),
-            resources=in_use(total(study.rooms), study.free_resources()),
+            resources=in_use(total(study.room.nodes), study.free_resources()),
             best=best_of([*best, *live], self._metric, self._mode),
         )
 
