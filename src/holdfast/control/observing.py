@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
@@ -48,7 +48,7 @@ class Observers:
 
     def __init__(self, observers: Sequence[object] = ()) -> None:
         self._observers = observers
-        self._listeners: dict[str, list[object]] = {}  # to each thing that can be told
+        self._listeners: dict[str, list[Callable[..., object]]] = {}  # to what can be told
 
     def __bool__(self) -> bool:
         return bool(self._observers)
@@ -67,13 +67,14 @@ class Observers:
     def tell(self, what: str, *facts: Any, **more: Any) -> None:
         """Call the method `what` of every observer."""
         if (listeners := self._listeners.get(what)) is None:
-            listeners = [one for one in self._observers if _listens(one, what)]
+            listeners = [getattr(one, what) for one in self._observers if _listens(one, what)]
             self._listeners[what] = listeners
-        for observer in listeners:
+        for listener in listeners:
             try:
-                getattr(observer, what)(*facts, **more)
+                listener(*facts, **more)
             except Exception:
-                log.exception("%s failed at %s; the run goes on", type(observer).__name__, what)
+                name = type(getattr(listener, "__self__", listener)).__name__
+                log.exception("%s failed at %s; the run goes on", name, what)
 
 
 def _listens(observer: object, what: str) -> bool:

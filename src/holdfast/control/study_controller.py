@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
@@ -237,8 +236,9 @@ class StudyController:
         started |= {"after_step": after_step, "time": self._clock.now()}
         self._journal.happen("trial_started", started)
         job = self._job(trial, places[0], checkpoint, after_step, before)
+        log_file = self.log_of(trial, attempt)
         try:
-            launch, is_reused = self._assign(trial, job)
+            launch, is_reused = self._assign(job, log_file)
         except EngineError as error:
             failed = {"id": trial.trial_id, "attempt": attempt, "reason": str(error)}
             self._journal.happen("trial_not_started", failed)
@@ -248,7 +248,7 @@ class StudyController:
             attempt,
             checkpoints,
             node=places[0],
-            log=self.log_of(trial, attempt),
+            log=log_file,
             is_reused=is_reused,
             tell=lambda message: self._engine.send(launch, 0, message),
             scribe=self._journal,
@@ -260,15 +260,14 @@ class StudyController:
         self._observers.tell("trial_started", trial, after_step)
         return True
 
-    def _assign(self, trial: Trial, job: Job) -> tuple[int, bool]:
+    def _assign(self, job: Job, log_file: str) -> tuple[int, bool]:
         """Have a process do a job; return its launch, and whether it had been there."""
         node = job.place.node
-        log_file = self.log_of(trial, job.attempt)
         waiting = next((one for one, where in self._idle.items() if where == node), None)
         if waiting is not None:
             del self._idle[waiting]
-            again = replace(job, task=b"", log=log_file, landmark=None)
-            self._engine.send(waiting, 0, Assigned(pack(again)))
+            job.task, job.log, job.landmark = b"", log_file, None
+            self._engine.send(waiting, 0, Assigned(pack(job)))
             return waiting, True
         launch = next(self._launches)
         spec = WorkerSpec(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from holdfast.core.metric_history import flattened
@@ -16,6 +17,8 @@ from holdfast.core.reserving import Rooms, reserve
 from holdfast.core.run_history import run_of, run_to_data
 from holdfast.core.run_machine import Run
 from holdfast.core.statistics import Statistics
+
+_NUMBERS = frozenset({float, int})
 
 
 class Status(enum.StrEnum):
@@ -230,7 +233,9 @@ class Trial:
         self.last_result, self.step = result, step
         known, is_new = self.statistics, step > self.judged
         for name, value in flattened({k: v for k, v in result.items() if k != "config"}).items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if type(value) not in _NUMBERS and (
+                isinstance(value, bool) or not isinstance(value, int | float)
+            ):
                 continue
             if name not in known:
                 known[name] = Statistics.of(float(value))
@@ -296,7 +301,7 @@ class Trial:
     def to_data(self) -> dict[str, Any]:
         """Return all that is to be known of it, as plain data."""
         [(_, record)] = self.checkpoints.to_events()
-        data = {name: getattr(self, name) for name in _PLAIN}
+        data: dict[str, Any] = dict(zip(_PLAIN, _plain_of(self), strict=True))
         return data | {
             "resources": [dict(one) for one in self.resources],
             "resize_to": self.resize_to and [dict(one) for one in self.resize_to],
@@ -353,3 +358,4 @@ _PLAIN = (
     "started_at",
     "custom_name",
 )
+_plain_of = attrgetter(*_PLAIN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +77,12 @@ def _is_plain(value: object) -> bool:
     if kind in _PLAIN:
         return True
     if kind is dict:
-        return all(_is_plain(one) for pair in value.items() for one in pair)  # type: ignore[attr-defined]
-    return kind in (list, tuple) and all(map(_is_plain, value))  # type: ignore[call-overload]
+        return _are_plain(value) and _are_plain(value.values())  # type: ignore[arg-type,attr-defined]
+    return kind in (list, tuple) and _are_plain(value)  # type: ignore[arg-type]
+
+
+def _are_plain(values: Iterable[object]) -> bool:
+    return _PLAIN.issuperset(map(type, values)) or all(map(_is_plain, values))
 
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})

@@ -12,8 +12,9 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from itertools import accumulate, pairwise
+from operator import getitem, xor
 
 BEFORE_BYTES = 12
 DIFFERENT_MAX = 1024  # bytes; where more differ, or data is longer, checksums are made anew
@@ -55,9 +56,8 @@ class Shape:
         if self._tables is None:
             found = crc32c(b"".join(pieces)[BEFORE_BYTES:])
         else:
-            found = self._checksum
-            for table, byte in zip(self._tables, different, strict=True):
-                found ^= table[byte]
+            assert len(different) == len(self._tables), "something has another size"
+            found = reduce(xor, map(getitem, self._tables, different), self._checksum)
         pieces[-1] = _pack_checksum(_masked(found))
         return b"".join(pieces)
 

@@ -30,9 +30,13 @@ class Mark:
         return "_".join([self.kind, *map(str, options)])
 
 
+_LEAVES = frozenset({type(None), bool, int, float, str})
+_NAMED = frozenset({str})
+
+
 def is_plain_leaf(value: object) -> bool:
     """Whether `value` is None, or of a type of which JSON gives back the very same."""
-    return value is None or type(value) in (bool, int, float, str)
+    return type(value) in _LEAVES
 
 
 def own(value: Any) -> Any:
@@ -74,6 +78,11 @@ def name_of(steps: tuple[Any, ...]) -> str:
 
 def config_to_data(value: Any, where: str = "config") -> Any:
     """Return a config with marks as data for JSON; what is no data is a ConfigError."""
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    if kind is dict and _NAMED.issuperset(map(type, value)) and "$" not in "".join(value):
+        return {key: config_to_data(below, f"{where}/{key}") for key, below in value.items()}
     value = own(value)
     if is_plain_leaf(value):
         return value
