@@ -99,7 +99,7 @@ class StudyController:
             self._acknowledge(self._aside.finish())
             self._tell_of_ends()
             self._observers.tell("turned", is_over=self.study.is_over)
-            self._journal.write_state()
+            self._journal.write_last_state()
         finally:
             self._stop_all()
             self._journal.close()

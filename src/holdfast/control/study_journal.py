@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun
-from holdfast.control.study_log import write_archive
+from holdfast.control.study_log import Archiving
 from holdfast.core.study import Study
 from holdfast.core.trial import Trial
 from holdfast.journal.journal import Ticket
@@ -32,6 +32,7 @@ class StudyJournal:
         self._last: Ticket | None = None
         self._since_state = 0
         self._state_after = STATE_AFTER
+        self._archiving = Archiving(run.store, run.epoch)
         self._wanted = threading.Event()
         self._is_closing = False
         self._failure: BaseException | None = None
@@ -88,7 +89,9 @@ class StudyJournal:
 
     def tidy(self) -> None:
         """Write down all that the study has become, if much has happened since the last time."""
-        if self._since_state >= self._state_after:
+        self._archive(waits=False)
+        late = self._since_state - self._state_after
+        if late >= 0 and (self._observers.agree("settle") or late >= self._state_after):
             self.write_state()
             # No more than this is ever read at once: a driver keeps the memory that took.
             self._run.journal.end_segment()
@@ -101,8 +104,6 @@ class StudyJournal:
         if not self._observers.agree("flush"):  # then it is: some of it is in no file yet
             self._since_state = 0
             return
-        if len(self._study.finished) >= ARCHIVE_AFTER:
-            self._archive()
         try:
             state = self._study.get_state()
             self._last = self._run.append("study_state", state)
@@ -116,15 +117,23 @@ class StudyJournal:
         self._state_after = STATE_AFTER + 4 * (len(state["trials"]) + len(state["finished"]))
         self._since_state = 0
 
-    def _archive(self) -> None:
-        over = list(self._study.finished.values())
-        number = len(self._study.archives)
-        key = write_archive(self._run.store, self._run.epoch, number, over)
-        ids = [trial.trial_id for trial in over]
-        self.happen("trials_archived", {"key": key, "ids": ids})
+    def write_last_state(self) -> None:
+        """The same, with all trials archived that are to be."""
+        while self._archiving.is_busy or len(self._study.finished) >= ARCHIVE_AFTER:
+            self._archive(waits=True)
+        self.write_state()
+
+    def _archive(self, *, waits: bool) -> None:
+        """Have trials that are over put to rest, if there are many."""
+        over = self._study.finished
+        if len(over) >= ARCHIVE_AFTER and not self._archiving.is_busy:
+            self._archiving.begin(len(self._study.archives), list(over.values()))
+        if (written := self._archiving.take(waits=waits)) is not None:
+            self.happen("trials_archived", written)
 
     def close(self) -> None:
         """Return once everything is durable, as far as the disk does its part."""
+        self._archiving.close()
         self._is_closing = True
         self.push()
         self._thread.join()

@@ -9,7 +9,8 @@ much as its past. Trials that are over go to an archive before, so a state stays
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from holdfast.core.record import Event
@@ -77,6 +78,43 @@ def write_archive(store: Store, epoch: int, number: int, trials: Iterable[Trial]
     key = f"{ARCHIVE}/{epoch:06d}-{number:06d}.jsonl"
     store.put(key, b"".join(seal(trial.to_data()) + b"\n" for trial in trials))
     return key
+
+
+class Archiving:
+    """Puts trials that are over to rest beside the study, some at a time."""
+
+    def __init__(self, store: Store, epoch: int) -> None:
+        self._store, self._epoch = store, epoch
+        self._pool: ThreadPoolExecutor | None = None
+        self._writing: Future[str] | None = None
+        self._ids: list[str] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something was begun that nobody has taken in."""
+        return self._writing is not None
+
+    def begin(self, number: int, trials: Sequence[Trial]) -> None:
+        """Have trials written down, to which nothing happens any more."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="holdfast-archive")
+        self._ids = [trial.trial_id for trial in trials]
+        self._writing = self._pool.submit(write_archive, self._store, self._epoch, number, trials)
+
+    def take(self, *, waits: bool) -> dict[str, Any] | None:
+        """Return what `trials_archived` says once they are durable, None before; at most once.
+
+        Raises what kept them from being written.
+        """
+        if self._writing is None or not (waits or self._writing.done()):
+            return None
+        writing, self._writing = self._writing, None
+        return {"key": writing.result(), "ids": self._ids}
+
+    def close(self) -> None:
+        """Return once nothing is being written."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
 
 def read_archive(store: Store, key: str) -> Iterator[Trial]:

@@ -106,6 +106,10 @@ class StudyObserver:
     def turned(self, *, is_over: bool) -> None:
         """Something may have happened; called often."""
 
+    def settle(self) -> bool:
+        """`flush` will follow: return whether it would be short, and see to it, aside, if not."""
+        return True
+
     def flush(self) -> bool:
         """What was told so far is about to leave the journal: return whether it is durable."""
         return True

@@ -77,6 +77,16 @@ def rows_of(checkpoints: Iterable[Kept]) -> Iterator[Row]:
 _SINGLE = frozenset({float, int, str, bool, type(None)})  # nearly all; a set is looked up soonest
 
 
+_NUMBERS = frozenset({float, int})
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number of Python's kinds; True and False are none."""
+    if type(value) in _NUMBERS:
+        return True
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def flattened(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return metrics without nesting: what is `b` inside `a` is called `a/b`.
 

@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from holdfast.core.metric_history import flattened
+from holdfast.core.metric_history import flattened, is_number
 from holdfast.core.record import RunRecord
 from holdfast.core.reserving import Rooms, reserve
 from holdfast.core.run_history import run_of, run_to_data
 from holdfast.core.run_machine import Run
 from holdfast.core.statistics import Statistics
-
-_NUMBERS = frozenset({float, int})
 
 
 class Status(enum.StrEnum):
@@ -233,9 +231,7 @@ class Trial:
         self.last_result, self.step = result, step
         known, is_new = self.statistics, step > self.judged
         for name, value in flattened({k: v for k, v in result.items() if k != "config"}).items():
-            if type(value) not in _NUMBERS and (
-                isinstance(value, bool) or not isinstance(value, int | float)
-            ):
+            if not is_number(value):
                 continue
             if name not in known:
                 known[name] = Statistics.of(float(value))

@@ -79,6 +79,8 @@ class Untold:
 
     def is_overdue(self) -> bool:
         """Whether one of them has ended, as anybody can see, and should have been told of."""
+        if not self._since:
+            return False
         late = time.monotonic() - TELL_PATIENCE_S
         return any(
             since <= late and not processes.facts(pid).is_running

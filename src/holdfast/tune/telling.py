@@ -132,6 +132,9 @@ class CallbackTeller(StudyObserver):
             self._began = True
             self._callbacks.on_step_begin(**self._info())
 
+    def settle(self) -> bool:
+        return self._writer.settle()
+
     def flush(self) -> bool:
         self._behind.flush()
         for one in self._files:  # so that what is durable is made so for all of them at once

@@ -12,7 +12,8 @@ from holdfast.control import study_journal
 from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.study_journal import StudyJournal
-from holdfast.control.study_log import write_archive
+from holdfast.control.study_log import read_archive, write_archive
+from holdfast.control.study_plan import StudyObserver
 from holdfast.core.judges import Judges
 from holdfast.core.study import Study
 from holdfast.core.study_rules import Rules
@@ -92,6 +93,59 @@ def test_what_happened_before_a_state_can_be_compacted_at_once(
     kinds = [record.kind for record in read_journal(run.store)[0]]
     assert kinds.count("study_state") == 1
     assert "study_stopped" not in kinds
+    journal.close()
+
+
+def test_a_state_waits_until_observers_have_little_to_flush(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not for ever: a disk that is slow must not let the journal grow without end."""
+    monkeypatch.setattr(study_journal, "STATE_AFTER", 3)
+    told: list[str] = []
+
+    class Slow(StudyObserver):
+        def settle(self) -> bool:
+            told.append("settle")
+            return len(told) > 2
+
+        def flush(self) -> bool:
+            told.append("flush")
+            return True
+
+    onlooker = Onlooker()
+    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+    journal = StudyJournal(run, study, Observers([Slow()]))
+    for reason in "abc":
+        journal.happen("study_stopped", {"reason": reason})
+    for _ in range(4):
+        journal.tidy()
+    assert told == ["settle", "settle", "settle", "flush"]
+
+    told.clear()
+    for reason in "abcdef":
+        journal.happen("study_stopped", {"reason": reason})
+    journal.tidy()
+    assert told == ["settle", "flush"]
+    journal.close()
+
+
+def test_trials_are_archived_beside_the_study_and_all_of_them_by_its_end(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_journal, "ARCHIVE_AFTER", 2)
+    onlooker = Onlooker()
+    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+    journal = StudyJournal(run, study, Observers())
+    study.finished = {name: Trial(name) for name in "ab"}
+    journal.tidy()
+    study.finished |= {name: Trial(name) for name in "cde"}
+
+    journal.write_last_state()
+
+    assert [count for _, count in study.archives] == [2, 3]
+    kept = [trial.trial_id for key, _ in study.archives for trial in read_archive(run.store, key)]
+    assert kept == ["a", "b", "c", "d", "e"]
+    assert not study.finished
     journal.close()
 
 

@@ -109,6 +109,32 @@ def test_one_logger_that_fails_does_not_keep_a_writer_from_the_others(
     assert "Broken could not write" in caplog.text
 
 
+def test_a_writer_makes_all_durable_aside_before_somebody_waits_for_it(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    logger = a_logger("json", store)
+    flushed: list[bool] = []
+
+    class Noting:
+        def flush(self, *, durable: bool = True) -> bool:
+            flushed.append(durable)
+            return logger.flush(durable=durable)
+
+    writer = Writer([Noting()], every_s=3600.0)
+    logger.write_by(writer)
+    assert writer.settle()  # nobody writes aside yet
+    writer.start()
+    log_all(logger, result(1))
+
+    assert not writer.settle()
+    deadline = time.monotonic() + 20.0
+    while not writer.settle() and time.monotonic() < deadline:
+        os.sched_yield()
+    assert flushed == [False, True, True]
+    assert rows("json", store, "train_00000") == [(1, 0.0)]
+    assert not writer.settle()  # it was asked anew
+    logger.on_experiment_end([])
+
+
 def test_rows_that_come_faster_than_a_writer_writes_are_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
