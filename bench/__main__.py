@@ -138,7 +138,13 @@ class _Asker:
         try:
             with self._setting.below(name) as place, asking(place) as question:
                 print(f"{name}: {question.what}", flush=True)
-                answer = ask(name, question, rounds or scale.rounds)
+                answer = ask(
+                    name,
+                    question,
+                    rounds or scale.rounds,
+                    # What is compared with a baseline, or was asked for, is measured to the end.
+                    stops_early=rounds is None and scale.slow_peers,
+                )
         except Exception as failure:  # noqa: BLE001  the others are asked all the same
             told = str(failure) if isinstance(failure, SideFailed) else traceback.format_exc()
             print(f"  FAILED: {told}", flush=True)

@@ -87,6 +87,7 @@ def _on_s3(setting: Setting, size: int) -> Iterator[Question]:
                 ),
             ],
             rounds_max=setting.scale.launches,
+            warms_up=False,  # each launch does so by itself
         )
 
 
@@ -121,6 +122,7 @@ def _on_disk(setting: Setting, size: int) -> Question:
             ),
         ],
         rounds_max=setting.scale.launches,
+        warms_up=False,  # each launch does so by itself
     )
 
 

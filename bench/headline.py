@@ -70,7 +70,7 @@ LINES = (
         chart="recovery of a killed driver",
     ),
     Line(
-        "steps that count, of those without any kill; a worker is killed about every minute",
+        "steps that count, of those without any kill; a worker is killed about every 45 s",
         "goodput",
         "holdfast",
         "torchrun",

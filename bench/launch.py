@@ -59,6 +59,7 @@ def to_the_first_step(setting: Setting) -> Iterator[Question]:
             Claim("times faster than torchrun", ratio("torchrun", "holdfast")),
         ],
         rounds_max=STEP_ROUNDS_MAX,
+        warms_up=False,
     )
 
 

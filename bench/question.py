@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -82,7 +83,7 @@ class Setting:
         try:
             yield Setting(folder, self.scale)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)  # a peer may leave what cannot be removed
+            remove(folder)
 
     def why_no_slow(self, package: str) -> str:
         """Return why a peer that takes long to start is left out, "" if it is not."""
@@ -167,6 +168,13 @@ class Question:
 
 
 Asking = Callable[[Setting], AbstractContextManager[Question]]  # sets up, and tidies up afterwards
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder, as far as that can be done: a peer may leave what cannot be."""
+    if shutil.which("rm"):  # several times as fast where there are a hundred thousand folders
+        subprocess.run(["rm", "-rf", str(folder)], stderr=subprocess.DEVNULL, check=False)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def at_least(limit: float) -> Bar:

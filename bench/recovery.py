@@ -56,6 +56,7 @@ def of_the_driver(setting: Setting) -> Iterator[Question]:
             Claim("times faster than Ray Train", ratio("ray", "holdfast")),
         ],
         rounds_max=DRIVER_ROUNDS_MAX,
+        warms_up=False,
     )
 
 

@@ -10,11 +10,11 @@ import gc
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.question import Claim, Question, Round, Side
-from bench.summary import Summary, Verdict
+from bench.summary import COUNT_EARLY, Summary, Verdict
 
 FAILURES_MAX = 2  # of one peer in one question: each may have been a wait for nothing
 
@@ -53,24 +53,38 @@ class Answer:
     def verdict(self, claim: Claim) -> Verdict:
         return self.of_claim(claim).verdict(claim.bar)
 
+    def undecided(self) -> set[str]:
+        """Return the figures that a bar depends on of which nothing can be said yet."""
+        unclear = (Verdict.TOO_FEW, Verdict.UNCLEAR)
+        open_claims = [claim for claim in self.claims() if self.verdict(claim) in unclear]
+        return {figure for claim in open_claims for figure in claim.figure.sides}
+
     def _rounds_with(self, sides: Sequence[str]) -> list[Round]:
         return [measured for measured in self.rounds if all(side in measured for side in sides)]
 
 
-def ask(name: str, question: Question, rounds: int) -> Answer:
-    """Measure every side in turn, `rounds` times after one that warms up."""
+def ask(name: str, question: Question, rounds: int, *, stops_early: bool = False) -> Answer:
+    """Measure every side in turn, `rounds` times after one that warms up.
+
+    With `stops_early`, after three rounds only those are measured on whom a verdict still depends.
+    """
     rounds = min(rounds, question.rounds_max or rounds)
     asked = _Asked(question)
     before = os.getloadavg()[0]
-    measured = [asked.round(number) for number in range(0 if question.warms_up else 1, rounds + 1)]
-    return Answer(
-        name,
-        question,
-        measured[1:] if question.warms_up else measured,
-        (before, os.getloadavg()[0]),
-        asked.left_out,
-        asked.took_s,
-    )
+    if question.warms_up:
+        asked.round(0)
+    measured: list[Round] = []
+
+    def answer() -> Answer:
+        load = before, os.getloadavg()[0]
+        return Answer(name, question, measured, load, asked.left_out, asked.took_s)
+
+    for number in range(1, rounds + 1):
+        if stops_early and number > COUNT_EARLY:
+            asked.go_on_with(answer().undecided())
+        if found := asked.round(number):
+            measured.append(found)
+    return answer()
 
 
 class _Asked:
@@ -81,6 +95,15 @@ class _Asked:
         self._failures: Counter[str] = Counter()
         self.left_out = {side.name: side.left_out for side in question.sides if side.left_out}
         self.took_s: dict[str, float] = {}
+
+    def go_on_with(self, figures: Collection[str]) -> None:
+        """Measure no side any more that none of these figures is of: "side", or "side x"."""
+        names = {side.name for side in self._sides}
+        self._sides = [
+            side
+            for side in self._sides
+            if any(_is_of(figure, side.name, names) for figure in figures)
+        ]
 
     def round(self, number: int) -> Round:
         """Measure once each side that takes part in this round, 0 for the one that warms up."""
@@ -113,3 +136,8 @@ class _Asked:
             self.left_out[side.name] = f"failed in round {number}: {failure}"
             return {}
         return measured if isinstance(measured, Mapping) else {"": measured}
+
+
+def _is_of(figure: str, side: str, sides: Collection[str]) -> bool:
+    """Whether a figure is one of a side's; a side may be called as another and more."""
+    return figure == side or (figure not in sides and figure.startswith(f"{side} "))

@@ -12,6 +12,8 @@ from bench.question import Bar
 
 CONFIDENCE = 0.9
 COUNT_MIN = 5  # four tosses of a coin fall on one side too often to be sure of anything
+COUNT_EARLY = 3  # enough where the bar is far off
+MARGIN = 0.1  # of the bar, at least, before it counts as far off
 
 
 class Verdict(Enum):
@@ -43,12 +45,23 @@ class Summary:
         """Say whether the bar is met, and refuse where chance could have decided it."""
         if bar is None:
             return Verdict.NO_BAR
-        if self.count < COUNT_MIN:
+        if self.count < COUNT_MIN and not self._is_far_from(bar):
             return Verdict.TOO_FEW
         met = {bar.is_met_by(figure) for figure in (self.low, self.median, self.high)}
         if len(met) > 1:
             return Verdict.UNCLEAR
         return Verdict.MET if met.pop() else Verdict.MISSED
+
+    def _is_far_from(self, bar: Bar) -> bool:
+        """Whether a few figures will do: the bar is further from all than they from each other.
+
+        Three figures as far as that on one side of what they scatter around would be rarer than
+        one time in twenty, if they scatter as measurements mostly do.
+        """
+        if self.count < COUNT_EARLY:
+            return False
+        away = max(self.low - bar.limit, bar.limit - self.high)
+        return away > max(self.high - self.low, MARGIN * abs(bar.limit))
 
 
 def _cut(count: int) -> int:

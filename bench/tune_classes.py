@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from bench.question import Claim, Question, Setting, at_least, ratio
 from bench.tune_program import rates
 
-TRIALS, TRIALS_QUICK = 200, 20
+TRIALS, TRIALS_QUICK = 100, 20
 STEPS = 10
 FEWER = {"ray": 8, "ray-reused": 50, "optuna-sqlite": 60}
 ROUNDS_MAX = {"ray": 5, "ray-reused": 1, "optuna-journal": 3, "fork": 3, "fork-reused": 3}
@@ -51,4 +51,5 @@ def question(setting: Setting) -> Iterator[Question]:
             Claim("of bare processes, reused", ratio("holdfast-reused", "fork-reused")),
         ],
         rounds_max=setting.scale.launches,
+        warms_up=not setting.scale.slow_peers,  # else each side is at work for seconds
     )

@@ -17,6 +17,8 @@ import optuna
 from marks import mark
 from optuna.storages import InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 OPTIONS = json.loads(sys.argv[1])
 FOLDER = OPTIONS["folder"]
@@ -30,11 +32,22 @@ def storage() -> Any:
         case "memory":
             return InMemoryStorage()
         case "sqlite":
+            if is_prepared():
+                event.listen(Engine, "connect", do_not_sync)
             return RDBStorage(f"sqlite:///{kept}/study.db")
         case "journal":
             return JournalStorage(JournalFileBackend(f"{kept}/study.log"))
         case other:
             raise ValueError(other)
+
+
+def is_prepared() -> bool:
+    """Whether this study is only made so that another process can be measured with it."""
+    return OPTIONS["task"] == "restore" and not OPTIONS["restores"]
+
+
+def do_not_sync(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA synchronous=OFF")
 
 
 def trivial(trial: optuna.Trial) -> float:
@@ -77,7 +90,7 @@ def main() -> None:
         sampler=optuna.samplers.RandomSampler(),
         load_if_exists=bool(OPTIONS.get("restores")),
     )
-    if OPTIONS["task"] == "restore" and not OPTIONS["restores"]:
+    if is_prepared():
         wait_in_line(study)
     objective = {"trials": trivial, "classes": steps, "restore": cut_off}[OPTIONS["task"]]
     study.optimize(objective, n_trials=OPTIONS["count"])

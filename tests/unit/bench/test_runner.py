@@ -95,3 +95,57 @@ def test_what_each_side_took_in_all_is_known() -> None:
 
     assert set(answer.took_s) == {"holdfast", "peer"}
     assert all(seconds >= 0 for seconds in answer.took_s.values())
+
+
+def test_three_rounds_will_do_if_the_bar_is_further_off_than_the_rounds_are_from_each_other() -> (
+    None
+):
+    ours, peer = Scripted(1.0), Scripted(99.0, 4.1, 5.0, 4.5)
+
+    answer = ask("q", question(ours, peer), rounds=7, stops_early=True)
+
+    [claim] = answer.claims()
+    assert ours.calls == peer.calls == 1 + 3
+    assert answer.verdict(claim) is Verdict.MET
+
+
+def test_the_same_is_not_known_after_three_rounds_if_they_scatter_as_far_as_the_bar_is() -> None:
+    ours, peer = Scripted(1.0), Scripted(99.0, 2.5, 3.1, 2.8)
+
+    answer = ask("q", question(ours, peer), rounds=7, stops_early=True)
+
+    [claim] = answer.claims()
+    assert ours.calls == 1 + 5  # after which the range tells
+    assert answer.verdict(claim) is Verdict.MET
+
+
+def test_a_side_that_no_bar_depends_on_any_more_is_not_measured_again() -> None:
+    ours, near, far, shown = Scripted(1.0), Scripted(2.1, 1.9), Scripted(50.0), Scripted(7.0)
+    asked = Question(
+        "a question",
+        "s",
+        [Side("holdfast", ours), Side("near", near), Side("far", far), Side("shown", shown)],
+        [
+            Claim("times faster than near", ratio("near", "holdfast"), at_least(2)),
+            Claim("times faster than far", ratio("far", "holdfast"), at_least(2)),
+            Claim("times faster than shown", ratio("shown", "holdfast")),
+        ],
+        warms_up=False,
+    )
+
+    answer = ask("q", asked, rounds=5, stops_early=True)
+
+    assert [side.calls for side in (ours, near, far, shown)] == [5, 5, 3, 3]
+    assert [answer.verdict(claim) for claim in answer.claims()] == [
+        Verdict.UNCLEAR,
+        Verdict.MET,
+        Verdict.NO_BAR,
+    ]
+
+
+def test_rounds_that_were_asked_for_are_all_made() -> None:
+    ours = Scripted(1.0)
+
+    ask("q", question(ours, Scripted(50.0)), rounds=7)
+
+    assert ours.calls == 1 + 7
