@@ -23,7 +23,7 @@ from holdfast.control.identity import (
     must_be_kind,
     restore_identity,
 )
-from holdfast.control.study_log import StudyTail
+from holdfast.control.study_log import PackedTail, StudyTail
 from holdfast.core.record import Event, Kept, RunRecord
 from holdfast.core.run_history import RunHistory
 from holdfast.core.validation import ValidationLedger
@@ -125,7 +125,8 @@ class OpenRun(Checkpoints):
         self.accounts: list[Account] = [new() for new in accounts]
         self.lost: LeaseLost | None = None
         self._heartbeat: Heartbeat | None = None
-        self._compaction = Compaction(self.journal, [RunRecord, *accounts])
+        passed_on = [PackedTail if one is StudyTail else one for one in accounts]
+        self._compaction = Compaction(self.journal, [RunRecord, *passed_on])
         for event in self.journal.replay():
             self._take_in(event.kind, event.data)
         self._begin_epoch()

@@ -15,8 +15,8 @@ from holdfast.journal.journal import Ticket
 
 log = logging.getLogger(__name__)
 
-STATE_AFTER = 2000  # events, at least; more if the state is long
-ARCHIVE_AFTER = 500  # trials that are over
+STATE_AFTER = 1200  # events, at least; more if the state is long
+ARCHIVE_AFTER = 250  # trials that are over
 
 
 class StudyJournal:
@@ -104,6 +104,7 @@ class StudyJournal:
         if not self._observers.agree("flush"):  # then it is: some of it is in no file yet
             self._since_state = 0
             return
+        self._archive(waits=True)  # most likely it is done, and a state without those is short
         try:
             state = self._study.get_state()
             self._last = self._run.append("study_state", state)

@@ -9,9 +9,12 @@ much as its past. Trials that are over go to an archive before, so a state stays
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+
+import msgspec
 
 from holdfast.core.record import Event
 from holdfast.core.trial import Trial
@@ -68,6 +71,35 @@ class StudyTail:
     def forget(self) -> None:
         """Let go of everything, and of what comes: somebody else follows the study now."""
         self.state, self.events, self._is_read = None, [], True
+
+
+class PackedTail:
+    """The same for a compaction, which only passes it on: what happened is packed meanwhile.
+
+    As objects it would take several times the room, and a driver keeps the memory of such a peak.
+    """
+
+    def __init__(self) -> None:
+        self._tail = StudyTail()
+
+    def apply(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Take in one record of the journal."""
+        if kind != "study_state":
+            with contextlib.suppress(OverflowError):  # a whole number that is too large for it
+                data = {_PACKED: _pack(data)}
+        self._tail.apply(kind, data)
+
+    def to_events(self) -> list[Event]:
+        """Return the records that lead to where the study is."""
+        return [
+            (kind, _unpack(data[_PACKED]) if _PACKED in data else data)
+            for kind, data in self._tail.to_events()
+        ]
+
+
+_PACKED = ""  # no record has a member of that name
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def write_archive(store: Store, epoch: int, number: int, trials: Iterable[Trial]) -> str:

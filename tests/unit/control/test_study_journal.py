@@ -12,7 +12,7 @@ from holdfast.control import study_journal
 from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.study_journal import StudyJournal
-from holdfast.control.study_log import read_archive, write_archive
+from holdfast.control.study_log import PackedTail, StudyTail, read_archive, write_archive
 from holdfast.control.study_plan import StudyObserver
 from holdfast.core.judges import Judges
 from holdfast.core.study import Study
@@ -147,6 +147,27 @@ def test_trials_are_archived_beside_the_study_and_all_of_them_by_its_end(
     assert kept == ["a", "b", "c", "d", "e"]
     assert not study.finished
     journal.close()
+
+
+def test_what_is_packed_for_a_compaction_comes_out_as_it_went_in() -> None:
+    happened: list[tuple[str, dict[str, Any]]] = [
+        ("trial_added", {"trial_id": "forgotten"}),
+        ("study_state", {"trials": []}),
+        ("trial_added", {"trial_id": "a", "config": {"x": float("inf"), "n": 2**70, "s": "ä"}}),
+        ("checkpoint_begun", {"number": 1}),  # of no concern to a study
+        ("trial_result", {"id": "a", "result": {"loss": 0.5, "tags": [None, True, ""]}}),
+    ]
+    plain, packed = StudyTail(), PackedTail()
+    for kind, data in happened:
+        plain.apply(kind, data)
+        packed.apply(kind, data)
+
+    assert packed.to_events() == plain.to_events()
+    assert [kind for kind, _ in packed.to_events()] == [
+        "study_state",
+        "trial_added",
+        "trial_result",
+    ]
 
 
 def test_a_driver_that_was_replaced_cannot_write_over_an_archive(run: OpenRun) -> None:
