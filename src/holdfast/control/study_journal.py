@@ -11,6 +11,7 @@ from holdfast.control.open_run import OpenRun
 from holdfast.control.study_log import Archiving
 from holdfast.core.study import Study
 from holdfast.core.trial import Trial
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.journal.journal import Ticket
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class StudyJournal:
         self._since_state = 0
         self._state_after = STATE_AFTER
         self._archiving = Archiving(run.store, run.epoch)
+        self._unarchived = 0  # trials that could not be, and wait for others to come with
         self._wanted = threading.Event()
         self._is_closing = False
         self._failure: BaseException | None = None
@@ -120,16 +122,28 @@ class StudyJournal:
 
     def write_last_state(self) -> None:
         """The same, with all trials archived that are to be."""
-        while self._archiving.is_busy or len(self._study.finished) >= ARCHIVE_AFTER:
+        while self._archiving.is_busy or self._has_many_over():
             self._archive(waits=True)
         self.write_state()
 
+    def _has_many_over(self) -> bool:
+        return len(self._study.finished) >= self._unarchived + ARCHIVE_AFTER
+
     def _archive(self, *, waits: bool) -> None:
         """Have trials that are over put to rest, if there are many."""
-        over = self._study.finished
-        if len(over) >= ARCHIVE_AFTER and not self._archiving.is_busy:
-            self._archiving.begin(len(self._study.archives), list(over.values()))
-        if (written := self._archiving.take(waits=waits)) is not None:
+        if self._has_many_over() and not self._archiving.is_busy:
+            over = list(self._study.finished.values())
+            self._archiving.begin(len(self._study.archives), over)
+        try:
+            written = self._archiving.take(waits=waits)
+        except LeaseLost:
+            raise
+        except StoreError as error:  # they are in the state instead, and nothing is lost
+            self._unarchived = len(self._study.finished)
+            log.warning("trials that are over are not archived yet: %s", error)
+            return
+        if written is not None:
+            self._unarchived = 0
             self.happen("trials_archived", written)
 
     def close(self) -> None:

@@ -149,6 +149,30 @@ def test_trials_are_archived_beside_the_study_and_all_of_them_by_its_end(
     journal.close()
 
 
+def test_trials_that_cannot_be_archived_stay_until_they_can(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(study_journal, "ARCHIVE_AFTER", 2)
+    onlooker = Onlooker()
+    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+    journal = StudyJournal(run, study, Observers())
+    study.finished = {name: Trial(name) for name in "ab"}
+
+    def is_full(*_: object) -> None:
+        raise StoreFull("no space left")
+
+    with monkeypatch.context() as full:
+        full.setattr("holdfast.control.study_log.write_archive", is_full)
+        journal.write_last_state()
+    assert list(study.finished) == ["a", "b"]
+    assert "not archived yet: no space left" in caplog.text
+
+    study.finished |= {name: Trial(name) for name in "cd"}
+    journal.write_last_state()
+    assert [count for _, count in study.archives] == [4]
+    journal.close()
+
+
 def test_what_is_packed_for_a_compaction_comes_out_as_it_went_in() -> None:
     happened: list[tuple[str, dict[str, Any]]] = [
         ("trial_added", {"trial_id": "forgotten"}),
