@@ -86,7 +86,7 @@ def test_verify_finds_checkpoints_of_trials_that_the_journal_has_lost(
 def test_a_damaged_archive_is_told_and_the_rest_is_shown(
     lab: Lab, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study_journal, "ARCHIVE_AFTER", 1)
+    monkeypatch.setattr(study_journal, "ARCHIVE_AFTER", 3)
     search(lab)
     [archive] = (lab.study / ".holdfast" / "trials").glob("*.jsonl")
     flip(archive, 40)
