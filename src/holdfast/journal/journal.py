@@ -72,8 +72,7 @@ class Journal:
         self._last: Ticket | None = None  # the last one that was appended
         self._writing: list[Ticket] | None = None  # what is being written
         self._first = 1  # the number of the first of these
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition()
         self._next_seq = 1
         self._end: tuple[SegmentName, int] | None = None  # where the acknowledged part ends
         self._finished: tuple[SegmentName, int] | None = None  # the same without the open segment
@@ -114,7 +113,7 @@ class Journal:
         Raises `ConfigError` at once if the data cannot be kept; nobody else is affected.
         """
         ticket = Ticket(self, kind, encode(data), self._clock.now())
-        with self._lock:
+        with self._changed:
             self._pending.append(ticket)
             self._last = ticket
         return ticket
