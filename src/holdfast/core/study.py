@@ -230,17 +230,13 @@ class Study:
     def _settle(self, trial: Trial) -> bool:
         """Carry out what was decided about a trial whose process is gone, if nothing is missing."""
         match trial.reply().action:
-            case "STOP" if trial.doomed or not self._misses_a_save(trial):
+            case "STOP" if trial.doomed or not self.rules.miss_something_of(trial):
                 self._end(trial, Status.TERMINATED)
             case "PAUSE" if trial.can_wait():
                 self._paused(trial)
             case _:
                 return False
         return True
-
-    def _misses_a_save(self, trial: Trial) -> bool:
-        is_unsaved = self.rules.saves_at_end and trial.saved_step() < trial.judged
-        return is_unsaved or self.rules.exports_at_end  # which only its process could say
 
     def _paused(self, trial: Trial) -> None:
         trial.run = advance(trial.run, GroupPaused(trial.run.attempts)).run
@@ -370,11 +366,7 @@ class Study:
         if reserve(self.room.nodes, resources) is None:
             log.warning("%s stays as it is: there is no room for %s", trial, list(resources))
             return
-        trial.resize_to = tuple(dict(one) for one in resources)
-        if trial.status is Status.RUNNING:
-            trial.halted = trial.save_wanted = True
-        else:
-            trial.take_size(self.room.nodes)
+        trial.resize(resources, self.room.nodes)
 
     # ------------------------------------------------------------------ at rest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.core.budget import Budget
+from holdfast.core.trial import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +25,7 @@ class Rules:
     saves_at_end: bool = False
     exports_at_end: bool = False
     metric: str | None = None
+
+    def miss_something_of(self, trial: Trial) -> bool:
+        """Whether a trial that is to end has not done what only its process can do."""
+        return self.exports_at_end or (self.saves_at_end and trial.saved_step() < trial.judged)

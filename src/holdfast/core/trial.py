@@ -6,7 +6,7 @@ It is data that only the study changes; what others want to happen to it, they a
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -267,6 +267,14 @@ class Trial:
         if is_running:
             self.halted, self.save_wanted = True, False
         return True
+
+    def resize(self, wanted: Sequence[Mapping[str, float]], rooms: Rooms) -> None:
+        """Reserve something else from now on, or once the process has gone."""
+        self.resize_to = tuple(dict(one) for one in wanted)
+        if self.status is Status.RUNNING:
+            self.halted = self.save_wanted = True
+        else:
+            self.take_size(rooms)
 
     def take_size(self, rooms: Rooms) -> None:
         """Reserve from now on what it was to have, unless there is not as much any more."""
