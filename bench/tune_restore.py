@@ -29,7 +29,7 @@ TIMES_LARGE = 10
 SETTLE_S = 1.0
 RAY_WRITES_S = 120.0  # it writes down how its study stands every few seconds
 RAY_STATE = "experiment_state-*.json"
-ROUNDS_MAX = {"ray": 5, "optuna-sqlite": 3, "optuna-journal": 3, "fork": 3}
+ROUNDS_MAX = {"ray": 5, "optuna-sqlite": 1, "optuna-journal": 1, "fork": 3}
 OTHERS = ("optuna-sqlite", "optuna-journal", "fork")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import statistics
 import sys
 import tempfile
@@ -44,7 +43,6 @@ def main(options: Mapping[str, Any]) -> None:
         wait()
         blocked.append(returned - begun)
         durable.append(time.perf_counter() - begun)
-        shutil.rmtree(folder)
     medians = {
         "report_s": statistics.median(blocked[1:]),
         "durable_s": statistics.median(durable[1:]),
