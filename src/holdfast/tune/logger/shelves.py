@@ -91,14 +91,15 @@ class Shelf(Protocol):
 
 def shelf_on(store: Store) -> Shelf:
     """Return the shelf that a store offers, the same for all who ask while somebody has it."""
-    found: Shelf | None = _shelves.get(id(store))
+    kept = store if store.local is None else store.local
+    found: Shelf | None = _shelves.get(id(kept))
     if found is None:
         found = DiskShelf(store.local) if store.local is not None else ObjectShelf(store)
-        _shelves[id(store)] = found
+        _shelves[id(kept)] = found
     return found
 
 
-# A shelf has its store, so while there is one no other store has that id.
+# By the store that the shelf keeps: while there is one, no other store has that id.
 _shelves: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
