@@ -40,6 +40,23 @@ def test_a_folder_can_be_had_also_after_another_rank_has_tidied_up() -> None:
     assert os.listdir(ranks[1].new(1)) == []
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_every_folder_that_may_go_is_moved_and_not_copied(number: int, tmp_path: Path) -> None:
+    spool = Spool(MemoryStore(), "run", 1, 0)
+    for before in range(1, number):
+        spool.drop(spool.new(before))  # which takes the empty spool along
+    source = tmp_path / "source"
+    source.mkdir()
+    weights = source / "weights"
+    weights.write_text("large")
+    inode = weights.stat().st_ino
+
+    taken = spool.take(str(source), number, moves=True)
+
+    assert Path(taken, "weights").stat().st_ino == inode
+    assert not source.exists()
+
+
 def test_a_later_attempt_of_the_same_trial_removes_what_an_earlier_one_left() -> None:
     trial = child(MemoryStore(), "trial")
     left = Spool(trial, "run", 1, 0).new(7)

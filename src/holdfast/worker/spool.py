@@ -44,6 +44,7 @@ class Spool:
         """Make the files of `source` ours and return where they are now."""
         target = os.path.join(self.folder, f"{self._name}-{index}")
         shutil.rmtree(target, ignore_errors=True)
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)  # it went with the last that was in it
         if moves and not _has_links(source):
             with contextlib.suppress(OSError):  # it is on another disk, or a mount itself
                 os.rename(source, target)
