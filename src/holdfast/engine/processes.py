@@ -9,8 +9,9 @@ import os
 import select
 import signal
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 log = logging.getLogger(__name__)
 
@@ -138,9 +139,14 @@ def adopt_orphans() -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
+    if (prctl := _prctl_of_libc()) is not None:
         prctl(option, value, 0, 0, 0)
+
+
+@cache
+def _prctl_of_libc() -> Callable[..., int] | None:
+    """Return the function, looked up once: a worker finds it where its zygote has left it."""
+    return getattr(ctypes.CDLL(None), "prctl", None)
 
 
 def wait_for_end(pid: int, timeout_s: float) -> bool:

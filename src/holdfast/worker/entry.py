@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import traceback
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
@@ -217,7 +218,7 @@ def _pass_on_signals(conversation: Conversation) -> None:
     def hear(number: int, _: object) -> None:
         heard.put(number)
 
-    threading.Thread(target=talk, name="holdfast-signals", daemon=True).start()
+    start_new_thread(talk, ())  # not `threading`'s: nobody waits until it has begun
     for number in _ANNOUNCEMENTS:
         signal.signal(number, hear)
     _forget_in_children(hear)
