@@ -19,6 +19,7 @@ from pathlib import Path
 from bench import (
     baseline,
     blocked,
+    chart,
     commit,
     goodput,
     import_time,
@@ -34,13 +35,14 @@ from bench import (
     report_rate,
     restore,
     tune_classes,
+    tune_profile,
     tune_restore,
     tune_scale,
     tune_trials,
     upload,
 )
 from bench.machine import describe, filesystem
-from bench.question import FULL, QUICK, Asking, Setting
+from bench.question import FULL, QUICK, Asking, Setting, remove
 from bench.record import Record
 from bench.runner import Answer, SideFailed, ask
 from bench.summary import Verdict
@@ -74,6 +76,7 @@ QUESTIONS: Mapping[str, Asking] = {
     "import": import_time.question,
     "tune-trials": tune_trials.question,  # last: they make very many files
     "tune-classes": tune_classes.question,
+    "tune-profile": tune_profile.question,
     "tune-restore": tune_restore.question,
     "tune-scale": tune_scale.question,
 }
@@ -92,6 +95,7 @@ NOT_QUICK = frozenset(
         "restore-many",
         "upload-one",
         "upload-mixture",
+        "tune-profile",
         "tune-scale",
     }
 )
@@ -106,18 +110,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has been compiled before
     RESULTS.mkdir(exist_ok=True)
     written = options.json or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    with tempfile.TemporaryDirectory(
-        dir=options.folder or RESULTS, prefix="scratch-", ignore_cleanup_errors=True
-    ) as scratch:
-        tempfile.tempdir = scratch  # servers keep their data on the disk that is measured, too
-        asker = _Asker(Setting(Path(scratch), QUICK if options.quick else FULL), written)
+    scratch = Path(tempfile.mkdtemp(dir=options.folder or RESULTS, prefix="scratch-"))
+    try:
+        tempfile.tempdir = str(scratch)  # servers keep their data on the disk that is measured, too
+        asker = _Asker(Setting(scratch, QUICK if options.quick else FULL), written)
         for name, asking in _asked(options).items():
             asker.answer(name, asking, options.rounds)
-    print(f"\n{report.as_text(asker.records)}\n")
-    print(f"all measurements: {written}")
+        _show(asker.records, written)  # first: to remove it all takes a minute or two
+    finally:
+        remove(scratch)
     if options.publish is not None and _publish(options.publish, asker.records):
         return EXIT_MISSED
     return max(_conclude(options, asker), EXIT_MISSED if asker.failed else 0)
+
+
+def _show(records: Sequence[Record], written: Path) -> None:
+    print(f"\n{report.as_text(records)}\n")
+    print(f"all measurements: {written}")
+    if chart.groups_of(records):
+        picture = written.with_suffix(".svg")
+        picture.write_text(chart.as_svg(records))
+        print(f"a picture of them: {picture}", flush=True)
 
 
 class _Asker:
@@ -136,7 +149,11 @@ class _Asker:
         """Ask one question; if our own side cannot answer it, say so and go on with the next."""
         scale, begun = self._setting.scale, time.monotonic()
         try:
-            with self._setting.below(name) as place, asking(place) as question:
+            has_many_files = name.startswith("tune-")
+            with (
+                self._setting.below(name, stays=has_many_files) as place,
+                asking(place) as question,
+            ):
                 print(f"{name}: {question.what}", flush=True)
                 answer = ask(
                     name,

@@ -99,7 +99,7 @@ def _on_disk(setting: Setting, size: int) -> Question:
             _side("holdfast", lambda: save("holdfast", later=False)),
             _side("holdfast-async", lambda: save("holdfast", later=True)),
             _side("write+fsync", lambda: save("plain", way="raw")),
-            _side("torch.save", lambda: save("plain", way="torch.save"), rounds_max=2),
+            _side("torch.save", lambda: save("plain", way="torch.save"), rounds_max=1),
             _side("dcp-async", lambda: save("plain", way="dcp")),
             _side(
                 "ray-tuned",

@@ -70,8 +70,8 @@ LINES = (
         chart="recovery of a killed driver",
     ),
     Line(
-        "steps that count, of those without any kill; a worker is killed about every 45 s",
-        "goodput",
+        "ten minutes, a worker killed about once in each: steps that count, of all without a kill",
+        "goodput-10min",
         "holdfast",
         "torchrun",
         "ray",

@@ -18,8 +18,8 @@ from bench.peers import why_no_torch
 from bench.program import running
 from bench.question import Claim, Question, Setting, Side, at_least, at_most, ratio
 
-SLOW_ROUNDS_MAX = {"ray": 5, "lightning": 1, "spawn": 3}
-STEP_ROUNDS_MAX = 2  # nothing is held against it
+SLOW_ROUNDS_MAX = {"ray": 5, "lightning": 1, "spawn": 1}
+STEP_ROUNDS_MAX = 1  # nothing is held against it
 
 
 @contextmanager

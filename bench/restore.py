@@ -7,6 +7,7 @@ both read from the disk (as far as the machine below does not cache it).
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -14,6 +15,8 @@ from bench.files import drop_from_cache, make_files, many_files, one_file, read_
 from bench.question import MIB, Claim, Question, Setting, Side, at_least, ratio, seconds
 from bench.runs import save, scratch_run
 from holdfast.control.open_run import OpenRun
+
+WARM_READS = 5
 
 
 @contextmanager
@@ -40,7 +43,8 @@ def _question(setting: Setting, sizes: Mapping[str, int], what: str) -> Iterator
         saved = setting.folder / "run" / save(run, source).directory
 
         def warm(work: Callable[[], object]) -> float:
-            return megabytes / seconds(work)
+            """It takes a twentieth of a second, in which a machine may well do something else."""
+            return megabytes / statistics.median(seconds(work) for _ in range(WARM_READS))
 
         def cold(work: Callable[[], object]) -> float:
             drop_from_cache(saved)

@@ -17,6 +17,7 @@ from bench.question import Claim, Question, Round, Side
 from bench.summary import COUNT_EARLY, Summary, Verdict
 
 FAILURES_MAX = 2  # of one peer in one question: each may have been a wait for nothing
+MORE_ROUNDS = 3  # where the spread spans the bar: of eight, the two on the outside do not count
 
 
 class SideFailed(Exception):
@@ -53,11 +54,22 @@ class Answer:
     def verdict(self, claim: Claim) -> Verdict:
         return self.of_claim(claim).verdict(claim.bar)
 
-    def undecided(self) -> set[str]:
-        """Return the figures that a bar depends on of which nothing can be said yet."""
+    def undecided(self, after: int) -> set[str]:
+        """Return the figures that a bar depends on of which nothing can be said yet.
+
+        Those of a claim about a side that is not measured after so many rounds will tell no more.
+        """
         unclear = (Verdict.TOO_FEW, Verdict.UNCLEAR)
-        open_claims = [claim for claim in self.claims() if self.verdict(claim) in unclear]
-        return {figure for claim in open_claims for figure in claim.figure.sides}
+        sides = self.question.sides
+        names = {side.name for side in sides}
+        out = [side for side in sides if (side.rounds_max or after + 1) <= after]
+        return {
+            figure
+            for claim in self.claims()
+            if self.verdict(claim) in unclear
+            and not any(is_of(one, side.name, names) for one in claim.figure.sides for side in out)
+            for figure in claim.figure.sides
+        }
 
     def _rounds_with(self, sides: Sequence[str]) -> list[Round]:
         return [measured for measured in self.rounds if all(side in measured for side in sides)]
@@ -66,7 +78,8 @@ class Answer:
 def ask(name: str, question: Question, rounds: int, *, stops_early: bool = False) -> Answer:
     """Measure every side in turn, `rounds` times after one that warms up.
 
-    With `stops_early`, after three rounds only those are measured on whom a verdict still depends.
+    With `stops_early`, after three rounds only those are measured on whom a verdict still depends,
+    and these a few times more if it has not come by then.
     """
     rounds = min(rounds, question.rounds_max or rounds)
     asked = _Asked(question)
@@ -79,9 +92,9 @@ def ask(name: str, question: Question, rounds: int, *, stops_early: bool = False
         load = before, os.getloadavg()[0]
         return Answer(name, question, measured, load, asked.left_out, asked.took_s)
 
-    for number in range(1, rounds + 1):
-        if stops_early and number > COUNT_EARLY:
-            asked.go_on_with(answer().undecided())
+    for number in range(1, rounds + 1 + (MORE_ROUNDS if stops_early else 0)):
+        if stops_early and number > min(rounds, COUNT_EARLY):
+            asked.go_on_with(answer().undecided(number - 1))
         if found := asked.round(number):
             measured.append(found)
     return answer()
@@ -102,7 +115,7 @@ class _Asked:
         self._sides = [
             side
             for side in self._sides
-            if any(_is_of(figure, side.name, names) for figure in figures)
+            if any(is_of(figure, side.name, names) for figure in figures)
         ]
 
     def round(self, number: int) -> Round:
@@ -138,6 +151,6 @@ class _Asked:
         return measured if isinstance(measured, Mapping) else {"": measured}
 
 
-def _is_of(figure: str, side: str, sides: Collection[str]) -> bool:
+def is_of(figure: str, side: str, sides: Collection[str]) -> bool:
     """Whether a figure is one of a side's; a side may be called as another and more."""
     return figure == side or (figure not in sides and figure.startswith(f"{side} "))

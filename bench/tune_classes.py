@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from bench.question import Claim, Question, Setting, at_least, ratio
 from bench.tune_program import rates
 
-TRIALS, TRIALS_QUICK = 100, 20
+TRIALS, TRIALS_QUICK = 200, 20
 STEPS = 10
-FEWER = {"ray": 8, "ray-reused": 50, "optuna-sqlite": 60}
+FEWER = {"ray": 6, "ray-reused": 50, "optuna-sqlite": 60, "optuna-journal": 100}
 ROUNDS_MAX = {"ray": 5, "ray-reused": 1, "optuna-journal": 3, "fork": 3, "fork-reused": 3}
 
 

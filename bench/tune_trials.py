@@ -18,11 +18,11 @@ from bench.question import Claim, Question, Setting, at_least, ratio, value
 from bench.tune_program import rates
 
 TRIALS, TRIALS_QUICK = 1_000, 100
-FEWER = {"holdfast": 500, "ray": 12, "ray-reused": 200, "optuna-sqlite": 300}
+FEWER = {"ray": 12, "ray-reused": 200, "optuna-sqlite": 300}
 ROUNDS_MAX = {  # nothing but an order is claimed
     "ray": 1,
     "ray-reused": 1,
-    "optuna-sqlite": 2,
+    "optuna-sqlite": 1,
     "optuna-memory": 3,
     "fork": 3,
     "fork-reused": 3,

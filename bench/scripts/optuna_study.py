@@ -15,8 +15,10 @@ from typing import Any
 
 import optuna
 from marks import mark
+from optuna.distributions import IntDistribution
 from optuna.storages import InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.trial import create_trial
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
@@ -67,17 +69,22 @@ def steps(trial: optuna.Trial) -> float:
 
 
 def cut_off(trial: optuna.Trial) -> float:
-    """End at once in one of the first trials; in the others, go on until killed."""
-    if trial.suggest_int("n", 0, OPTIONS["count"]) < OPTIONS["over"]:
-        return 0.0
+    """Go on until killed."""
+    trial.suggest_int("n", 0, OPTIONS["count"])
     mark(FOLDER, "resumed" if OPTIONS["restores"] else "ready", step=0)
     while True:
         signal.pause()
 
 
-def wait_in_line(study: optuna.Study) -> None:
-    """Put all trials in line, the first ones first."""
-    for number in range(OPTIONS["count"]):
+def prepare(study: optuna.Study) -> None:
+    """Add the trials that are over, and put the others in line."""
+    numbers = IntDistribution(0, OPTIONS["count"])
+    over = (
+        create_trial(params={"n": number}, distributions={"n": numbers}, value=0.0)
+        for number in range(OPTIONS["over"])
+    )
+    study.add_trials(over)
+    for number in range(OPTIONS["over"], OPTIONS["count"]):
         study.enqueue_trial({"n": number})
 
 
@@ -91,7 +98,7 @@ def main() -> None:
         load_if_exists=bool(OPTIONS.get("restores")),
     )
     if is_prepared():
-        wait_in_line(study)
+        prepare(study)
     objective = {"trials": trivial, "classes": steps, "restore": cut_off}[OPTIONS["task"]]
     study.optimize(objective, n_trials=OPTIONS["count"])
     mark(FOLDER, "over", begun=begun, ended=time.time())

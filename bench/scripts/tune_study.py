@@ -10,9 +10,11 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from typing import Any
 
 from marks import await_mark, mark
+from sampler import Profile
 
 OPTIONS = json.loads(sys.argv[1])
 
@@ -131,11 +133,13 @@ def main() -> None:
     if OPTIONS["system"] == "ray":
         ray.init(_temp_dir=OPTIONS["sockets"])
     tuner = tuner_of(TRAINABLES[OPTIONS["task"]])  # which loads what a study needs, as imports do
-    begun = time.time()
-    results = tuner.fit()
-    ended = time.time()
+    profile = Profile()
+    with profile.taken() if OPTIONS.get("profiles") else nullcontext():
+        begun = time.time()
+        results = tuner.fit()
+        ended = time.time()
     assert len(results) == OPTIONS["count"] and not results.num_errors, results
-    mark(FOLDER, "over", begun=begun, ended=ended)
+    mark(FOLDER, "over", begun=begun, ended=ended, each_us=profile.each_us(OPTIONS["count"]))
 
 
 if __name__ == "__main__":

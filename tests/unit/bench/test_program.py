@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from bench import __main__ as bench
 from bench.program import SCRIPTS, Program, ProgramFailed
+from bench.question import Question, Setting, Side
 
 MARKS = f"import os, sys, time\nsys.path.insert(0, {str(SCRIPTS)!r})\nfrom marks import mark\n"
 READY = "mark('.', 'ready')\n"
@@ -122,6 +127,27 @@ def test_a_question_is_asked_from_end_to_end(tmp_path: Path) -> None:
     assert found["is_quick"]
     assert found["sides"] == ["holdfast", "checkpoint", "bare"]
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_a_run_that_has_something_to_show_leaves_a_picture_beside_its_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def launch(_: Setting) -> Iterator[Question]:
+        sides = [Side("holdfast", lambda: 1.0), Side("torchrun", lambda: 2.0)]
+        yield Question("how soon", "s", sides, [])
+
+    monkeypatch.setattr(bench, "QUESTIONS", {"launch": launch})
+    monkeypatch.setattr(tempfile, "tempdir", None)  # these three are put back, whatever becomes
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    written = tmp_path / "results.json"
+
+    ended = bench.main(["--quick", "--json", str(written), "--folder", str(tmp_path)])
+
+    assert ended == 0
+    assert "2×" in written.with_suffix(".svg").read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"results.json", "results.svg"}
 
 
 def _root() -> Path:

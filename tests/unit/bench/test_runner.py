@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from bench.question import Claim, Question, Side, at_least, ratio
-from bench.runner import FAILURES_MAX, SideFailed, ask
+from bench.runner import FAILURES_MAX, MORE_ROUNDS, SideFailed, ask
 from bench.summary import Verdict
 
 
@@ -120,7 +120,8 @@ def test_the_same_is_not_known_after_three_rounds_if_they_scatter_as_far_as_the_
 
 
 def test_a_side_that_no_bar_depends_on_any_more_is_not_measured_again() -> None:
-    ours, near, far, shown = Scripted(1.0), Scripted(2.1, 1.9), Scripted(50.0), Scripted(7.0)
+    ours, near = Scripted(1.0), Scripted(*[2.1, 1.9] * 4)
+    far, shown = Scripted(50.0), Scripted(7.0)
     asked = Question(
         "a question",
         "s",
@@ -135,7 +136,7 @@ def test_a_side_that_no_bar_depends_on_any_more_is_not_measured_again() -> None:
 
     answer = ask("q", asked, rounds=5, stops_early=True)
 
-    assert [side.calls for side in (ours, near, far, shown)] == [5, 5, 3, 3]
+    assert [side.calls for side in (ours, near, far, shown)] == [8, 8, 3, 3]
     assert [answer.verdict(claim) for claim in answer.claims()] == [
         Verdict.UNCLEAR,
         Verdict.MET,
@@ -149,3 +150,35 @@ def test_rounds_that_were_asked_for_are_all_made() -> None:
     ask("q", question(ours, Scripted(50.0)), rounds=7)
 
     assert ours.calls == 1 + 7
+
+
+def test_where_the_spread_spans_the_bar_there_are_more_rounds_and_the_outermost_do_not_count() -> (
+    None
+):
+    ours, peer = Scripted(1.0), Scripted(99.0, 3.0, 1.9, 2.8, 3.1, 2.9)
+
+    answer = ask("q", question(ours, peer), rounds=5, stops_early=True)
+
+    [claim] = answer.claims()
+    assert ours.calls == peer.calls == 1 + 5 + MORE_ROUNDS
+    assert answer.verdict(claim) is Verdict.MET
+
+
+def test_there_are_no_more_rounds_for_a_side_that_takes_part_in_none_of_them() -> None:
+    ours, peer = Scripted(1.0), Scripted(3.0, 1.9, 2.8, 3.1, 2.9)
+
+    answer = ask("q", question(ours, peer, peer_rounds_max=5), rounds=5, stops_early=True)
+
+    [claim] = answer.claims()
+    assert peer.calls == 5
+    assert ours.calls == 1 + 5
+    assert answer.verdict(claim) is Verdict.UNCLEAR
+
+
+def test_a_question_of_one_round_has_no_more_of_them_if_nothing_is_held_against_it() -> None:
+    ours = Scripted(7.0)
+    asked = Question("a question", "s", [Side("holdfast", ours)], [], rounds_max=1, warms_up=False)
+
+    ask("q", asked, rounds=5, stops_early=True)
+
+    assert ours.calls == 1
