@@ -163,14 +163,18 @@ def test_each_trial_gets_its_model_from_the_object_store(machine: Machine) -> No
 
 @pytest.mark.req("U-032", "U-034", "U-037")
 def test_models_that_are_put_again_are_those_of_the_restored_trials(machine: Machine) -> None:
-    """The driver is killed while a trial gets its model."""
+    """The driver is killed while a trial gets its model; the other one may be about to.
+
+    It may then still say that its model is gone with the driver, before it goes itself.
+    """
     script = machine.write("tune_object_refs")
     machine.interrupt(script, workers=1, event=GETS, count=1)
 
     machine.run(machine.write("tune_object_refs_again"))
 
     study = machine.home / "ray_results" / "restore_object_refs"
-    assert sorted(line for lines in said(study) for line in lines) == ["1", "2"]
+    models = [line for lines in said(study) for line in lines if line.isdigit()]
+    assert sorted(models) == ["1", "2"]
     results = tune.ExperimentAnalysis(str(study)).trials
     assert [trial.status for trial in results] == ["TERMINATED", "TERMINATED"]
 
