@@ -50,10 +50,6 @@ class Scribe(Protocol):
         """Have the study take in an event that will be durable soon."""
         ...
 
-    def push(self) -> None:
-        """Have everything so far made durable now, because somebody will wait for it."""
-        ...
-
     def settle(self) -> None:
         """Return once everything so far is durable."""
         ...
@@ -230,7 +226,6 @@ class TrialProcess:
             if result is not None:
                 self._take(index, result)
             return
-        self._scribe.push()
         self._saving = _Saving(index, slot, result)
         self._tell(Slotted(index, slot.number, slot.directory, slot.epoch, slot.attempt))
 

@@ -141,11 +141,8 @@ class _Notes:
     def happen(self, kind: str, data: dict[str, Any]) -> None:
         self._run.note(kind, data)
 
-    def push(self) -> None:
-        pass  # nothing is noted without waiting
-
     def settle(self) -> None:
-        pass
+        pass  # nothing is noted without waiting
 
 
 def _litter_of(study: StudyLook, trial: Trial) -> list[Litter]:

@@ -94,7 +94,7 @@ class Reporter:
         self.newest = newest
         self._counting = threading.Lock()
         self._spool: Spool | None = None
-        self._waiting: queue.Queue[tuple[int, Save, str] | None] = queue.Queue(WAITING_MAX)
+        self._waiting: queue.Queue[tuple[int, Save, str] | None]  # from the first on
         self._uploader: threading.Thread | None = None
         self._failed: list[HoldfastError] = []
         self.fill: Callable[[dict[str, Any]], dict[str, Any]] | None = None
@@ -258,6 +258,7 @@ class Reporter:
             self._conversation.say(NotDelivered(index, self._said(error)))
             raise
         if self._uploader is None:
+            self._waiting = queue.Queue(WAITING_MAX)
             self._uploader = threading.Thread(
                 target=self._upload_waiting, name="holdfast-uploader", daemon=True
             )

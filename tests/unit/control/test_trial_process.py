@@ -26,12 +26,6 @@ class Log:
         if kind == "trial_checkpoint":
             self.trial.checkpoints.apply(data["what"], data["facts"])
 
-    def hurry(self) -> None:
-        pass
-
-    def push(self) -> None:
-        pass
-
     def settle(self) -> None:
         self.seen.append("durable")
 
