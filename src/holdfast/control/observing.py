@@ -54,15 +54,19 @@ class Observers:
         return bool(self._observers)
 
     def agree(self, what: str) -> bool:
-        """Whether no observer says False, or fails, when its method `what` is called."""
-        agreed = True
+        """Whether every observer says so when its method `what` is called."""
+        return all(self.collect(what))
+
+    def collect(self, what: str) -> list[Any]:
+        """Return what the method `what` of every observer returns, None of one that fails."""
+        found: list[Any] = []
         for observer in self._observers:
             try:
-                agreed &= getattr(observer, what)() is not False
+                found.append(getattr(observer, what)())
             except Exception:
-                agreed = False
+                found.append(None)
                 log.exception("%s failed at %s; the run goes on", type(observer).__name__, what)
-        return agreed
+        return found
 
     def tell(self, what: str, *facts: Any, **more: Any) -> None:
         """Call the method `what` of every observer."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.control.observing import Observers
@@ -13,12 +16,31 @@ from holdfast.core.study import Study
 from holdfast.core.trial import Trial
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.journal.journal import Ticket
+from holdfast.storage.sealed import encode
 
 log = logging.getLogger(__name__)
 
 STATE_AFTER = 1200  # events, at least; more if the state is long
+PATIENCE = 4  # times as much may happen before a study waits for its files
 ARCHIVE_AFTER = 250  # trials that are over
 LINGER_S = 0.005  # that what happens waits for more of it to share a sync with
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A state that is not in the journal yet.
+
+    Attributes:
+        taken_at: How much had happened by then since the state before.
+        probes: What says of each observer whether all it was told by then is durable.
+    """
+
+    text: str
+    taken_at: int
+    probes: Sequence[Callable[[], bool] | None]
+
+    def is_settled(self) -> bool:
+        return all(probe is not None and probe() for probe in self.probes)
 
 
 class StudyJournal:
@@ -35,6 +57,8 @@ class StudyJournal:
         self._last: Ticket | None = None
         self._since_state = 0
         self._state_after = STATE_AFTER
+        self._draft: _Draft | None = None
+        self._marks = itertools.count(1)
         self._archiving = Archiving(run.store, run.epoch)
         self._unarchived = 0  # trials that could not be, and wait for others to come with
         self._wanted, self._closing = threading.Event(), threading.Event()
@@ -94,33 +118,63 @@ class StudyJournal:
     def tidy(self) -> None:
         """Write down all that the study has become, if much has happened since the last time."""
         self._archive(waits=False)
-        late = self._since_state - self._state_after
-        if late >= 0 and (self._observers.agree("settle") or late >= self._state_after):
-            self.write_state()
-            # No more than this is ever read at once: a driver keeps the memory that took.
-            self._run.journal.end_segment()
-            self._run.compact_soon()
+        if self._draft is not None:
+            self._go_on_with_state(self._draft)
+        elif self._since_state >= self._state_after and not self._archiving.is_busy:
+            self._begin_state()
         elif self._run.journal.wants_compaction():
             self._run.compact_soon()
 
+    def _begin_state(self) -> None:
+        """Take a state to be written once all that was told of what is before it is durable."""
+        mark = f"{self._run.epoch}-{next(self._marks)}"
+        text = self._state_text(mark)
+        if text is not None:
+            self.happen("state_taken", {"mark": mark})
+            self._draft = _Draft(text, self._since_state, self._observers.collect("settle"))
+            self._go_on_with_state(self._draft)
+
+    def _go_on_with_state(self, draft: _Draft) -> None:
+        since = self._since_state - draft.taken_at
+        if draft.is_settled():
+            self._write_text(draft.text, since)
+        elif since >= PATIENCE * self._state_after:  # or a slow disk would let it grow without end
+            self.write_state()
+        else:
+            return
+        # No more than this is ever read at once: a driver keeps the memory that took.
+        self._run.journal.end_segment()
+        self._run.compact_soon()
+
     def write_state(self) -> None:
         """Write down all that the study has become; what happened before is not needed then."""
+        self._draft = None
         if not self._observers.agree("flush"):  # then it is: some of it is in no file yet
             self._since_state = 0
             return
         self._archive(waits=True)  # most likely it is done, and a state without those is short
+        text = self._state_text()
+        if text is not None:
+            self._write_text(text, 0)
+
+    def _state_text(self, mark: str | None = None) -> str | None:
+        """Return all that the study has become; None if somebody cannot say what he remembers."""
         try:
             state = self._study.get_state()
-            self._last = self._run.append("study_state", state)
+            text = encode({**state, "taken": mark})
         except Exception as error:
             if not self._study.made:  # it will never be
                 raise
             # What happened stays in the journal instead, and leads to the same.
             self._study.judges.tell_failure("the state of the study", error, "is not written down")
             self._since_state = 0
-            return
+            return None
         self._state_after = STATE_AFTER + 4 * (len(state["trials"]) + len(state["finished"]))
-        self._since_state = 0
+        return text
+
+    def _write_text(self, text: str, since: int) -> None:
+        self._last = self._run.journal.append_text("study_state", text)
+        self._draft, self._since_state = None, since
 
     def write_last_state(self) -> None:
         """The same, with all trials archived that are to be."""

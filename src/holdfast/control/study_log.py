@@ -5,6 +5,10 @@
 A state is one record that holds everything. It is written whenever what happened since the last one
 has grown much longer than that, so reading a study costs as much as what it has become, not as
 much as its past. Trials that are over go to an archive before, so a state stays small.
+
+With a state, what happened before leaves the journal, and must be in all files for people by then.
+So that the study need not wait for these, a state may be of an earlier moment: `state_taken` marks
+that in the journal, and what happened since is still read.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ KINDS = frozenset(
         "study_extended",
         "study_stopped",
         "study_state",
+        "state_taken",
         "search_ended",
         "rooms_changed",
         "trials_archived",
@@ -58,10 +63,25 @@ class StudyTail:
         """Take in one record of the journal."""
         if kind not in KINDS or self._is_read:
             return
-        if kind == "study_state":
-            self.state, self.events = data, []
-        else:
+        if kind != "study_state":
             self.events.append((kind, data))
+            return
+        since = self._since(data.get("taken"))
+        if since is not None:
+            self.state, self.events = {**data, "taken": None}, since
+
+    def _since(self, mark: str | None) -> list[tuple[str, Mapping[str, Any]]] | None:
+        """Return what happened since a moment, None if the mark of it is damaged.
+
+        A state of that moment is of no use then, and the one before leads to the same.
+        """
+        if mark is None:
+            return []
+        for at in reversed(range(len(self.events))):
+            kind, data = self.events[at]
+            if kind == "state_taken" and data["mark"] == mark:
+                return self.events[at + 1 :]
+        return None
 
     def to_events(self) -> list[Event]:
         """Return the records that lead to where the study is."""
@@ -84,7 +104,7 @@ class PackedTail:
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
         """Take in one record of the journal."""
-        if kind != "study_state":
+        if kind not in ("study_state", "state_taken"):
             with contextlib.suppress(OverflowError):  # a whole number that is too large for it
                 data = {_PACKED: _pack(data)}
         self._tail.apply(kind, data)

@@ -106,9 +106,13 @@ class StudyObserver:
     def turned(self, *, is_over: bool) -> None:
         """Something may have happened; called often."""
 
-    def settle(self) -> bool:
-        """`flush` will follow: return whether it would be short, and see to it, aside, if not."""
-        return True
+    def settle(self) -> Callable[[], bool]:
+        """What was told so far is to leave the journal: begin to make it durable.
+
+        Return what says whether it is. It is asked again and again, beside the study.
+        """
+        is_done = self.flush()
+        return lambda: is_done
 
     def flush(self) -> bool:
         """What was told so far is about to leave the journal: return whether it is durable."""

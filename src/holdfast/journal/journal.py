@@ -112,7 +112,11 @@ class Journal:
 
         Raises `ConfigError` at once if the data cannot be kept; nobody else is affected.
         """
-        ticket = Ticket(self, kind, encode(data), self._clock.now())
+        return self.append_text(kind, encode(data))
+
+    def append_text(self, kind: str, text: str) -> Ticket:
+        """Take a record whose data `encode` has made a text of."""
+        ticket = Ticket(self, kind, text, self._clock.now())
         with self._changed:
             self._pending.append(ticket)
             self._last = ticket

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.api.checks import this_is
@@ -233,9 +233,10 @@ class CallbackList:
         """After a crash: what the trial's files hold from the first of `rows` on is `rows`."""
         self._tell("reconcile", trial, rows)
 
-    def flush(self, *, durable: bool = True) -> bool:
+    def flush(self, *, durable: bool = True, without: Collection[Callback] = ()) -> bool:
         """Write what waits, with `durable` for good; return whether every logger has done so."""
-        return all(found is True for found in self._tell("flush", durable=durable))
+        listeners = [one for one in self._listeners["flush"] if one not in without]
+        return all(found is True for found in self._tell_to(listeners, "flush", durable=durable))
 
     # ------------------------------------------------------------------ state
 
@@ -273,8 +274,13 @@ class CallbackList:
                 trial.home = self._home
 
     def _tell(self, name: str, *args: Any, **info: Any) -> list[Any]:
+        return self._tell_to(self._listeners[name], name, *args, **info)
+
+    def _tell_to(
+        self, listeners: Iterable[Callback], name: str, *args: Any, **info: Any
+    ) -> list[Any]:
         found = []
-        for one in self._listeners[name]:
+        for one in listeners:
             try:
                 found.append(getattr(one, name)(*args, **info))
             except Exception as error:  # noqa: BLE001  # it must not end the study

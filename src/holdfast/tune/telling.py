@@ -132,8 +132,11 @@ class CallbackTeller(StudyObserver):
             self._began = True
             self._callbacks.on_step_begin(**self._info())
 
-    def settle(self) -> bool:
-        return self._writer.settle()
+    def settle(self) -> Callable[[], bool]:
+        # Those that are not written aside now, while they know of nothing later.
+        is_done = self._callbacks.flush(durable=True, without=self._files)
+        is_written = self._writer.settle()
+        return lambda: is_done and is_written()
 
     def flush(self) -> bool:
         self._behind.flush()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.control.study_log import StudyTail
 from holdfast.core.budget import Budget
 from holdfast.core.study_rules import Rules
 from holdfast.errors import ConfigError
@@ -65,8 +66,10 @@ def must_be_the_same(found: Played, wanted: Played, what: str) -> None:
 
 def must_go_on_the_same(told: Script, wanted: Played, cut: int) -> None:
     """Play what is left of a study after its first `cut` events; it must be what was left."""
-    found = play(told, past=wanted.events[:cut])
+    must_be_what_was_left(play(told, past=wanted.events[:cut]), wanted, cut)
 
+
+def must_be_what_was_left(found: Played, wanted: Played, cut: int) -> None:
     left = wanted.decisions[bisect_left(wanted.decided, cut) :]
     assert found.decisions == left, f"cut after {cut} events"
     assert found.trials == wanted.trials, f"cut after {cut} events"
@@ -97,6 +100,33 @@ def test_killed_after_a_state_was_written_it_decides_the_same(
     assert len(states) >= 3
     for number, state in enumerate(states):
         must_go_on_the_same(told, wanted, min(state + 1 + number % 4, len(wanted.events) - 1))
+
+
+@pytest.mark.parametrize(("scheduler", "searcher"), PAIRS)
+def test_killed_around_a_state_of_an_earlier_moment_it_decides_the_same(
+    scheduler: str, searcher: str
+) -> None:
+    """A state is written some events after it was taken; what happened between is not lost."""
+    late = 3
+    told = script(scheduler, searcher, states_every=11)
+    wanted = play(told)
+    states = [at for at, event in enumerate(wanted.events) if event[0] == "study_state"]
+
+    assert len(states) >= 2
+    for state in states[:4]:
+        data = wanted.events[state][1]
+        since = wanted.events[state + 1 : state + 1 + late]
+        past = [
+            *wanted.events[:state],
+            ("state_taken", {"mark": "1-1"}),
+            *since,
+            ("study_state", {**data, "taken": "1-1"}),
+        ]
+        tail = StudyTail()
+        for kind, facts in past:
+            tail.apply(kind, facts)
+        assert tail.events == since, "the state counts, and only what happened before it is gone"
+        must_be_what_was_left(play(told, past=past), wanted, state + 1 + len(since))
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)

@@ -246,4 +246,6 @@ def test_a_restore_finishes_the_trials_that_the_first_failure_has_cut_off(lab: L
     assert results.num_errors == 1  # only resume_errored tries that one again
     assert last(results[0])["step"] == done + 1
     assert lab.restore(small, resume_errored=True).num_errors == 0
-    assert [note["trial"][-1] for note in lab.noted("began")] == ["0", "1", "0", "1"]
+    began = [note["trial"][-1] for note in lab.noted("began")]
+    assert sorted(began[:2]) == ["0", "1"]  # at once, so that either may be first
+    assert began[2:] == ["0", "1"]

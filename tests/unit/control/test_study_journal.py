@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,36 +96,152 @@ def test_what_happened_before_a_state_can_be_compacted_at_once(
     journal.close()
 
 
-def test_a_state_waits_until_observers_have_little_to_flush(
+class Slow(StudyObserver):
+    """Is asked to make durable what it was told, and does so when somebody says."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.asked: list[str] = []
+
+    def settle(self) -> Callable[[], bool]:
+        self.asked.append("settle")
+        return lambda: self.is_done
+
+    def flush(self) -> bool:
+        self.asked.append("flush")
+        return True
+
+
+def slow_journal(run: OpenRun) -> tuple[StudyJournal, Study, Slow]:
+    onlooker, slow = Onlooker(), Slow()
+    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+    return StudyJournal(run, study, Observers([slow])), study, slow
+
+
+def stop(journal: StudyJournal, *reasons: str) -> None:
+    for reason in reasons:
+        journal.happen("study_stopped", {"reason": reason})
+
+
+def read_again(run: OpenRun) -> StudyTail:
+    tail = StudyTail()
+    for record in read_journal(run.store)[0]:
+        tail.apply(record.kind, record.data)
+    return tail
+
+
+def reasons_since(tail: StudyTail) -> list[str]:
+    return [data["reason"] for kind, data in tail.events if kind == "study_stopped"]
+
+
+def test_a_study_goes_on_while_what_is_before_a_state_becomes_durable(
     run: OpenRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But not for ever: a disk that is slow must not let the journal grow without end."""
     monkeypatch.setattr(study_journal, "STATE_AFTER", 3)
-    told: list[str] = []
+    journal, study, slow = slow_journal(run)
+    stop(journal, "a", "b", "c")
+    journal.tidy()  # the state is taken
+    stop(journal, "d")
+    journal.tidy()
+    journal.settle()
+    before = read_again(run)
+    assert before.state is None, "some of it is in no file yet"
+    assert reasons_since(before) == ["a", "b", "c", "d"]
 
-    class Slow(StudyObserver):
-        def settle(self) -> bool:
-            told.append("settle")
-            return len(told) > 2
+    slow.is_done = True
+    journal.tidy()
+    stop(journal, "e")
+    journal.settle()
 
+    assert slow.asked == ["settle"], "nobody has waited"
+    found = read_again(run)
+    assert found.state is not None and found.state["stopping"] == "c"
+    assert reasons_since(found) == ["d", "e"]
+    assert study.stopping == "e"
+    journal.close()
+
+
+def test_a_compaction_keeps_what_happened_since_a_state_was_taken(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the mark, the state and what follows, wherever the compaction finds them."""
+    monkeypatch.setattr(study_journal, "STATE_AFTER", 3)
+    journal, _, slow = slow_journal(run)
+    stop(journal, "a", "b", "c")
+    journal.tidy()
+    stop(journal, "d")
+    journal.settle()
+    run.journal.end_segment()
+    stop(journal, "e")
+    journal.settle()
+    run.compact()
+    slow.is_done = True
+    journal.tidy()
+    journal.settle()
+    for _ in range(2):
+        run.compact()
+        found = read_again(run)
+        assert found.state is not None and found.state["stopping"] == "c"
+        assert reasons_since(found) == ["d", "e"]
+    journal.close()
+
+
+def test_a_state_of_a_moment_that_is_not_known_any_more_does_not_count() -> None:
+    """The line of its mark is damaged: what happened leads to the same."""
+    tail = StudyTail()
+    tail.apply("study_state", {"stopping": None})
+    for reason in "ab":
+        tail.apply("study_stopped", {"reason": reason})
+    tail.apply("study_state", {"stopping": "a", "taken": "1-1"})
+
+    assert tail.state is not None and tail.state["stopping"] is None
+    assert reasons_since(tail) == ["a", "b"]
+
+
+def test_a_disk_that_is_slow_does_not_let_the_journal_grow_without_end(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_journal, "STATE_AFTER", 3)
+    journal, _, slow = slow_journal(run)
+    stop(journal, "a", "b", "c")
+    journal.tidy()
+    stop(journal, *"x" * (study_journal.PATIENCE * 3 - 1))
+    journal.tidy()
+    assert slow.asked == ["settle"]
+
+    stop(journal, "y")
+    journal.tidy()
+
+    assert slow.asked == ["settle", "flush"]
+    journal.settle()
+    found = read_again(run)
+    assert found.state is not None and found.state["stopping"] == "y"
+    assert not found.events
+    journal.close()
+
+
+def test_an_observer_that_fails_keeps_what_it_was_told_in_the_journal(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_journal, "STATE_AFTER", 3)
+
+    class Failing(StudyObserver):
         def flush(self) -> bool:
-            told.append("flush")
-            return True
+            raise OSError("a file of its own")
 
     onlooker = Onlooker()
     study = Study(Judges(onlooker, onlooker, onlooker), Rules())
-    journal = StudyJournal(run, study, Observers([Slow()]))
-    for reason in "abc":
-        journal.happen("study_stopped", {"reason": reason})
-    for _ in range(4):
+    journal = StudyJournal(run, study, Observers([Failing()]))
+    stop(journal, "a", "b", "c")
+    for _ in range(3):
         journal.tidy()
-    assert told == ["settle", "settle", "settle", "flush"]
-
-    told.clear()
-    for reason in "abcdef":
-        journal.happen("study_stopped", {"reason": reason})
+    stop(journal, *"x" * (study_journal.PATIENCE * 3))
     journal.tidy()
-    assert told == ["settle", "flush"]
+    journal.settle()
+
+    found = read_again(run)
+    assert found.state is None
+    assert reasons_since(found) == ["a", "b", "c", *"x" * (study_journal.PATIENCE * 3)]
     journal.close()
 
 
@@ -176,7 +292,9 @@ def test_trials_that_cannot_be_archived_stay_until_they_can(
 def test_what_is_packed_for_a_compaction_comes_out_as_it_went_in() -> None:
     happened: list[tuple[str, dict[str, Any]]] = [
         ("trial_added", {"trial_id": "forgotten"}),
-        ("study_state", {"trials": []}),
+        ("state_taken", {"mark": "1-1"}),
+        ("study_stopped", {"reason": "x"}),
+        ("study_state", {"trials": [], "taken": "1-1"}),
         ("trial_added", {"trial_id": "a", "config": {"x": float("inf"), "n": 2**70, "s": "ä"}}),
         ("checkpoint_begun", {"number": 1}),  # of no concern to a study
         ("trial_result", {"id": "a", "result": {"loss": 0.5, "tags": [None, True, ""]}}),
@@ -189,6 +307,7 @@ def test_what_is_packed_for_a_compaction_comes_out_as_it_went_in() -> None:
     assert packed.to_events() == plain.to_events()
     assert [kind for kind, _ in packed.to_events()] == [
         "study_state",
+        "study_stopped",
         "trial_added",
         "trial_result",
     ]

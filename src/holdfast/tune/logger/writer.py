@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 log = logging.getLogger(__name__)
 
 BATCH_S = 0.5
-ROUNDS = 2  # of making all durable: in the second there is only what came during the first
 
 
 class Waiting(Protocol):
@@ -31,8 +30,7 @@ class Writer:
         self._loggers, self._every_s = loggers, every_s
         self._wanted = threading.Event()
         self._is_closing = False
-        self._rounds = 0  # that are left
-        self._is_settling = False
+        self._asked = self._settled = 0  # how often all was to be made durable, and was
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -41,20 +39,15 @@ class Writer:
             self._thread = threading.Thread(target=self._work, name="holdfast-files", daemon=True)
             self._thread.start()
 
-    def settle(self) -> bool:
-        """Have nearly everything made durable; return whether it is, since this was last asked.
-
-        Whoever flushes then has little to wait for.
-        """
+    def settle(self) -> Callable[[], bool]:
+        """Have all that waits now made durable; return what says whether it is."""
         if self._thread is None:
-            return True
-        if not self._is_settling:
-            self._is_settling, self._rounds = True, ROUNDS
-            self._wanted.set()
-        if self._rounds:
-            return False
-        self._is_settling = False
-        return True
+            is_done = self._flush(durable=True)
+            return lambda: is_done
+        self._asked += 1
+        mine = self._asked
+        self._wanted.set()
+        return lambda: self._settled >= mine
 
     def close(self) -> None:
         """Return once the thread is gone; may be called more than once."""
@@ -69,14 +62,17 @@ class Writer:
             self._wanted.clear()
             if self._is_closing:
                 return
-            self._flush(durable=False)
-            while self._rounds and not self._is_closing:
-                self._flush(durable=True)
-                self._rounds -= 1
+            asked = self._asked
+            self._flush(durable=False)  # first, so that one sync is for all of them
+            if asked > self._settled and self._flush(durable=True):
+                self._settled = asked
 
-    def _flush(self, *, durable: bool) -> None:
+    def _flush(self, *, durable: bool) -> bool:
+        is_done = True
         for one in self._loggers:
             try:
-                one.flush(durable=durable)
+                is_done &= one.flush(durable=durable)
             except Exception:  # others have something to write as well, and it may pass
+                is_done = False
                 log.exception("%s could not write", type(one).__name__)
+        return is_done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,30 +110,49 @@ def test_one_logger_that_fails_does_not_keep_a_writer_from_the_others(
     assert "Broken could not write" in caplog.text
 
 
-def test_a_writer_makes_all_durable_aside_before_somebody_waits_for_it(tmp_path: Path) -> None:
+def test_a_writer_makes_all_durable_aside_that_waits_when_it_is_asked_to(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     logger = a_logger("json", store)
     flushed: list[bool] = []
+    is_full = True
 
     class Noting:
         def flush(self, *, durable: bool = True) -> bool:
             flushed.append(durable)
-            return logger.flush(durable=durable)
+            return logger.flush(durable=durable) and not is_full
 
-    writer = Writer([Noting()], every_s=3600.0)
+    writer = Writer([Noting()], every_s=0.01)
     logger.write_by(writer)
-    assert writer.settle()  # nobody writes aside yet
     writer.start()
     log_all(logger, result(1))
+    is_settled = writer.settle()
+    await_true(lambda: flushed.count(True) >= 2)
+    assert not is_settled(), "it has failed, and is tried again"
 
-    assert not writer.settle()
-    deadline = time.monotonic() + 20.0
-    while not writer.settle() and time.monotonic() < deadline:
-        os.sched_yield()
-    assert flushed == [False, True, True]
+    is_full = False
+    await_true(is_settled)
+
     assert rows("json", store, "train_00000") == [(1, 0.0)]
-    assert not writer.settle()  # it was asked anew
+    assert flushed[flushed.index(True) - 1] is False, "first all is written, then synced"
+    asked_anew = writer.settle()
+    await_true(asked_anew)
     logger.on_experiment_end([])
+
+
+def test_without_a_writer_all_is_durable_at_once(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    logger = a_logger("json", store)
+    log_all(logger, result(1))
+
+    assert Writer([logger]).settle()()
+    assert rows("json", store, "train_00000") == [(1, 0.0)]
+
+
+def await_true(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < deadline, "it does not become true"
+        os.sched_yield()
 
 
 def test_rows_that_come_faster_than_a_writer_writes_are_not_lost(
