@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from holdfast.control.adoption import unrecorded_commits
 from holdfast.control.open_run import OpenRun
 from holdfast.control.study_journal import StudyJournal
 from holdfast.control.study_log import StudyTail, read_archive
-from holdfast.control.study_plan import Rows, StudyPlan
+from holdfast.control.study_plan import StudyPlan
 from holdfast.core.judges import as_judged
 from holdfast.core.record import Kept
 from holdfast.core.study import Study
@@ -22,15 +22,31 @@ from holdfast.storage import locate
 log = logging.getLogger(__name__)
 
 
-def recall(study: Study, tail: StudyTail) -> dict[str, list[tuple[int, dict[str, Any]]]]:
-    """Make a study what its journal says; return the results that were told since its last state.
+class Recalled(NamedTuple):
+    """What was told since the last state of a study, by the ids of trials.
 
-    Rows that were superseded since are not among them.
+    Attributes:
+        rows: Results, without those that were superseded since.
+        archived: Trials that were put to rest since: what was told of them may be in no file yet.
     """
-    rows: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+
+    rows: dict[str, list[tuple[int, dict[str, Any]]]]
+    archived: dict[str, Trial]
+
+    def trials(self, study: Study) -> dict[str, Trial]:
+        """Return the trials that rows were told of, as they are now."""
+        known = self.archived | study.finished | study.trials
+        return {trial_id: known[trial_id] for trial_id in self.rows if trial_id in known}
+
+
+def recall(study: Study, tail: StudyTail) -> Recalled:
+    """Make a study what its journal says; return what was told since its last state."""
+    rows, archived = recalled = Recalled({}, {})
     if tail.state is not None:
         study.set_state(tail.state)
     for kind, data in tail.events:
+        if kind == "trials_archived":
+            archived |= {one: study.finished[one] for one in data["ids"] if one in study.finished}
         study.take(kind, data, again=True)
         if kind == "trial_result":
             trial = study.trials.get(data["id"])
@@ -43,7 +59,7 @@ def recall(study: Study, tail: StudyTail) -> dict[str, list[tuple[int, dict[str,
     tail.forget()
     study.delays.clear()
     study.ended.clear()
-    return rows
+    return recalled
 
 
 def continue_study(
@@ -116,9 +132,3 @@ def finished_trials(run: OpenRun, study: Study) -> Iterator[Trial]:
             if trial.trial_id not in seen:
                 seen.add(trial.trial_id)
                 yield trial
-
-
-def told_rows(rows: Mapping[str, Rows], study: Study) -> dict[str, Trial]:
-    """Return the trials that rows were told of, by id, as far as they are still known."""
-    known = study.finished | study.trials
-    return {trial_id: known[trial_id] for trial_id in rows if trial_id in known}

@@ -16,7 +16,7 @@ from holdfast.control.interrupts import Interrupt, Interrupts
 from holdfast.control.notices import Notice, source_named, watch
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.output import log_folder
-from holdfast.control.resuming_study import finished_trials, recall, told_rows
+from holdfast.control.resuming_study import finished_trials, recall
 from holdfast.control.study_controller import StudyController
 from holdfast.control.study_log import StudyTail
 from holdfast.control.study_plan import Resumption, StudyObserver, StudyPlan
@@ -73,7 +73,7 @@ class Launch:
         tail = run.accounts[0]
         assert isinstance(tail, StudyTail)
         self.is_new = tail.state is None and not tail.events
-        self.rows = recall(self.study, tail)
+        self._recalled = recall(self.study, tail)
         self._must_know_its_trials()
         if how.num_samples is not None:
             self.search.extend(how.num_samples)  # so that all know how many there will be
@@ -107,7 +107,7 @@ class Launch:
             self.run, self.study, self.engine, self._plan, observers=observers
         )
         for observer in observers:
-            observer.resumed(self.rows, told_rows(self.rows, self.study))
+            observer.resumed(self._recalled.rows, self._recalled.trials(self.study))
         with _listening(self.spec.run_config, controller, self.engine):
             controller.drive()
         return controller

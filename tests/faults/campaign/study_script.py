@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
+from holdfast.control import study_journal
 from holdfast.tune.schedulers import ASHAScheduler
 from holdfast.tune.search import BasicVariantGenerator
 
@@ -89,7 +90,8 @@ class Witness(tune.Callback):
 
 
 def main(folder: str, kind: str, trials: str) -> None:
-    """Begin the study, or go on with it."""
+    """Begin the study, or go on with it, with a state for every few trials."""
+    study_journal.STATE_AFTER, study_journal.ARCHIVE_AFTER = 20, 5
     trainable = train if kind == "function" else Model
     path = f"{folder}/study"
     if tune.Tuner.can_restore(path):

@@ -11,13 +11,15 @@ import pytest
 from holdfast.control import study_journal
 from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun, open_run
+from holdfast.control.resuming_study import recall
 from holdfast.control.study_journal import StudyJournal
 from holdfast.control.study_log import PackedTail, StudyTail, read_archive, write_archive
 from holdfast.control.study_plan import StudyObserver
 from holdfast.core.judges import Judges
+from holdfast.core.outcomes import Finished, to_data
 from holdfast.core.study import Study
 from holdfast.core.study_rules import Rules
-from holdfast.core.trial import Trial
+from holdfast.core.trial import Status, Trial
 from holdfast.errors import StoreFull
 from holdfast.journal.replay import read_journal
 from holdfast.storage.locate import open_store
@@ -349,3 +351,28 @@ def test_a_state_that_cannot_be_written_down_is_not_needed_for_the_study_to_go_o
     assert caplog.text.count("the state of the study failed") == 1
     kinds = [event.kind for event in run.journal.replay()]
     assert [one for one in kinds if "s" in one[:1]] == ["search_ended", "study_stopped"]
+
+
+def test_what_was_told_of_trials_that_are_archived_by_now_is_recalled_with_them() -> None:
+    """It may be in no file yet: a writer was about to write it when the driver died."""
+    onlooker = Onlooker()
+    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+    added = {"trial_id": "a", "number": 0, "config": {}, "folder": "a", "trainable": "f"}
+    added |= {"params": {}, "tag": "0", "resources": [{"CPU": 1.0}]}
+    one = {"id": "a", "attempt": 1}
+    ended = {**one, "how": "done", "exit": to_data(Finished(0, "node"))}
+    tail = StudyTail()
+    for kind, data in [
+        ("trial_added", added),
+        ("trial_started", {**one, "places": ["node"], "after_step": 0, "time": 0.0}),
+        ("trial_result", {**one, "step": 1, "result": {"loss": 0.5}}),
+        ("trial_exited", ended),
+        ("trials_archived", {"key": "k", "ids": ["a"]}),
+    ]:
+        tail.apply(kind, data)
+
+    recalled = recall(study, tail)
+
+    assert not study.finished
+    assert [step for step, _ in recalled.rows["a"]] == [1]
+    assert recalled.trials(study)["a"].status is Status.TERMINATED
