@@ -357,9 +357,9 @@ def test_what_was_told_of_trials_that_are_archived_by_now_is_recalled_with_them(
     """It may be in no file yet: a writer was about to write it when the driver died."""
     onlooker = Onlooker()
     study = Study(Judges(onlooker, onlooker, onlooker), Rules())
-    added = {"trial_id": "a", "number": 0, "config": {}, "folder": "a", "trainable": "f"}
-    added |= {"params": {}, "tag": "0", "resources": [{"CPU": 1.0}]}
-    one = {"id": "a", "attempt": 1}
+    added: dict[str, Any] = {"trial_id": "a", "number": 0, "config": {}, "trainable": "f"}
+    added |= {"folder": "a", "params": {}, "tag": "0", "resources": [{"CPU": 1.0}]}
+    one: dict[str, Any] = {"id": "a", "attempt": 1}
     ended = {**one, "how": "done", "exit": to_data(Finished(0, "node"))}
     tail = StudyTail()
     for kind, data in [

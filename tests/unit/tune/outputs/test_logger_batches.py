@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from holdfast.testing.faults import ALLOW, Refuse, Step, TappedDisk, Verdict
 from holdfast.tune.logger.files import RowFiles
 from holdfast.tune.logger.json_lines import JsonLines
 from holdfast.tune.logger.shelves import shelf_on
-from holdfast.tune.logger.writer import Writer
 from tests.unit.tune.outputs.logging_files import (
     LOGGERS,
     HandClock,
@@ -46,126 +43,6 @@ def test_without_a_writer_rows_are_written_when_others_come_half_a_second_later(
     log_all(logger, result(2))
 
     assert rows(kind, store, "train_00000") == [(1, 0.0), (2, 0.0)]
-
-
-def await_rows(kind: str, store: Store, folder: str, count: int) -> list[tuple[int, float]]:
-    deadline = time.monotonic() + 20.0
-    while True:
-        try:
-            found = rows(kind, store, folder)
-        except AssertionError:  # it is being written
-            found = []
-        if len(found) >= count or time.monotonic() > deadline:
-            return found
-        os.sched_yield()
-
-
-@every_kind
-def test_a_writer_writes_rows_without_being_asked(kind: str, store: Store) -> None:
-    logger = a_logger(kind, store)
-    writer = Writer([logger], every_s=0.01)
-    logger.write_by(writer)
-    writer.start()
-    log_all(logger, result(1), result(2))
-    logger.log_trial_end(a_trial())
-
-    assert await_rows(kind, store, "train_00000", 2) == [(1, 0.0), (2, 0.0)]
-    logger.on_experiment_end([])
-
-
-@every_kind
-def test_what_no_writer_came_to_is_written_at_the_end_of_the_study(kind: str, store: Store) -> None:
-    threads = set(threading.enumerate())
-    logger = a_logger(kind, store)
-    writer = Writer([logger], every_s=3600.0)
-    logger.write_by(writer)
-    writer.start()
-    log_all(logger, result(1))
-    logger.reconcile(a_trial(1), [result(1), result(2)])
-    assert rows(kind, store, "train_00000") == rows(kind, store, "train_00001") == []
-
-    logger.on_experiment_end([])
-
-    assert rows(kind, store, "train_00000") == [(1, 0.0)]
-    assert rows(kind, store, "train_00001") == [(1, 0.0), (2, 0.0)]
-    assert set(threading.enumerate()) <= threads
-
-
-def test_one_logger_that_fails_does_not_keep_a_writer_from_the_others(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Broken:
-        def flush(self, *, durable: bool = True) -> bool:
-            raise RuntimeError("no")
-
-    store = open_store(tmp_path)
-    logger = a_logger("json", store)
-    writer = Writer([Broken(), logger], every_s=0.01)
-    logger.write_by(writer)
-    writer.start()
-    log_all(logger, result(1))
-
-    assert await_rows("json", store, "train_00000", 1) == [(1, 0.0)]
-    logger.on_experiment_end([])
-    assert "Broken could not write" in caplog.text
-
-
-def test_a_writer_makes_all_durable_aside_that_waits_when_it_is_asked_to(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    logger = a_logger("json", store)
-    flushed: list[bool] = []
-    is_full = True
-
-    class Noting:
-        def flush(self, *, durable: bool = True) -> bool:
-            flushed.append(durable)
-            return logger.flush(durable=durable) and not is_full
-
-    writer = Writer([Noting()], every_s=0.01)
-    logger.write_by(writer)
-    writer.start()
-    log_all(logger, result(1))
-    is_settled = writer.settle()
-    await_true(lambda: flushed.count(True) >= 2)
-    assert not is_settled(), "it has failed, and is tried again"
-
-    is_full = False
-    await_true(is_settled)
-
-    assert rows("json", store, "train_00000") == [(1, 0.0)]
-    assert flushed[flushed.index(True) - 1] is False, "first all is written, then synced"
-    asked_anew = writer.settle()
-    await_true(asked_anew)
-    logger.on_experiment_end([])
-
-
-def test_without_a_writer_all_is_durable_at_once(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    logger = a_logger("json", store)
-    log_all(logger, result(1))
-
-    assert Writer([logger]).settle()()
-    assert rows("json", store, "train_00000") == [(1, 0.0)]
-
-
-def await_true(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline, "it does not become true"
-        os.sched_yield()
-
-
-def test_rows_that_come_faster_than_a_writer_writes_are_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.tune.logger.files.WAITING_ROWS_MAX", 20)
-    store = open_store(tmp_path)
-    logger = a_logger("json", store)
-    logger.write_by(Writer([logger], every_s=3600.0))
-    log_all(logger, *[result(step) for step in range(1, 101)])
-    logger.on_experiment_end([])
-
-    assert len(rows("json", store, "train_00000")) == 100
 
 
 # ---------------------------------------------------------------------- new trials
