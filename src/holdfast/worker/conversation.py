@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 
 from holdfast.errors import HoldfastError
 from holdfast.wire import (
@@ -57,10 +57,8 @@ class Conversation:
         on_gone: Callable[[], None],
     ) -> None:
         self._channel, self._on_news, self._on_gone = channel, on_news, on_gone
-        self._lock = threading.Lock()
-        # By topic and question; None in it says that no answer will come. A queue of the
-        # interpreter's own: a condition takes twice as long to wake who waits.
-        self._answers: dict[tuple[str, int], SimpleQueue[Message | None]] = {}
+        self._changed = threading.Condition()
+        self._answers: dict[tuple[str, int], deque[Message]] = {}
         self._is_over = False
         self._listener: threading.Thread | None = None
         self._process = os.getpid()
@@ -81,7 +79,7 @@ class Conversation:
 
     def begin_anew(self) -> None:
         """Forget all that was answered: another job begins, which counts from the beginning."""
-        with self._lock:
+        with self._changed:
             self._answers.clear()
 
     def say(self, message: Message) -> None:
@@ -103,26 +101,17 @@ class Conversation:
         """Return the next answer to question `index` on `topic`, None if none came in time."""
         key = topic, index
         self._channel.flush(None)  # else the question may still be here, behind many reports
-        answers = self._answers_to(key)
-        try:
-            found = answers.get(timeout=timeout_s)
-        except Empty:
-            return None
-        with self._lock:
-            if answers.empty():
-                self._answers.pop(key, None)
-        if found is None:
-            raise DriverGone("the driver has ended this run")
-        return found
-
-    def _answers_to(self, key: tuple[str, int]) -> SimpleQueue[Message | None]:
-        with self._lock:
-            answers = self._answers.get(key)
-            if answers is None:
-                answers = self._answers[key] = SimpleQueue()
-                if self._is_over:
-                    answers.put(None)
-            return answers
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or key in self._answers, timeout_s)
+            if key in self._answers:
+                waiting = self._answers[key]
+                found = waiting.popleft()
+                if not waiting:
+                    del self._answers[key]
+                return found
+            if self._is_over:
+                raise DriverGone("the driver has ended this run")
+        return None
 
     def _listen(self, messages: list[Message]) -> None:
         try:
@@ -134,10 +123,9 @@ class Conversation:
                     break
             self._on_gone()
         finally:  # also if there is no memory left for a message: nobody may wait for ever
-            with self._lock:
+            with self._changed:
                 self._is_over = True
-                for answers in self._answers.values():
-                    answers.put(None)
+                self._changed.notify_all()
 
     def _take_in(self, message: Message) -> None:
         topic = _TOPICS.get(type(message))
@@ -145,4 +133,6 @@ class Conversation:
             self._on_news(message)
             return
         assert isinstance(message, Slotted | Resend | Committed | Refused | Judged | Met | Listed)
-        self._answers_to((topic, message.index)).put(message)
+        with self._changed:
+            self._answers.setdefault((topic, message.index), deque()).append(message)
+            self._changed.notify_all()
