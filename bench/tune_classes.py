@@ -20,7 +20,14 @@ from bench.tune_program import rates
 TRIALS, TRIALS_QUICK = 200, 20
 STEPS = 10
 FEWER = {"ray": 6, "ray-reused": 50, "optuna-sqlite": 60, "optuna-journal": 100}
-ROUNDS_MAX = {"ray": 5, "ray-reused": 1, "optuna-journal": 3, "fork": 3, "fork-reused": 3}
+ROUNDS_MAX = {  # few of those that no bar depends on
+    "holdfast-reused": 1,
+    "ray": 5,
+    "ray-reused": 1,
+    "optuna-journal": 3,
+    "fork": 1,
+    "fork-reused": 1,
+}
 
 
 @contextmanager
