@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bench.program import Program
 from bench.question import Claim, Question, Setting, Side, at_most, ratio, value
+from bench.runner import MORE_ROUNDS
 from bench.scripts.marks import mark
 from bench.tune_program import studying
 
@@ -28,7 +29,7 @@ MEMORY_MAX_MB = 150
 @contextmanager
 def question(setting: Setting) -> Iterator[Question]:
     lengths = [events // EVENTS_PER_TRIAL for events in setting.scale.growth]
-    windows = setting.scale.launches + 1
+    windows = setting.scale.launches + 1 + MORE_ROUNDS  # one warms up
     with ExitStack() as studies:
         sides = []
         for length in lengths:
