@@ -27,12 +27,13 @@ from holdfast.storage.base import (
 from holdfast.storage.digest import digest_bytes
 from holdfast.storage.disk import Disk, PosixDisk
 from holdfast.storage.disk_errors import explained
-from holdfast.storage.local_files import Appender, LocalTree, remove_tree
+from holdfast.storage.local_files import Appender, LocalTree, remove_tree, write_new
 
 TEMPORARY = ".hf-tmp"
 LOCK_NAME = ".hf-lock"
 LOCK_TIMEOUT_S = 10.0
 DURABLE_MAX = 4096  # names to remember; one that was forgotten is synced once more
+FIRST_READ_BYTES = 16 << 10  # enough for most files; memory for more costs as much as the read
 
 
 class LocalStore:
@@ -89,12 +90,14 @@ class LocalStore:
             return self._read_at(handle, start, length)
 
     def stream(self, key: str, chunk_bytes: int = 1 << 20) -> Iterator[Buffer]:
-        buffer = memoryview(bytearray(chunk_bytes))
+        buffer = memoryview(bytearray(min(chunk_bytes, FIRST_READ_BYTES)))
         with explained("read", self.path(key), key), self._opened(self.path(key)) as handle:
             offset = 0
             while size := self.disk.read_into(handle, buffer, offset):
                 yield buffer[:size]
                 offset += size
+                if size == len(buffer) < chunk_bytes:
+                    buffer = memoryview(bytearray(chunk_bytes))
 
     def stat(self, key: str) -> Entry | None:
         with explained("look at", self.path(key), key):
@@ -127,7 +130,7 @@ class LocalStore:
         with explained("write", path, key):
             self.make_folder(folder)
             try:
-                self._write_new(temporary, data)
+                write_new(self.disk, temporary, data)
                 self._put_in_place(key, temporary, condition)
             except BaseException:
                 self._remove_quietly(temporary)
@@ -278,6 +281,8 @@ class LocalStore:
         parent = os.path.dirname(path)
         if path in self._durable or path == parent:
             return
+        if len(self._durable) >= DURABLE_MAX:
+            self._durable.clear()  # before those above it are added: see `_forget`
         self.make_folder(parent)
         is_made = self._make_if_missing(path)
         try:
@@ -286,8 +291,6 @@ class LocalStore:
             # Above the root lie folders that are not ours, which perhaps we may not even read.
             if is_made or self._is_below_root(path):
                 raise
-        if len(self._durable) >= DURABLE_MAX:
-            self._durable.clear()
         self._durable.add(path)
 
     def make_folder_soon(self, path: str) -> None:
@@ -312,6 +315,9 @@ class LocalStore:
         return path != self.root and path.startswith(self.root + os.sep)
 
     def _forget(self, path: str) -> None:
+        """Take in that a folder is gone; one that is not known has none below it that is."""
+        if path not in self._durable:
+            return
         below = path + os.sep
         # Other threads, and stores that share it, may add to it: a copy is made in one step.
         known = self._durable.copy()
@@ -372,14 +378,6 @@ class LocalStore:
             return digest_bytes(self._read_all(path))
         except FileNotFoundError:
             return None
-
-    def _write_new(self, path: str, data: Buffer) -> None:
-        handle = self.disk.create(path)
-        try:
-            self.disk.write(handle, data)
-            self.disk.sync(handle)
-        finally:
-            self.disk.close(handle)
 
     @contextlib.contextmanager
     def _locked(self, folder: str) -> Iterator[None]:

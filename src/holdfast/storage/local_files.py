@@ -150,6 +150,16 @@ def _digest_range(disk: Disk, handle: int, buffer: memoryview, start: int, end: 
     return Digested(digest.digest(), at - start, is_longer)
 
 
+def write_new(disk: Disk, path: str, data: Buffer) -> None:
+    """Make a file whose bytes are durable on return; its name is not."""
+    handle = disk.create(path)
+    try:
+        disk.write(handle, data)
+        disk.sync(handle)
+    finally:
+        disk.close(handle)
+
+
 def remove_tree(disk: Disk, path: str) -> None:
     """Remove a file, or a folder and all that is in it; what is gone meanwhile is no error."""
     found = disk.stat(path)

@@ -27,6 +27,23 @@ def test_no_more_folders_are_remembered_than_there_is_room_for(
     assert store.get("trial-0/file").data == b"x"
 
 
+def test_with_a_folder_all_below_it_is_forgotten_however_much_was_forgotten_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for room in range(1, 12):
+        monkeypatch.setattr(local, "DURABLE_MAX", room)
+        store = local.LocalStore(tmp_path / f"room {room}")
+        store.put("trial/deep/deeper/file", b"x")
+        store.put("other/file", b"x")
+        store.put("trial/deep/beside/file", b"x")
+
+        store.delete_tree("trial")
+        store.put("trial/deep/deeper/file", b"y")
+        store.put("trial/deep/beside/file", b"y")
+
+        assert (tmp_path / f"room {room}" / "trial" / "deep" / "beside" / "file").is_file()
+
+
 def test_a_part_of_a_store_knows_what_the_whole_knows_also_in_another_process(
     tmp_path: Path,
 ) -> None:
