@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import uuid
+import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -54,7 +54,7 @@ class Checkpoint(metaclass=_Named):
     def __init__(self, path: str | os.PathLike[str], filesystem: Any | None = None) -> None:
         self._location = os.fspath(path) if filesystem is not None else absolute(path)
         self._given_filesystem = filesystem
-        self._uuid = uuid.uuid4().hex
+        self._name = secrets.token_hex(16)
         self._opened: Store | None = None
         self._run: tuple[dict[str, Any], str] | None = None
 
@@ -133,7 +133,7 @@ class Checkpoint(metaclass=_Named):
         if manifest is None:
             # Nothing says that the files will stay as they are, so only copies of this very
             # object, which the name travels with, may share.
-            return str(fetch_once(self._uuid, self._copy_to, ()))
+            return str(fetch_once(self._name, self._copy_to, ()))
         identity = digest_bytes(seal(manifest.to_record()))
         return str(fetch_once(identity, self._copy_to, manifest.files))
 

@@ -161,7 +161,8 @@ def publish(store: Store, slot: Slot, parts: Iterable[Part]) -> Merged:
 def commit(store: Store, slot: Slot, manifest: Manifest) -> None:
     """Put the manifest: the checkpoint exists when this has returned. Then tidy up behind it."""
     put_manifest(store, manifest)
-    _discard_staged(store, slot)
+    if manifest.world_size > 1:  # who was alone has nothing left there: it was moved
+        _discard_staged(store, slot)
 
 
 def discard(store: Store, slot: Slot) -> None:

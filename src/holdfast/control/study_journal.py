@@ -46,10 +46,11 @@ class _Draft:
 class StudyJournal:
     """Writes down what happens, lets the study take it in, and keeps the journal short.
 
-    Nothing in a study waits for the disk but the acknowledgement of a checkpoint: whatever else a
-    crash costs is done again in the same way. A thread of its own writes what has come together in
-    a few milliseconds: a sync of many events costs as much as of one, and a study that does a
-    thousand trials a second would do little else. Who cannot wait so long settles it himself.
+    Nothing in a study waits for it but a checkpoint, whose number must be known to be given out
+    before its files are in place: whatever a crash costs is done again in the same way. A thread of
+    its own writes what has come together in a few milliseconds: a sync of many events costs as much
+    as of one, and a study that does a thousand trials a second would do little else. Who cannot
+    wait so long settles it himself.
     """
 
     def __init__(self, run: OpenRun, study: Study, observers: Observers) -> None:
@@ -97,6 +98,10 @@ class StudyJournal:
             self._failure = error
             raise
         self._raise_failure()
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if somebody else drives this study now."""
+        self._run.lease.check()
 
     def _write(self) -> None:
         is_last = False

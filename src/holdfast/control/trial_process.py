@@ -54,6 +54,10 @@ class Scribe(Protocol):
         """Return once everything so far is durable."""
         ...
 
+    def check(self) -> None:
+        """Raise `LeaseLost` if somebody else writes now."""
+        ...
+
 
 class TrialCheckpoints(Checkpoints):
     """The checkpoints of one trial; what becomes of them is in the study's journal."""
@@ -78,7 +82,7 @@ class TrialCheckpoints(Checkpoints):
         self._scribe.settle()
 
     def note_commit(self, manifest: Manifest) -> None:
-        """Write down that a checkpoint was written; it counts once that is durable."""
+        """Write down that a checkpoint was written."""
         self._record_soon([("checkpoint_committed", Kept.of(manifest).to_data())])
 
     def beginning(
@@ -288,9 +292,14 @@ class TrialProcess:
 
 
 def acknowledge(processes: Iterable[TrialProcess], scribe: Scribe) -> None:
-    """Let what these have written count; all of them share one sync of the journal."""
+    """Let what these have written count.
+
+    A checkpoint is its manifest, and that is durable. The record of it will be, and if this driver
+    dies before, the next one finds a manifest whose number was given out, and takes it in. So does
+    one that takes over right now: it has the lease before it looks.
+    """
     counting = [process for process in processes if process.note_written()]
     if counting:
-        scribe.settle()
+        scribe.check()
     for process in counting:
         process.acknowledge()

@@ -149,20 +149,18 @@ class ClassProgram:
         if context.job.metadata.get("verdict") == "STOP":
             self._export(context, trial)
             return "stopped"
-        heard: list[Judged] = []
-        context.reporter.then = lambda index: heard.append(_verdict(context, index))
+        reporter = context.reporter
         while True:
             result = trial.train()
             wants_save = bool(result.pop(SHOULD_CHECKPOINT, False))
-            context.reporter.report(result)
-            judged = heard.pop()
+            reporter.report(result)
+            wants_save |= self._is_due(result["training_iteration"])
+            wants_save |= result["done"] and self.at_end
+            if wants_save:
+                reporter.announce_save()
+            judged = _verdict(context, reporter.count)
             is_end = judged.action == "STOP" or result["done"]
-            if (
-                judged.save
-                or wants_save
-                or self._is_due(result["training_iteration"])
-                or (is_end and self.at_end)
-            ):
+            if wants_save or judged.save or (is_end and self.at_end):
                 self._save(context, trial)
             if is_end:
                 self._export(context, trial)

@@ -144,6 +144,9 @@ class _Notes:
     def settle(self) -> None:
         pass  # nothing is noted without waiting
 
+    def check(self) -> None:
+        self._run.lease.check()
+
 
 def _litter_of(study: StudyLook, trial: Trial) -> list[Litter]:
     store = child(study.run.store, trial.folder)

@@ -94,6 +94,7 @@ class Reporter:
         self.newest = newest
         self._counting = threading.Lock()
         self._spool: Spool | None = None
+        self._announced = 0  # the report of which the driver knows that it will be saved
         self._waiting: queue.Queue[tuple[int, Save, str] | None]  # from the first on
         self._uploader: threading.Thread | None = None
         self._failed: list[HoldfastError] = []
@@ -129,6 +130,11 @@ class Reporter:
         if self.then is not None:
             self.then(index)
 
+    def announce_save(self) -> None:
+        """Say that `save_made` will follow the last report, so that the driver is ready for it."""
+        self._announced = self.count
+        self._conversation.say(Reported(self.count, {}, saves=True))
+
     def save_made(self, make: Callable[[str], None]) -> None:
         """Save what `make` puts into the folder it is given, for the last report, which had none.
 
@@ -138,11 +144,11 @@ class Reporter:
         index, spool = self.count, self._own_spool()
         folder = spool.new(index)
         try:
-            make(folder)
-            self._conversation.say(Reported(index, {}, saves=True))
+            if self._announced != index:
+                self.announce_save()
             try:
-                made = Save(checkpoint=Checkpoint.from_directory(folder))
-                self._save_taken(index, made, folder)
+                make(folder)
+                self._save_taken(index, None, folder)
             except NotSaved:
                 raise  # the driver knows
             except BaseException as error:
@@ -270,7 +276,7 @@ class Reporter:
         while (next_one := self._waiting.get()) is not None:
             index, save, folder = next_one
             try:
-                self._save_taken(index, save, folder)
+                self._save_taken(index, save.upload, folder)
             except NotSaved as error:
                 self._failed.append(error)
             except BaseException as error:  # noqa: BLE001  # a user's upload may raise anything
@@ -279,10 +285,10 @@ class Reporter:
             finally:
                 self._spool.drop(folder)
 
-    def _save_taken(self, index: int, save: Save, folder: str) -> None:
-        if save.upload is not None:
+    def _save_taken(self, index: int, upload: Upload | None, folder: str) -> None:
+        if upload is not None:
             slot = self._slot(index)
-            self._upload(index, slot, save.upload, Checkpoint.from_directory(folder))
+            self._upload(index, slot, upload, Checkpoint.from_directory(folder))
             return
         store = self._open_store()
         prepared = prepare_taken(store, folder)  # while the driver gives out a slot

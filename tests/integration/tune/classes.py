@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
+from holdfast.control import study_journal
 from tests.integration.train.loops import die, is_first, note
 
 GATE = "gate"
@@ -80,6 +81,8 @@ def main() -> None:
         config["x"] = tune.grid_search(config.pop("xs"))
     if config.pop("draws", False):
         config["x"] = tune.uniform(1, 2)
+    if arguments.pop("lingers", False):
+        study_journal.LINGER_S = 3600.0  # what nobody waits for is not durable before that
     given: dict[str, Any] = {"stop": {"training_iteration": 6}, "config": config}
     if "asha" in arguments:
         given["scheduler"] = tune.schedulers.ASHAScheduler(**arguments.pop("asha"))

@@ -40,6 +40,22 @@ def test_a_killed_study_goes_on_from_the_last_checkpoint(old_lab: OldLab, resume
     assert iterations == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.req("U-067")
+def test_a_checkpoint_that_a_trial_was_told_of_is_not_lost_if_the_record_of_it_is(
+    old_lab: OldLab,
+) -> None:
+    old_lab.interrupt(old_lab.launch(WAITS, checkpoint_freq=3, lingers=True))
+    journal = "".join(path.read_text() for path in old_lab.study.glob(".holdfast/journal/*"))
+    assert "checkpoint_begun" in journal and "checkpoint_committed" not in journal
+    old_lab.open_gate()
+
+    trials, _ = old_lab.finish(WAITS, checkpoint_freq=3, resume=True)
+
+    assert trials == DONE
+    assert old_lab.counts() == [1, 2, 3, 4, 4, 5, 6]
+    assert old_lab.counts("restore") == [3]
+
+
 @pytest.mark.req("U-065")
 def test_a_study_goes_on_after_ctrl_c(old_lab: OldLab) -> None:
     driver = old_lab.launch(WAITS, checkpoint_freq=2)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from holdfast.checkpoint.commit import Slot, deliver
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.control.trial_commits import Aside
 from holdfast.control.trial_process import TrialCheckpoints, TrialProcess, acknowledge
 from holdfast.core.trial import Trial
+from holdfast.errors import LeaseLost
 from holdfast.storage.locate import open_store
 from holdfast.wire import Committed, Delivered, Judged, Reported, Slotted
 
@@ -20,6 +24,7 @@ class Log:
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
         self.seen: list[Any] = []
+        self.is_replaced = False
 
     def happen(self, kind: str, data: dict[str, Any]) -> None:
         self.seen.append(data.get("what", kind))
@@ -29,8 +34,16 @@ class Log:
     def settle(self) -> None:
         self.seen.append("durable")
 
+    def check(self) -> None:
+        self.seen.append("checked")
+        if self.is_replaced:
+            raise LeaseLost("somebody else drives the study")
 
-def test_a_checkpoint_is_acknowledged_once_the_record_of_it_is_durable(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_checkpoint_is_acknowledged_by_whoever_still_drives_the_study(
+    tmp_path: Path, *, is_replaced: bool
+) -> None:
     trial, store = Trial("t"), open_store(tmp_path / "trial")
     log, aside = Log(trial), Aside(lambda: None)
     process = TrialProcess(
@@ -56,12 +69,17 @@ def test_a_checkpoint_is_acknowledged_once_the_record_of_it_is_durable(tmp_path:
     process.hear(Delivered(1, files, list(part.folders)))
     log.seen.clear()
     aside.finish()
-    acknowledge([process], log)
+    log.is_replaced = is_replaced
+    with pytest.raises(LeaseLost) if is_replaced else contextlib.nullcontext():
+        acknowledge([process], log)
     aside.close()
 
+    if is_replaced:
+        assert log.seen == ["checkpoint_committed", "checked"], "nobody is told"
+        return
     assert log.seen == [
         "checkpoint_committed",
-        "durable",
+        "checked",
         Committed(1, slotted.directory),
         "trial_result",
         Judged(1, "CONTINUE", save=False),
