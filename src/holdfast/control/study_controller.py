@@ -35,7 +35,7 @@ from holdfast.core.trial import Status, Trial
 from holdfast.engine.base import Ended, Engine, EngineError, NodesChanged, Said, WorkerSpec
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.storage import locate
-from holdfast.wire import Assigned, JobDone, LastWords, Message, Warned
+from holdfast.wire import Assigned, Began, JobDone, LastWords, Message, Warned
 from holdfast.worker.job import Job, pack, unpack_value
 
 log = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ class StudyController:
         self._watch = TrialWatch(plan.hang_timeout_s, engine, clock)
         self._aside = Aside(engine.wake)
         self._described = locate.describe(run.store)
+        self._seeing: set[str] = set()  # nodes whose processes were seen to reach the storage
         self._checkpoints: dict[str, TrialCheckpoints] = {}  # of trials that are not over
         self._due: dict[str, float] = {}  # when trials that wait after a loss may start
         self._sources: list[Callable[[], Iterable[str]]] = []
@@ -155,6 +156,9 @@ class StudyController:
         match message:
             case Warned():
                 process.trial.save_wanted = True
+            case Began():
+                self._seeing.add(process.node)
+                process.hear(message)
             case JobDone(value):
                 del self._processes[launch]
                 self._watch.ended(launch)
@@ -308,6 +312,7 @@ class StudyController:
             checkpoint=checkpoint,
             reports_before=after_step,
             home=self._described,
+            landmark=None if node in self._seeing else Job.landmark,
             stays=self._plan.reuses,
             metadata=told,
         )

@@ -14,6 +14,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 LINE_BYTES_MAX = 1 << 16
+LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"  # of what a worker logs
 RAISED = "holdfast: the training function raised"  # what follows in a log, the failure card tells
 QUEUE_FACTOR = 10  # how many seconds' worth of lines may wait to be shown
 

@@ -138,6 +138,8 @@ def fork() -> int:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or a closed one
             stream.flush()  # or both would print what is in it
+    if sys.version_info < (3, 12):
+        return os.fork()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()

@@ -2,6 +2,9 @@
 
 It leads a session of its own, dies with the zygote, adopts what its children leave behind, prints
 to its log line by line, says where it stands when asked, and has its own random numbers.
+
+What is the same for all workers is done once, in the zygote (`get_ready`): whatever a worker does
+itself, it does to memory that it shares until then, and pays for a copy page by page.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ import contextlib
 import faulthandler
 import importlib
 import io
+import logging
 import os
-import random
 import signal
 import sys
 import traceback
@@ -19,11 +22,13 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from holdfast import settings
+from holdfast.core.log_lines import LOG_FORMAT
 from holdfast.engine import processes, stacks
 
 # Streams that were there before. What goes away is flushed, and should not be before the end; and
 # a module that has imported one by name goes on printing to it.
 _kept: list[object] = []
+_streams: list[object] = []  # those that `new_streams` has made last
 
 
 # Signals that wait for a worker until it can deal with them. The zygote never does: whoever ends
@@ -59,6 +64,20 @@ def hold_back_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
 
 
+def get_ready() -> None:
+    """Bring this process, whose signals are held back, to where its workers are to begin.
+
+    To be done again after an import, which may have changed any of it.
+    """
+    if [sys.stdin, sys.stdout, sys.stderr] != _streams:
+        new_streams()
+    faulthandler.enable(file=2)
+    for number in _HELD_BACK[:-1]:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    logging.basicConfig(format=LOG_FORMAT)
+
+
 def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoReturn:
     """Run the entry point that `request` names, and end this process as it ends."""
     code = 1
@@ -69,11 +88,8 @@ def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoR
             os._exit(1)  # the zygote died before it could be asked to take us along
         processes.adopt_orphans()
         print_to(handles.log)
-        faulthandler.enable(file=2)
         stacks.answer_requests(handles.questions, handles.stacks)
-        for number in (signal.SIGCHLD, *_HELD_BACK[:-1]):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_BACK)
         settings.add_to_environment(request["environment"])
         limit_threads(request["environment"])
@@ -94,16 +110,11 @@ def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoR
 
 
 def print_to(log: int) -> None:
-    """Send what this process prints to the file `log`, each line when it is complete.
-
-    A line that waits in memory would be lost with a worker that is killed, and it is the last
-    lines that tell why.
-    """
+    """Send what this process prints to the file `log`."""
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
     read_nothing()
-    new_streams()
 
 
 def read_nothing() -> None:
@@ -116,15 +127,19 @@ def read_nothing() -> None:
 def new_streams() -> None:
     """Give Python new standard streams on the files 0, 1 and 2, with nothing in them.
 
-    Those before may hold what another process will print, or not be on these files at all.
+    Those before may hold what another process will print, or not be on these files at all. What is
+    printed is written line by line: a line that waits in memory would be lost with a worker that
+    is killed, and it is the last lines that tell why.
     """
     _kept.extend([sys.stdin, sys.stdout, sys.stderr])
     _kept.extend([sys.__stdin__, sys.__stdout__, sys.__stderr__])
+    _streams.clear()
     errors = ("strict", "surrogateescape", "backslashreplace")
     for handle, name in enumerate(("stdin", "stdout", "stderr")):
         stream = _stream(handle, "w" if handle else "r", errors[handle])
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+        _streams.append(stream)
 
 
 def _stream(handle: int, mode: Literal["r", "w"], errors: str) -> io.TextIOWrapper:
@@ -142,8 +157,10 @@ def limit_threads(environment: Mapping[str, str]) -> None:
 
 
 def draw_own_numbers() -> None:
-    """Bring random numbers to where a new interpreter has them: not the same in every worker."""
-    random.seed()
+    """Bring random numbers to where a new interpreter has them: not the same in every worker.
+
+    Those of Python's own are: its `random` sees to that after every fork.
+    """
     if (numpy := sys.modules.get("numpy.random")) is not None:
         numpy.seed()
     if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "default_generator"):

@@ -29,7 +29,12 @@ from typing import Any
 
 from holdfast.engine import processes
 from holdfast.engine.forking import fork, stray_threads
-from holdfast.engine.worker_process import Handles, become_worker, hold_back_signals
+from holdfast.engine.worker_process import (
+    Handles,
+    become_worker,
+    get_ready,
+    hold_back_signals,
+)
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +60,7 @@ class Zygote:
         self._later_after_s = 0.0
         self._later_from = float("inf")  # until the first worker is there
         self._quiet_from = 0.0
+        self._strays: list[str] | None = None  # threads that a worker is forked without
         self._driver = driver
         self._driver_end = processes.end_of(driver)
         self._is_driver_gone = os.getppid() != driver
@@ -164,6 +170,11 @@ class Zygote:
                 except Exception as error:  # noqa: BLE001  # importing runs anybody's code
                     # The worker will meet it as well, where its log tells more.
                     sys.stderr.write(f"holdfast: {module} cannot be imported: {error!r}\n")
+        self._note_import()
+
+    def _note_import(self) -> None:
+        get_ready()
+        self._strays = None
         gc.freeze()  # what is not looked at is not copied, so workers go on sharing it
 
     def _patience_s(self) -> float | None:
@@ -189,7 +200,7 @@ class Zygote:
             log.debug("%s cannot be imported ahead: %r", module, error)
         finally:
             self._is_importing = False
-        gc.freeze()
+        self._note_import()
         while self._put_off:
             self._fork(*self._put_off.pop(0))
 
@@ -226,8 +237,10 @@ class Zygote:
         handles.close()
         self._workers[pid] = request["node"]
         self._later_from = min(self._later_from, time.monotonic() + self._later_after_s)
+        if self._strays is None:  # only an import can start one
+            self._strays = stray_threads()
         told = {"event": "forked", "id": request["id"], "pid": pid}
-        self._tell(told | {"threads": stray_threads()})
+        self._tell(told | {"threads": self._strays})
 
     def _let_go(self) -> None:
         """Close what is the zygote's own, in a worker."""
@@ -251,7 +264,8 @@ class Zygote:
             if child is None:
                 return
             pid = child.si_pid
-            cgroup = _cgroup(pid)  # it is to be had only while the dead is not reaped
+            # To be had only while the dead is not reaped; of interest only if it was killed.
+            cgroup = "" if child.si_code == os.CLD_EXITED else _cgroup(pid)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             if pid not in self._workers:
                 continue  # something that a worker left and we adopted
@@ -339,6 +353,7 @@ def serve(control: socket.socket, driver: int) -> None:
     # To see that the driver is gone, it must be awake; who was put to sleep is woken by this.
     processes.be_signalled_when_parent_ends(signal.SIGCONT)
     hold_back_signals()
+    get_ready()
     Zygote(control, driver).serve()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import cloudpickle
 
-from holdfast.core.log_lines import RAISED
+from holdfast.core.log_lines import LOG_FORMAT, RAISED
 from holdfast.wire import Assigned, Began, Channel, JobDone, LastWords, Message, Warned
 from holdfast.worker.context import WorkerContext, current, enter
 from holdfast.worker.conversation import Conversation
@@ -36,7 +36,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 def main(handle: int) -> None:
     """Do the jobs that come over the socket `handle`, in a process that has nothing else to do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the driver, which tells us
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(format=LOG_FORMAT)
     channel = Channel(socket.socket(fileno=handle))
     desk = Desk(channel, lambda: os._exit(DRIVER_IS_GONE))
     _pass_on_signals(desk.conversation)
@@ -210,16 +210,10 @@ def _pass_on_signals(conversation: Conversation) -> None:
     From the beginning on: a machine may be taken away while its workers still get ready.
     A handler may run while this very thread holds a lock of the conversation, so another one talks.
     """
-    heard: queue.SimpleQueue[int] = queue.SimpleQueue()
-
-    def talk() -> None:
-        while True:
-            conversation.say(Warned(heard.get()))
 
     def hear(number: int, _: object) -> None:
-        heard.put(number)
+        start_new_thread(conversation.say, (Warned(number),))  # not `threading`'s: no lock is taken
 
-    start_new_thread(talk, ())  # not `threading`'s: nobody waits until it has begun
     for number in _ANNOUNCEMENTS:
         signal.signal(number, hear)
     _forget_in_children(hear)

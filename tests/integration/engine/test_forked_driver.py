@@ -261,7 +261,8 @@ def test_the_drivers_log_gets_nothing_from_workers(host: EngineHost, tmp_path: P
     ends(host, 1)
 
     assert path.read_text() == "INFO:root:by the driver\n"
-    assert log_of(tmp_path, 0).read_text() == "x complains\ny complains\n"
+    said = log_of(tmp_path, 0).read_text()
+    assert said == "x complains\nWARNING x: x complains\nWARNING y: y complains\n"
 
 
 def test_a_worker_does_not_draw_the_drivers_numbers(host: EngineHost, tmp_path: Path) -> None:

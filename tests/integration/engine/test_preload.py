@@ -10,7 +10,7 @@ import pytest
 from holdfast.engine.base import WorkerSpec
 from holdfast.engine.local import LocalEngine
 from holdfast.engine.preload import SAFE_TO_PRELOAD
-from holdfast.testing.suites.engine import ENTRY, ends, reports, start
+from holdfast.testing.suites.engine import ENTRY, ends, log_of, reports, start
 from holdfast.wire import Assigned
 from tests.conformance.engine_host import EngineHost
 
@@ -96,5 +96,28 @@ def test_a_zygote_with_threads_is_complained_of(
         ends(engine, 1)
 
         assert "was forked from a process with 2 threads" in caplog.text
+    finally:
+        engine.close()
+
+
+def test_what_a_module_changes_when_it_is_imported_ahead_is_put_right_for_every_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "meddling_module.py").write_text(
+        "import faulthandler, io, signal, sys\n"
+        "for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1):\n"
+        "    signal.signal(number, signal.SIG_IGN)\n"
+        "sys.stdout, sys.stderr = io.StringIO(), io.StringIO()\n"
+        "faulthandler.disable()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    engine = LocalEngine(ENTRY, ["meddling_module"], start="spawn")
+    try:
+        start(engine, tmp_path, "module=meddling_module signals print=hello signal=11")
+
+        assert reports(engine, 2) == [{"loaded": True}, {"odd": [], "blocked": []}]
+        ends(engine, 1)
+        said = log_of(tmp_path, 0).read_text()
+        assert said.startswith("hello\nFatal Python error: Segmentation fault")
     finally:
         engine.close()
