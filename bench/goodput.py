@@ -1,7 +1,7 @@
 """How much of its time does training make use of when workers keep being killed?
 
 Two workers train a real model (`scripts/steady.py`). From the first step on, one of them gets
-SIGKILL at moments that are drawn once, exponentially with a mean of 22 s, and are the same for
+SIGKILL at moments that are drawn once, exponentially with a mean of 15 s, and are the same for
 every system; a kill that finds its worker dead already hits nobody. When the window is over, what
 counts are the steps that the model has behind it: those made after a checkpoint and lost with a
 worker do not. The whole are the steps that the system would have made in that window if each had
@@ -31,8 +31,8 @@ from bench.program import Program, ProgramFailed, running
 from bench.question import Claim, Question, Setting, Side, ratio, value
 from bench.scripts import marks
 
-WINDOW_S, WINDOW_QUICK_S, WINDOW_LONG_S = 45.0, 15.0, 600.0
-MEAN_S, MEAN_QUICK_S, MEAN_LONG_S = 22.5, 6.0, 60.0
+WINDOW_S, WINDOW_QUICK_S, WINDOW_LONG_S = 30.0, 15.0, 600.0
+MEAN_S, MEAN_QUICK_S, MEAN_LONG_S = 15.0, 6.0, 60.0
 SEED = 9  # two kills, as many as are to be expected in such a window
 WORKERS = 2
 MARGIN_S = 120.0  # for what is on its way back when the window is over
