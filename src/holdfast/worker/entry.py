@@ -210,10 +210,18 @@ def _pass_on_signals(conversation: Conversation) -> None:
     From the beginning on: a machine may be taken away while its workers still get ready.
     A handler may run while this very thread holds a lock of the conversation, so another one talks.
     """
+    heard: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def talk() -> None:
+        while True:
+            conversation.say(Warned(heard.get()))
 
     def hear(number: int, _: object) -> None:
-        start_new_thread(conversation.say, (Warned(number),))  # not `threading`'s: no lock is taken
+        heard.put(number)
 
+    # Now: when the signal comes, there may be no room for another thread. And not `threading`'s, so
+    # that nobody waits until it has begun.
+    start_new_thread(talk, ())
     for number in _ANNOUNCEMENTS:
         signal.signal(number, hear)
     _forget_in_children(hear)
