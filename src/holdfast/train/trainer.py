@@ -23,6 +23,7 @@ from holdfast.control.plan import Outcome
 from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Ending
 from holdfast.data.config import DataConfig
+from holdfast.engine import standard_files
 from holdfast.train import restoring
 from holdfast.train.announce import announce, closing_line, opening_line, speaking, standing_of
 from holdfast.train.arguments import (
@@ -113,6 +114,7 @@ class BaseTrainer:
         """
         if is_loading_script():
             raise ScriptTrains
+        standard_files.complete()
         config = self.run_config
         must_listen(config.callbacks)
         self._must_travel()

@@ -14,6 +14,7 @@ from holdfast.api.spelling import spelled
 from holdfast.control.notices import source_named
 from holdfast.control.study_plan import Resumption, StudyObserver
 from holdfast.core.names import shown
+from holdfast.engine import standard_files
 from holdfast.errors import CannotResume, ConfigError, HoldfastError, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
@@ -238,6 +239,7 @@ class Tuner:
         A trial that fails does not raise; its error is in the results. After Ctrl+C the results so
         far are returned, and the study can be restored.
         """
+        standard_files.complete()
         spec = self._spec
         if spec.run_config.preemption_notices is not None:
             source_named(spec.run_config.preemption_notices)  # what is none is told now
