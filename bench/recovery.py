@@ -23,7 +23,7 @@ from bench.question import Claim, Question, Setting, Side, at_least, ratio
 SYSTEMS = ("holdfast", "torchrun", "ray")
 CHECKPOINT_BYTES = 100_000_000
 SLOW_ROUNDS_MAX = 5
-DRIVER_ROUNDS_MAX = 2  # most of it is the launch, which has a question of its own
+DRIVER_ROUNDS_MAX = 1  # most of it is the launch, which has a question of its own
 SETTLE_S = 0.5  # a death right after the start is another story
 
 Recover = Callable[[str, Path], float]

@@ -25,7 +25,7 @@ from bench.scripts.marks import first_free
 SEED = 7
 TRAINS_S = (3.0, 6.0)  # from the first step to the kill: past the first save of any system
 FOREVER_S = 1e6
-ROUNDS_MAX = 2  # a kill falls anywhere between two saves: this gives an order, not more
+ROUNDS_MAX = 1  # a kill falls anywhere between two saves: this gives an order, not more
 SLOW_ROUNDS_MAX = 1
 
 

@@ -21,7 +21,7 @@ from holdfast.storage.sealed import encode
 log = logging.getLogger(__name__)
 
 STATE_AFTER = 1200  # events, at least; more if the state is long
-PATIENCE = 4  # times as much may happen before a study waits for its files
+PATIENCE = 2  # times as much may happen before a study waits for its files
 ARCHIVE_AFTER = 250  # trials that are over
 LINGER_S = 0.005  # that what happens waits for more of it to share a sync with
 
