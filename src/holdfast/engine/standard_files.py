@@ -17,7 +17,7 @@ def complete() -> None:
             os.fstat(number)
         except OSError:
             # It gets the lowest number that is free; and is for the processes we start as well.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
