@@ -21,7 +21,7 @@ from bench.question import MIB, Claim, Question, Setting, Side, at_most, ratio, 
 from holdfast.testing.servers import seaweedfs
 
 SAVES = 4  # in one launch: a disk that takes half as long again for one of them is no news
-FEW_SAVES = 2  # of what is large, or in a hurry
+LARGE_SAVES = 2
 SLOW_ROUNDS_MAX = 1
 BUCKET = "blocked"
 GIB = 1024 * MIB
@@ -134,8 +134,8 @@ def _saver(setting: Setting, size: int) -> Save:
     numbers = itertools.count()
 
     def save(system: str, **options: Any) -> Mapping[str, float]:
-        saves = SAVES if setting.scale.slow_peers and size < GIB else FEW_SAVES
-        if "storage" in options:
+        saves = SAVES if size < GIB else LARGE_SAVES
+        if "storage" in options or not setting.scale.slow_peers:
             saves = 1
         folder = setting.folder / f"{system}-{next(numbers)}"
         given = {
