@@ -10,7 +10,7 @@ import pytest
 
 SCRIPTS = {
     "train": """
-import os, sys
+import sys
 from holdfast.train import DataParallelTrainer, RunConfig, ScalingConfig, report
 
 def train(config):

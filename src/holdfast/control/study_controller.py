@@ -140,6 +140,7 @@ class StudyController:
                 case Ended():
                     self._idle.pop(event.attempt, None)
                 case NodesChanged():
+                    self._seeing.clear()  # another machine may have the name of one that is gone
                     self.departures.look(self._processes)
                 case _:
                     pass  # of a launch that is over
