@@ -7,7 +7,7 @@ ARGS ?=
 environment = @$(PYTHON) tools/environment.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-quick clean
+.PHONY: help demo test test-repeat check bench bench-quick clean
 
 help: ## Show this list
 	@echo 'make TARGET [PYTHON=python3] [JOBS=2] [ARGS=...]'
@@ -21,6 +21,11 @@ test: ## Run all tests; ARGS="tests/unit -k lease" for some
 	$(environment) .venv test
 	@$(PYTHON) tools/install_servers.py
 	.venv/bin/python -m pytest -n $(JOBS) $(ARGS)
+
+test-repeat: ## Run all tests, and what failed once more, alone: what passes then is called FLAKY
+	$(environment) .venv test
+	@$(PYTHON) tools/install_servers.py
+	.venv/bin/python tools/repeat_failures.py -n $(JOBS) $(ARGS)
 
 check: ## Check format, style, types and layers
 	$(environment) .venv dev
