@@ -278,4 +278,4 @@ def _files(folders: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _is_text(path: Path) -> bool:
-    return path.suffix in TEXT_ENDINGS
+    return path.suffix in TEXT_ENDINGS and path.name != ".git"  # a file, in a worktree
