@@ -24,7 +24,7 @@ CODE = ("src", "tests", "bench", "examples", "tools")
 TEXTS = (*CODE, "docs", ".ci")
 TEXT_ENDINGS = {".py", ".md", ".toml", ".txt", ".sh", ".json", ""}
 
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 600  # from 400 on a reader wonders; a module is one idea, not a number of lines
 FUNCTION_LINES_MAX = 70
 BANNED_NAMES = {"utils", "util", "common", "misc", "helpers", "helper", "manager"}
 PICKLES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
@@ -76,7 +76,7 @@ Rule = Callable[[Module], Iterator[str]]
 def short_modules(module: Module) -> Iterator[str]:
     lines = module.source.count("\n")
     if lines > MODULE_LINES_MAX:
-        yield f"{lines} lines; split it at {MODULE_LINES_MAX}"
+        yield f"{lines} lines; more than {MODULE_LINES_MAX} hold more than one idea"
 
 
 def short_functions(module: Module) -> Iterator[str]:
@@ -168,7 +168,7 @@ def pure_core(module: Module) -> Iterator[str]:
 
 
 PLANTED: dict[Rule, Module] = {
-    short_modules: Module("src/holdfast/long.py", "x = 1\n" * 401),
+    short_modules: Module("src/holdfast/long.py", "x = 1\n" * 601),
     short_functions: Module("tests/unit/test_x.py", "def f():\n" + "    x = 1\n" * 70),
     telling_names: Module("src/holdfast/train_utils.py", ""),
     no_pickle_at_rest: Module("src/holdfast/journal/log.py", "from cloudpickle import dumps\n"),
@@ -188,7 +188,7 @@ MORE_PLANTED: list[tuple[Rule, Module]] = [
     (pure_core, Module("src/holdfast/core/x.py", "import msgspec\n")),
 ]
 INNOCENT: list[tuple[Rule, Module]] = [
-    (short_modules, Module("src/holdfast/long.py", "x = 1\n" * 400)),
+    (short_modules, Module("src/holdfast/long.py", "x = 1\n" * 600)),
     (short_functions, Module("src/holdfast/x.py", "def f():\n" + "    x = 1\n" * 69)),
     (no_pickle_at_rest, Module("tests/unit/test_errors.py", "import pickle\n")),
     (environment_in_one_place, Module(READS_ENVIRONMENT, "import os\nos.environ['A']\n")),
