@@ -42,6 +42,7 @@ MAY_PICKLE = frozenset(  # modules that send pickles through a pipe
 )
 ANYTHING = re.compile(r"\b(Base)?Exception\b")
 READS_ENVIRONMENT = "src/holdfast/settings.py"
+MAKES_PRIVATE_FOLDERS = "src/holdfast/storage/private_folders.py"
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,18 @@ def environment_in_one_place(module: Module) -> Iterator[str]:
                         yield f"line {node.lineno}: os.{alias.name}"
 
 
+def private_folders_in_one_place(module: Module) -> Iterator[str]:
+    """A name in the shared folder for temporary files is anybody's until it was looked at."""
+    if not module.is_below("src/holdfast") or module.path == MAKES_PRIVATE_FOLDERS:
+        return
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Attribute(attr="gettempdir" | "gettempdirb" | "mktemp" as name):
+                yield f"line {node.lineno}: tempfile.{name}"
+            case ast.ImportFrom(module="tempfile"):
+                yield f"line {node.lineno}: names of tempfile"
+
+
 def numbered_promises(module: Module) -> Iterator[str]:
     for token in tokenize.generate_tokens(io.StringIO(module.source).readline):
         if token.type != tokenize.COMMENT:
@@ -173,6 +186,7 @@ PLANTED: dict[Rule, Module] = {
     telling_names: Module("src/holdfast/train_utils.py", ""),
     no_pickle_at_rest: Module("src/holdfast/journal/log.py", "from cloudpickle import dumps\n"),
     environment_in_one_place: Module("src/holdfast/cli/ls.py", "import os\nos.environ['A']\n"),
+    private_folders_in_one_place: Module("src/holdfast/x.py", "tempfile.gettempdir()\n"),
     numbered_promises: Module("tools/x.py", "# TODO: later\n"),
     nothing_swallowed: Module("bench/x.py", "try:\n    f()\nexcept:\n    pass\n"),
     no_sleeping_tests: Module("tests/test_x.py", "from time import sleep\nsleep(1)\n"),
@@ -192,6 +206,8 @@ INNOCENT: list[tuple[Rule, Module]] = [
     (short_functions, Module("src/holdfast/x.py", "def f():\n" + "    x = 1\n" * 69)),
     (no_pickle_at_rest, Module("tests/unit/test_errors.py", "import pickle\n")),
     (environment_in_one_place, Module(READS_ENVIRONMENT, "import os\nos.environ['A']\n")),
+    (private_folders_in_one_place, Module("src/holdfast/x.py", "tempfile.mkdtemp()\n")),
+    (private_folders_in_one_place, Module(MAKES_PRIVATE_FOLDERS, "tempfile.gettempdir()\n")),
     (numbered_promises, Module("tools/x.py", "# TODO(#12): later\n'TODO'\n")),
     (nothing_swallowed, Module("src/x.py", "with suppress(FileNotFoundError):\n    f()\n")),
     (nothing_swallowed, Module("src/x.py", "try: f()\nexcept A: pass\nexcept B: g()\n")),

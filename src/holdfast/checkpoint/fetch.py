@@ -19,19 +19,19 @@ import logging
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from holdfast.core.manifest import FileEntry
-from holdfast.errors import ConfigError
+from holdfast.storage.private_folders import find_private_folder, make_private, private_folder
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.02
 STALL_S = 60.0
+_CACHE = "checkpoints"
 
 _held: dict[str, int] = {}  # users file -> handle, kept open for the life of this process
 _held_lock = threading.Lock()
@@ -40,8 +40,8 @@ Fill = Callable[[str], None]
 
 
 def cache_root() -> Path:
-    """Return where this machine keeps the copies of this user's checkpoints."""
-    return Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}" / "checkpoints"
+    """Return where this machine keeps the copies of this user's checkpoints; nobody else's."""
+    return Path(private_folder(_CACHE))
 
 
 def fetch_once(
@@ -58,8 +58,7 @@ def fetch_once(
     wait for that. If the one who fills dies, another takes over at once; if it makes no progress
     for `stall_s`, whoever waits makes the copy itself.
     """
-    root = root or cache_root()
-    _make_private(root)
+    root = _own(root)
     sweep_unused(root)
     copy = root / identity
     _hold(root / f"{identity}.users")
@@ -72,8 +71,7 @@ def fetch_once(
 
 def hold(identity: str, root: Path | None = None) -> None:
     """Keep the copy of `identity` on this machine for as long as this process lives."""
-    root = root or cache_root()
-    _make_private(root)
+    root = _own(root)
     _hold(root / f"{identity}.users")
 
 
@@ -88,8 +86,13 @@ def let_go(root: Path | None = None) -> None:
         sweep_unused(Path(folder))
 
 
-def sweep_unused(root: Path) -> None:
+def sweep_unused(root: Path | None = None) -> None:
     """Remove the copies, and parts of copies, that no living process uses."""
+    if root is None:
+        usual = find_private_folder(_CACHE)
+        if usual is None:
+            return  # nothing was ever fetched
+        root = Path(usual)
     with contextlib.suppress(FileNotFoundError):
         for users in sorted(root.glob("*.users")):
             _remove_if_unused(root, users.name.removesuffix(".users"))
@@ -118,7 +121,7 @@ def _part_of(copy: Path) -> Path:
 def _make_copy(copy: Path, fill: Fill) -> None:
     """Fill a private folder, then give it its name; an unfit copy of that name makes way."""
     part = _part_of(copy)
-    part.mkdir()
+    part.mkdir(mode=0o700)
     try:
         fill(str(part))
         if copy.exists():
@@ -217,13 +220,11 @@ def _is_still_named(handle: int, path: Path) -> bool:
         return False
 
 
-def _make_private(root: Path) -> None:
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if root.stat().st_uid != os.getuid():
-        raise ConfigError(
-            f"{root} belongs to another user, so its contents cannot be trusted",
-            hint="set TMPDIR to a folder of your own",
-        )
+def _own(root: Path | None) -> Path:
+    if root is None:
+        return cache_root()
+    make_private(str(root))
+    return root
 
 
 atexit.register(let_go)

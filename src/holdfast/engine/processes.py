@@ -20,6 +20,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 TIDYING_S = 3.0  # that of torch ends when nobody has asked it for 2 s
 _TIDYING = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 GONE = ""  # the state of a process that is not there
+HIDDEN = "?"  # that of one that is there, and that this user may not look at
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Facts:
 
     Attributes:
         state: One letter, as `ps` shows it: R runs, S sleeps, D waits and cannot be interrupted,
-            T was stopped, Z has ended; `GONE` if there is no such process.
+            T was stopped, Z has ended; `GONE` if there is no such process. `HIDDEN` if nothing is
+            known but that there is one: somebody else's, where `/proc` hides these (hidepid).
     """
 
     state: str
@@ -46,9 +48,19 @@ def facts(pid: int) -> Facts:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return Facts(GONE)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return Facts(HIDDEN if _is_there(pid) else GONE)
     return Facts(fields[0].decode(), int(fields[1]), int(fields[3]))
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def threads(pid: int | str = "self") -> list[str]:

@@ -21,7 +21,7 @@ from _thread import start_new_thread
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from holdfast.engine.processes import GONE, facts, wait_a_moment
+from holdfast.engine.processes import GONE, HIDDEN, facts, wait_a_moment
 
 SIGNAL = signal.SIGRTMIN + 11  # one of those nobody uses: what it does by default is kill
 _THREAD_S = 2.0  # how long the thread has to answer
@@ -140,6 +140,8 @@ def _cannot_answer(pid: int) -> str | None:
         return _ASLEEP[state]
     if state in (GONE, "Z"):
         return "the process has ended"
+    if state == HIDDEN:
+        return "the process has become another user's"
     status = f"/proc/{pid}/status"
     if not (_mask(status, "SigCgt") | _mask(status, "SigBlk")) & _BIT:
         return "the process has become another program"  # which the signal would kill
@@ -163,7 +165,7 @@ def _has_answered(asked: Asked) -> bool:
 def _holding_back(pid: int) -> set[str]:
     """Return the threads that have the signal blocked."""
     found: set[str] = set()
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+    with contextlib.suppress(OSError):  # it has ended, or may not be looked at
         for task in os.listdir(f"/proc/{pid}/task"):
             if _mask(f"/proc/{pid}/task/{task}/status", "SigBlk") & _BIT:
                 found.add(task)
@@ -174,7 +176,7 @@ def _mask(path: str, name: str) -> int:
     try:
         with open(path, "rb") as file:
             lines = [line for line in file if line.startswith(f"{name}:".encode())]
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:  # it has ended, or may not be looked at
         return 0
     return int(lines[0].split()[1], 16) if lines else 0
 

@@ -35,13 +35,17 @@ class Owner:
         """Whether this process cannot possibly run any more; False where nobody can tell."""
         if self.place != _place():
             return False
-        started = _start_time(self.pid)
-        if started is None:
-            return not _is_hidden(self.pid)
-        return started != self.started
+        try:
+            return _start_time(self.pid) != self.started
+        except _CannotTell:
+            return False
 
     def __str__(self) -> str:
         return f"{self.host} (pid {self.pid})"
+
+
+class _CannotTell(Exception):
+    """There is a process that this user may not look at (`/proc` with hidepid)."""
 
 
 def this_process() -> Owner:
@@ -53,28 +57,34 @@ def this_process() -> Owner:
 
 
 def _start_time(pid: int) -> float | None:
-    """Return when a process began, in whatever unit this system keeps; None if it has ended."""
+    """Return when a process began, in whatever unit this system keeps; None if it has ended.
+
+    Raises `_CannotTell` if it has not, or another of its number has not, and no more can be seen.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name in parentheses may hold anything; the state is the first field after it.
             fields = file.read().rpartition(b")")[2].split()
-    except FileNotFoundError:
-        return None if os.path.exists("/proc/self/stat") else _start_time_elsewhere(pid)
+    except (FileNotFoundError, PermissionError):
+        if not os.path.exists("/proc/self/stat"):
+            return _start_time_elsewhere(pid)
+        if _is_there(pid):
+            raise _CannotTell from None
+        return None
     except ProcessLookupError:
         return None
     # Ticks since boot: unlike a wall time it does not move when the clock is set.
     return None if fields[0] == b"Z" else float(fields[19])
 
 
-def _is_hidden(pid: int) -> bool:
-    """Whether there is a process that this user may not look at (`/proc` with hidepid)."""
+def _is_there(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:
         return True
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # the latter: no process has such a number
         return False
-    return False
+    return True
 
 
 def _start_time_elsewhere(pid: int) -> float | None:
@@ -84,6 +94,8 @@ def _start_time_elsewhere(pid: int) -> float | None:
         return psutil.Process(pid).create_time()
     except psutil.NoSuchProcess:
         return None
+    except psutil.AccessDenied:
+        raise _CannotTell from None
 
 
 def _place() -> str:

@@ -70,10 +70,10 @@ def new_memory(token: str) -> Memory:
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         handle = os.memfd_create(f"{_LABEL}{token}", flags)
         return Memory(handle, f"/proc/{os.getpid()}/fd/{handle}", is_owner=True)
-    import tempfile  # only here: it takes longer to load than all the rest
+    # Only here: it takes longer to load than all the rest.
+    from holdfast.storage.private_folders import private_folder
 
-    folder = os.path.join(tempfile.gettempdir(), f"holdfast-objects-{os.getuid()}")
-    os.makedirs(folder, 0o700, exist_ok=True)
+    folder = private_folder("objects")
     _sweep(folder)
     path = os.path.join(folder, f"{os.getpid()}-{token}")
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

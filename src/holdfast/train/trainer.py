@@ -16,7 +16,7 @@ from holdfast.api.picklable import must_travel
 from holdfast.api.signature import takes_config
 from holdfast.api.spelling import spelled
 from holdfast.checkpoint import Checkpoint
-from holdfast.checkpoint.fetch import cache_root, sweep_unused
+from holdfast.checkpoint.fetch import sweep_unused
 from holdfast.control.identity import run_store
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.plan import Outcome
@@ -133,7 +133,7 @@ class BaseTrainer:
                 return self._result(run, outcome)
         finally:
             engine.close()
-            sweep_unused(cache_root())  # workers end too abruptly to tidy up themselves
+            sweep_unused()  # workers end too abruptly to tidy up themselves
 
     def as_trainable(self) -> Callable[[dict[str, Any]], None]:
         """Return what a study runs: `Tuner(trainer)` does it by itself."""

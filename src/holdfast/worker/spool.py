@@ -2,8 +2,8 @@
 
 A folder that may go is moved, which costs nothing; one that must stay is copied, because its owner
 may write over its files while we read them. On a local disk the spool is the run's own staging
-area, so that the upload is a move as well; for far-away storage it is in the folder for temporary
-files. What a killed worker leaves is removed by the next driver or the next attempt.
+area, so that the upload is a move as well; for far-away storage it is in this user's private folder
+for temporary files. What a killed worker leaves is removed by the next driver or the next attempt.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
 
 from holdfast.checkpoint.commit import SPOOLED, STAGING
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
+from holdfast.storage.private_folders import private_folder
 
 
 class Spool:
@@ -23,33 +23,33 @@ class Spool:
 
     def __init__(self, store: Store, run_id: str, attempt: int, rank: int) -> None:
         self._name = f"{SPOOLED}{attempt:06d}-{rank}"
-        if store.local is not None:
-            store.local.keep_folder(STAGING)
-            self.folder = store.local.path(STAGING)
-        else:
-            # The trials of a study are one run; their folders on storage tell them apart.
-            whose = f"{run_id}-{digest_bytes(store.url.encode())[:16]}"
-            self.folder = os.path.join(tempfile.gettempdir(), f"holdfast-{whose}")
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        # The trials of a study are one run; their folders on storage tell them apart.
+        self._whose = f"{run_id}-{digest_bytes(store.url.encode())[:16]}"
+        self._local = store.local
+        self._make_folder()
+        if self._local is None:
             self._remove_older(attempt, rank)
 
     def new(self, index: int) -> str:
         """Return an empty folder that is ours."""
-        folder = os.path.join(self.folder, f"{self._name}-{index}")
-        shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(folder, mode=0o700)  # another rank may have removed the empty one above it
-        return folder
+        while True:
+            folder = os.path.join(self.folder, f"{self._name}-{index}")
+            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                os.mkdir(folder, mode=0o700)
+            except FileNotFoundError:  # the one above goes with the last that is in it
+                self._make_folder()
+            else:
+                return folder
 
     def take(self, source: str, index: int, *, moves: bool) -> str:
         """Make the files of `source` ours and return where they are now."""
-        target = os.path.join(self.folder, f"{self._name}-{index}")
-        shutil.rmtree(target, ignore_errors=True)
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)  # it went with the last that was in it
+        target = self.new(index)
         if moves and not _has_links(source):
             with contextlib.suppress(OSError):  # it is on another disk, or a mount itself
-                os.rename(source, target)
+                os.rename(source, target)  # which an empty folder does not stand in the way of
                 return target
-        shutil.copytree(source, target)
+        shutil.copytree(source, target, dirs_exist_ok=True)
         if moves:
             shutil.rmtree(source, ignore_errors=True)
         return target
@@ -57,9 +57,16 @@ class Spool:
     def drop(self, folder: str) -> None:
         """Remove what is left of a folder that was taken."""
         shutil.rmtree(folder, ignore_errors=True)
-        if os.path.dirname(folder) == self.folder and not self.folder.endswith("staging"):
+        if self._local is None and os.path.dirname(folder) == self.folder:
             with contextlib.suppress(OSError):  # other ranks still use it
                 os.rmdir(self.folder)
+
+    def _make_folder(self) -> None:
+        if self._local is not None:
+            self._local.keep_folder(STAGING)
+            self.folder = self._local.path(STAGING)
+        else:
+            self.folder = private_folder("spool", self._whose)
 
     def _remove_older(self, attempt: int, rank: int) -> None:
         for name in os.listdir(self.folder):

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.journal.owner import Owner, this_process
+from tests.another_user import ALICE, needs_root, run_as
 from tests.unit.journal.holders import someone_elsewhere
 
 INTRODUCE = """
@@ -110,27 +111,50 @@ def test_a_process_may_have_any_name(name: str) -> None:
         assert not owner.is_proven_dead()
 
 
-LOOK_AS_NOBODY = """
-import os, sys
+LOOK = """
+import sys
 from dataclasses import replace
 from holdfast.journal.owner import this_process
 owner = replace(this_process(), pid=int(sys.argv[1]), started=float(sys.argv[2]))
-os.setgroups([])
-os.setgid(65534)
-os.setuid(65534)
-assert not os.path.exists(f"/proc/{owner.pid}"), "the process is not hidden"
 print(owner.is_proven_dead())
 """
 
 
-def test_a_process_that_this_user_may_not_see_is_not_dead() -> None:
-    """Clusters hide the processes of others: `/proc` looks as if they had ended."""
-    hide = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
-    with another_process() as (_, owner):
-        look = [sys.executable, "-c", LOOK_AS_NOBODY, str(owner.pid), str(owner.started)]
-        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", hide, "sh"]
-        looked = subprocess.run([*command, *look], capture_output=True, text=True, check=False)
-    if "unshare" in looked.stderr or "mount" in looked.stderr:
-        pytest.skip(f"hiding processes needs root: {looked.stderr.strip()}")
+@pytest.mark.parametrize("hidepid", [1, 2, 4])
+def test_a_process_that_this_user_may_not_see_is_not_dead(hidepid: int) -> None:
+    """Clusters hide the processes of others: `/proc` denies, or looks as if they had ended."""
+    needs_root()
+    with another_process() as (process, owner):
+        look = ["-c", LOOK, str(owner.pid), str(owner.started)]
+        living = run_as(ALICE, *look, hidepid=hidepid)
+        process.kill()
+        process.wait()
+        dead = run_as(ALICE, *look, hidepid=hidepid)
 
-    assert looked.stdout == "False\n", looked.stderr
+    assert living.stdout == "False\n", living.stderr
+    assert dead.stdout == "True\n", dead.stderr
+
+
+LOOK_AT_ONE_THAT_HIDES = """
+import json, os, subprocess, sys
+from holdfast.journal.owner import Owner
+introduce = (
+    "import ctypes, json, sys; from holdfast.journal.owner import this_process;"
+    "record = json.dumps(this_process().to_record());"
+    "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0);"  # nobody may trace it
+    "print(record, flush=True); sys.stdin.read()"
+)
+with subprocess.Popen([sys.executable, "-c", introduce], text=True,
+                      stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    owner = Owner.from_record(json.loads(process.stdout.readline()))
+    print(os.path.exists(f"/proc/{owner.pid}"), owner.is_proven_dead())
+    process.kill()
+"""
+
+
+def test_a_process_of_this_user_that_hides_is_not_dead() -> None:
+    """`hidepid=4` shows only what may be traced, and a process can refuse that to its own user."""
+    needs_root()
+    looked = run_as(ALICE, "-c", LOOK_AT_ONE_THAT_HIDES, hidepid=4)
+
+    assert looked.stdout == "False False\n", looked.stderr

@@ -20,7 +20,7 @@ from holdfast.objects import ObjectLost
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delattr(os, "memfd_create")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path / f"holdfast-objects-{os.getuid()}"
+    return tmp_path / f"holdfast-{os.getuid()}" / "objects"
 
 
 def test_an_object_lies_in_a_file_that_goes_with_the_last_reference(folder: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_an_owner_that_is_gone_has_left_is_removed_by_the_next(folder: Path
     gone = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
     )
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700, parents=True)
     (folder / f"{int(gone.stdout)}-abc").write_bytes(b"left")
     (folder / f"{os.getpid()}-def").write_bytes(b"in use")
     (folder / "something else").write_bytes(b"")
