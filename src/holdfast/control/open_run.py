@@ -183,7 +183,10 @@ class OpenRun(Checkpoints):
         self._compaction.begin()
 
     def close(self) -> None:
-        """Leave in good order, so that the next driver can begin at once."""
+        """Leave in good order, so that the next driver can begin at once.
+
+        Raises what closed the journal if it is closed; the lease is given back all the same.
+        """
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self._compaction.join()
@@ -191,7 +194,9 @@ class OpenRun(Checkpoints):
             try:
                 self._record([("run_closed", {})])
                 self.journal.close()
-            except StoreError:
+            except LeaseLost:
+                raise
+            except BaseException:
                 _release_quietly(self.lease)  # or this very process could not open it again soon
                 raise
             self.lease.release(self.journal.next_seq)
@@ -218,8 +223,11 @@ class OpenRun(Checkpoints):
         pass  # nothing is recorded without waiting
 
     def append(self, kind: str, data: dict[str, Any]) -> Ticket:
-        """Journal one event and take it in at once; it is durable when the ticket says so."""
-        ticket = self.journal.append(kind, data)
+        """Journal one event and take it in at once; it is durable when the ticket says so.
+
+        If it is refused, nothing more can be journaled: it was believed.
+        """
+        ticket = self.journal.append(kind, data, believed=True)
         self._take_in(kind, data)
         return ticket
 

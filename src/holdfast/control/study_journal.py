@@ -63,13 +63,15 @@ class StudyJournal:
         self._archiving = Archiving(run.store, run.epoch)
         self._unarchived = 0  # trials that could not be, and wait for others to come with
         self._wanted, self._closing = threading.Event(), threading.Event()
-        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write, name="holdfast-study", daemon=True)
         self._thread.start()
 
     def happen(self, kind: str, data: dict[str, Any]) -> None:
-        """Have the study take in an event that will be durable soon."""
-        self._raise_failure()
+        """Have the study take in an event that will be durable soon.
+
+        Raises what closed the journal if it is closed: the study has believed what is in none, and
+        whoever goes on with it begins at what is.
+        """
         self._last = self._run.append(kind, data)
         self._since_state += 1
         self._study.take(kind, data)
@@ -85,19 +87,10 @@ class StudyJournal:
             self._wanted.set()
 
     def settle(self) -> None:
-        """Return once everything so far is durable.
-
-        If it cannot be made so, nothing can happen any more: the study has believed what is in no
-        journal, and whoever goes on with it begins at what is.
-        """
-        self._raise_failure()
-        try:
-            if self._last is not None:
-                self._last.wait()
-        except BaseException as error:
-            self._failure = error
-            raise
-        self._raise_failure()
+        """Return once everything so far is durable; raise if it cannot be made so."""
+        if self._last is not None:
+            self._last.wait()
+        self._run.journal.must_be_open()
 
     def check(self) -> None:
         """Raise `LeaseLost` if somebody else drives this study now."""
@@ -112,13 +105,9 @@ class StudyJournal:
             is_last = self._closing.is_set()
             try:
                 self._run.journal.flush()
-            except Exception as error:  # noqa: BLE001  # whoever goes on with the study hears of it
-                self._failure = error
+            except Exception as error:  # noqa: BLE001  # whoever goes on with the study hears it
+                log.debug("the journal is closed: %s", error)
                 return
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
     def tidy(self) -> None:
         """Write down all that the study has become, if much has happened since the last time."""
@@ -178,7 +167,7 @@ class StudyJournal:
         return text
 
     def _write_text(self, text: str, since: int) -> None:
-        self._last = self._run.journal.append_text("study_state", text)
+        self._last = self._run.journal.append_text("study_state", text, believed=True)
         self._draft, self._since_state = None, since
 
     def write_last_state(self) -> None:
@@ -208,10 +197,10 @@ class StudyJournal:
             self.happen("trials_archived", written)
 
     def close(self) -> None:
-        """Return once everything is durable, as far as the disk does its part."""
+        """Return once everything is durable; raise if it cannot be made so."""
         self._archiving.close()
         self._closing.set()
         self._wanted.set()
         self._thread.join()
-        if self._failure is None and self._run.lost is None:
+        if self._run.lost is None:
             self.settle()

@@ -4,6 +4,11 @@ Any thread may append; whoever waits first writes for all that are waiting (grou
 cost of an fsync or of a put is shared. A write that fails burns its segment: the next one begins
 a new segment that says where the good part of the chain ends, so nothing is written over and
 nothing that was refused can come back.
+
+What was appended behind a record that is refused may rest on it, and is refused together with it.
+Who waits for each record before believing it may go on after that. Who believes records at once
+cannot: what he knows is in no journal. So a journal that refuses a record that was believed is
+closed, and what is at rest of it is all that happened up to some moment, without a hole.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import Conflict, HoldfastError, LeaseLost
+from holdfast.errors import Conflict, HoldfastError, LeaseLost, StoreError
 from holdfast.journal.lease import Lease
 from holdfast.journal.replay import Replay
 from holdfast.journal.segments import (
@@ -39,13 +44,15 @@ Reduce = Callable[[Iterable[Record]], Iterable[tuple[str, dict[str, Any]]]]
 
 
 class Ticket:
-    """A record on its way to the disk."""
+    """A record on its way to the disk; `believed` is whether somebody acts on it already."""
 
-    __slots__ = ("_journal", "data", "error", "kind", "seq", "time")
+    __slots__ = ("_journal", "believed", "data", "error", "kind", "seq", "time")
 
-    def __init__(self, journal: Journal, kind: str, data: str, time: float) -> None:
+    def __init__(
+        self, journal: Journal, kind: str, data: str, time: float, *, believed: bool
+    ) -> None:
         self._journal = journal
-        self.kind, self.data, self.time = kind, data, time
+        self.kind, self.data, self.time, self.believed = kind, data, time, believed
         self.seq: int | None = None  # set once it is durable
         self.error: BaseException | None = None
 
@@ -55,7 +62,11 @@ class Ticket:
 
 
 class Journal:
-    """The journal of a run, held by the one who holds its lease."""
+    """The journal of a run, held by the one who holds its lease.
+
+    Attributes:
+        failure: Why it is closed for good, None if it is not.
+    """
 
     def __init__(
         self,
@@ -81,6 +92,7 @@ class Journal:
         self._is_ending = False  # the segment, with what is written next
         self._sealed_count = 0
         self.damages: list[JournalDamage] = []
+        self.failure: Exception | None = None
 
     # ------------------------------------------------------------------ opening
 
@@ -107,20 +119,28 @@ class Journal:
 
     # ------------------------------------------------------------------ writing
 
-    def append(self, kind: str, data: dict[str, Any]) -> Ticket:
+    def append(self, kind: str, data: dict[str, Any], *, believed: bool = False) -> Ticket:
         """Take a record; it is durable once the ticket's `wait` has returned.
 
-        Raises `ConfigError` at once if the data cannot be kept; nobody else is affected.
+        With `believed`, whoever appends it acts on it before that, and nothing can be recorded any
+        more if it is refused. Raises `ConfigError` at once if the data cannot be kept; nobody else
+        is affected. Raises what closed the journal if it is closed.
         """
-        return self.append_text(kind, encode(data))
+        return self.append_text(kind, encode(data), believed=believed)
 
-    def append_text(self, kind: str, text: str) -> Ticket:
+    def append_text(self, kind: str, text: str, *, believed: bool = False) -> Ticket:
         """Take a record whose data `encode` has made a text of."""
-        ticket = Ticket(self, kind, text, self._clock.now())
+        ticket = Ticket(self, kind, text, self._clock.now(), believed=believed)
         with self._changed:
+            self.must_be_open()
             self._pending.append(ticket)
             self._last = ticket
         return ticket
+
+    def must_be_open(self) -> None:
+        """Raise what closed the journal for good, if anything has."""
+        if self.failure is not None:
+            raise self.failure
 
     def record(self, kind: str, data: dict[str, Any]) -> int:
         """Append a record and return its number once it is durable."""
@@ -138,8 +158,9 @@ class Journal:
                         return ticket.seq
                     if ticket.error is not None:
                         raise ticket.error
-                    batch, self._pending = self._pending, []
-                    self._writing, self._first = batch, self._next_seq
+                    self._first = self._next_seq
+                    batch = self._writing = self._pending  # in one of the two at every moment
+                    self._pending = []
                 self._write_for_all(batch)
             except BaseException as error:  # Ctrl+C comes between any two instructions
                 if batch is not None:
@@ -147,13 +168,16 @@ class Journal:
                 raise
 
     def flush(self) -> None:
-        """Return once everything appended so far is durable, or was refused to who appended it."""
+        """Return once everything appended so far is durable, or was refused to who appended it.
+
+        Raises what closed the journal if it is closed.
+        """
         with self._changed:
             last = self._last
-            while (
-                self._writing is not None
-            ):  # perhaps `last` is on its way in the hands of another thread
+            # Perhaps `last` is on its way in the hands of another thread.
+            while self._writing is not None:
                 self._changed.wait()
+            self.must_be_open()
             is_pending = last in self._pending
         if last is not None and is_pending:
             last.wait()
@@ -180,16 +204,21 @@ class Journal:
         with self._changed:
             if self._writing is not batch:
                 return
-            is_written = self._next_seq == self._first + len(batch)
-            if not is_written:
-                self._abandon_segment()
-            for i, ticket in enumerate(batch):
-                if is_written:
+            if self._next_seq == self._first + len(batch):
+                for i, ticket in enumerate(batch):
                     ticket.seq = self._first + i
-                else:
-                    ticket.error = error
+            else:
+                self._abandon_segment()
+                self._refuse([*batch, *self._pending], error)
+                self._pending = []
             self._writing = None
             self._changed.notify_all()
+
+    def _refuse(self, tickets: list[Ticket], error: BaseException | None) -> None:
+        if any(ticket.believed for ticket in tickets):
+            self.failure = error if isinstance(error, Exception) else _interrupted(error)
+        for ticket in tickets:
+            ticket.error = error
 
     def _write(self, lines: bytes, count: int) -> None:
         """Make `lines` durable at the end of the chain, or leave the chain as it was.
@@ -323,6 +352,14 @@ class Journal:
             self.flush()
         finally:
             self._abandon_segment()
+
+
+def _interrupted(error: BaseException | None) -> StoreError:
+    """Return what those hear who come after somebody was interrupted in the middle of a write."""
+    return StoreError(
+        f"the journal is closed: {type(error).__name__} came in the middle of a write",
+        hint="the same command again goes on from what was written",
+    )
 
 
 def journal_exists(store: Store) -> bool:

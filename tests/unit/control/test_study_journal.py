@@ -38,8 +38,10 @@ def new_journal(run: OpenRun) -> StudyJournal:
 
 
 def test_after_a_write_that_failed_nothing_can_happen_any_more(
-    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = open_store(tmp_path / "study")
+    run = open_run(store, kind="tune")
     journal = new_journal(run)
 
     def is_full(lines: bytes, count: int) -> None:
@@ -52,16 +54,23 @@ def test_after_a_write_that_failed_nothing_can_happen_any_more(
             journal.settle()
 
     # There is room again, but what was believed meanwhile is in no journal.
-    with pytest.raises(StoreFull):
-        journal.happen("study_stopped", {"reason": "x"})
-    with pytest.raises(StoreFull):
-        journal.settle()
-    journal.close()
+    for act in (
+        lambda: journal.happen("study_stopped", {"reason": "x"}),
+        journal.settle,
+        journal.write_state,
+        journal.close,
+        run.close,
+    ):
+        with pytest.raises(StoreFull):
+            act()
+    assert [record.kind for record in read_journal(store)[0]] == ["run_opened"]
+    open_run(store, kind="tune").close()  # at once
 
 
-def test_a_write_aside_that_fails_is_told_to_who_goes_on(
-    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+def test_a_write_aside_that_fails_is_told_to_who_goes_on_and_to_who_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run = open_run(open_store(tmp_path / "study"), kind="tune")
     journal = new_journal(run)
 
     def breaks(lines: bytes, count: int) -> None:
@@ -71,10 +80,13 @@ def test_a_write_aside_that_fails_is_told_to_who_goes_on(
         broken.setattr(run.journal, "_write", breaks)
         journal.happen("search_ended", {})
         journal.push()
-        journal.close()
+        with pytest.raises(OSError, match="of another kind"):
+            journal.close()
 
     with pytest.raises(OSError, match="of another kind"):
         journal.happen("search_ended", {})
+    with pytest.raises(OSError, match="of another kind"):
+        run.close()
 
 
 def test_what_happened_before_a_state_can_be_compacted_at_once(
