@@ -8,17 +8,9 @@ from contextlib import closing
 
 import pytest
 
+from holdfast.channel import Channel
 from holdfast.core.placement import Place
-from holdfast.wire import (
-    Assigned,
-    Channel,
-    Meeting,
-    Message,
-    Met,
-    Noticed,
-    Reported,
-    SaveWanted,
-)
+from holdfast.wire import Assigned, Meeting, Message, Met, Noticed, Reported, SaveWanted
 from holdfast.worker.conversation import Conversation, DriverGone
 from holdfast.worker.entry import Desk
 from holdfast.worker.job import Job, pack

@@ -22,12 +22,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast import settings
+from holdfast.channel import Channel
 from holdfast.core.outcomes import Evicted, WorkerExit
 from holdfast.engine import stacks
 from holdfast.engine.base import Ended, EngineError, EngineEvent, Node, Said, WorkerSpec
 from holdfast.engine.local_worker import LocalWorker, outcome
 from holdfast.engine.nodes import LocalNodes
-from holdfast.wire import Channel, LastWords, Message
+from holdfast.engine.wakeup import Wakeup
+from holdfast.wire import LastWords, Message
 
 STOP_GRACE_S = 2.0
 
@@ -66,9 +68,7 @@ class InlineEngine:
         self._insisting: threading.Timer | None = None
         self._is_woken = False
         self._is_closed = False
-        self._wake_read, self._wake_write = socket.socketpair()
-        self._wake_read.settimeout(0)
-        self._wake_write.settimeout(0)
+        self._wakeup = Wakeup()
 
     def nodes(self) -> Sequence[Node]:
         return self._nodes.now()
@@ -106,7 +106,7 @@ class InlineEngine:
             _hang_up(served.worker_end)
             served.worker_end.close()
             served.has_ended = True
-            self._poke()
+            self._wakeup.poke()
         return True
 
     # ------------------------------------------------------------------ groups
@@ -127,7 +127,7 @@ class InlineEngine:
             )
             self._served = self._waiting = _Served(theirs, mine)
             self._changed.notify_all()
-        self._poke()  # for one who listens already, and knows of no worker
+        self._wakeup.poke()  # for one who listens already, and knows of no worker
 
     def send(self, attempt: int, rank: int, message: Message) -> None:
         worker = self._worker
@@ -183,24 +183,19 @@ class InlineEngine:
 
     def wake(self) -> None:
         self._is_woken = True
-        self._poke()
-
-    def _poke(self) -> None:
-        with contextlib.suppress(OSError):  # it is full, which wakes as well; or it is closed
-            self._wake_write.send(b"!")
+        self._wakeup.poke()
 
     def _listen(self, timeout_s: float | None) -> None:
         if self._is_closed:
             return
         poll = select.poll()
-        poll.register(self._wake_read, select.POLLIN)
+        poll.register(self._wakeup, select.POLLIN)
         worker, served = self._worker, self._served
         if worker is not None and not worker.channel.is_closed:
             unsent = select.POLLOUT if worker.channel.has_unsent else 0
             poll.register(worker.channel, select.POLLIN | unsent)
         poll.poll(None if timeout_s is None else timeout_s * 1000)
-        with contextlib.suppress(OSError):  # there is nothing; or it was closed meanwhile
-            self._wake_read.recv(4096)
+        self._wakeup.drain()
         if worker is None or served is None:
             return
         has_ended = served.has_ended  # before looking, so that nothing it said is missed
@@ -233,9 +228,8 @@ class InlineEngine:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        self._poke()
-        self._wake_read.close()
-        self._wake_write.close()
+        self._wakeup.poke()
+        self._wakeup.close()
 
 
 def _hang_up(end: socket.socket) -> None:

@@ -10,14 +10,12 @@ clean up after a crash, and no other user of the machine who could be first.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import os
 import secrets
 import selectors
 import signal
-import socket
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -35,11 +33,20 @@ from holdfast.engine.base import (
     Said,
     WorkerSpec,
 )
-from holdfast.engine.local_worker import LocalWorker, Untold, heed, new_worker, open_log, outcome
+from holdfast.engine.local_worker import (
+    LocalWorker,
+    Untold,
+    heed,
+    new_worker,
+    open_log,
+    outcome,
+    warn_of_threads,
+)
 from holdfast.engine.memory_kills import MemoryKills
 from holdfast.engine.nodes import LocalNodes
+from holdfast.engine.wakeup import Wakeup
 from holdfast.engine.zygote_line import Start, ZygoteLine
-from holdfast.errors import HoldfastBug
+from holdfast.errors import ConfigError, HoldfastBug, HoldfastError
 from holdfast.wire import LastWords, Message
 
 log = logging.getLogger(__name__)
@@ -83,11 +90,9 @@ class LocalEngine:
         self._kills = MemoryKills()
         self._mark = secrets.token_hex(8)
         self._is_woken = self._is_closed = False
-        self._wake_read, self._wake_write = socket.socketpair()
-        for end in (self._wake_read, self._wake_write):
-            end.settimeout(0)
+        self._wakeup = Wakeup()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._selector.register(self._wakeup, selectors.EVENT_READ)
         self._nodes.subscribe(self._nodes_changed)
 
     def nodes(self) -> Sequence[Node]:
@@ -126,9 +131,9 @@ class LocalEngine:
         try:
             for spec in workers:
                 self._ask_for(line, attempt, spec)
-        except (OSError, EngineError) as error:
+        except (OSError, HoldfastError) as error:
             self._abandon(attempt)
-            if isinstance(error, EngineError):
+            if isinstance(error, HoldfastError):
                 raise
             raise EngineError(
                 f"the workers could not be started: {error.strerror}",
@@ -138,15 +143,19 @@ class LocalEngine:
 
     def _ask_for(self, line: ZygoteLine, attempt: int, spec: WorkerSpec) -> None:
         worker, handles = new_worker(attempt, spec)
-        request = next(self._requests)
-        self._starting[request] = worker
-        if spec.first is not None:
-            worker.channel.send(spec.first)
-        environment = {**spec.environment, MARK: self._mark}
-        line.fork(request, spec.node, self._entry, environment, handles)
-        os.close(handles.channel)
-        os.close(handles.log)
-        os.close(handles.questions)
+        try:
+            if spec.first is not None:
+                worker.channel.send(spec.first)
+            request = next(self._requests)
+            self._starting[request] = worker
+            environment = {**spec.environment, MARK: self._mark}
+            line.fork(request, spec.node, self._entry, environment, handles)
+        except ConfigError:  # the message is too large: there is nobody to be forked
+            self._let_go(worker)
+            raise
+        finally:
+            for handle in (handles.channel, handles.log, handles.questions):
+                os.close(handle)
 
     def _wait_for_start(self, attempt: int, count: int) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -238,7 +247,7 @@ class LocalEngine:
         line = self._zygote
         if failed is not None and line is not None:
             line.lose_node(failed)  # now, even if nobody listens to us for a while
-        self._poke()
+        self._wakeup.poke()
 
     def _take_node_changes(self) -> None:
         while self._node_changes:
@@ -267,20 +276,15 @@ class LocalEngine:
 
     def wake(self) -> None:
         self._is_woken = True
-        self._poke()
-
-    def _poke(self) -> None:
-        with contextlib.suppress(OSError):  # it is full, which wakes as well; or it is closed
-            self._wake_write.send(b"!")
+        self._wakeup.poke()
 
     def _listen(self, timeout_s: float | None) -> None:
         """Take in whatever has come from workers and zygote, waiting for the first."""
         if self._is_closed:
             return
         for key, events in self._selector.select(self._untold.patience_s(timeout_s)):
-            if key.fileobj is self._wake_read:
-                with contextlib.suppress(BlockingIOError):
-                    self._wake_read.recv(4096)
+            if key.fileobj is self._wakeup:
+                self._wakeup.drain()
             elif key.fileobj is self._zygote:
                 self._hear_zygote()
             else:
@@ -337,13 +341,7 @@ class LocalEngine:
         if worker.node_lost:
             self._kill([worker])
         heed(worker, self._selector)
-        if told["threads"]:
-            log.warning(
-                "rank %d was forked from a process with %d threads (%s) and may hang",
-                worker.spec.rank,
-                len(told["threads"]) + 1,
-                ", ".join(told["threads"]),
-            )
+        warn_of_threads(worker.spec.rank, told["threads"])
 
     def _note_end(self, pid: int, code: int, cgroup: str = "") -> None:
         self._take_node_changes()  # its node may be among them
@@ -395,5 +393,4 @@ class LocalEngine:
             self._let_go(worker)
         self._is_closed = True
         self._selector.close()
-        self._wake_read.close()
-        self._wake_write.close()
+        self._wakeup.close()

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import selectors
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.channel import Channel
 from holdfast.core.outcomes import Died, Evicted, Finished, Raised, WorkerExit
 from holdfast.engine import processes
 from holdfast.engine.base import EngineError, WorkerSpec
 from holdfast.engine.stacks import new_file
 from holdfast.engine.worker_process import Handles
-from holdfast.wire import Channel, LastWords
+from holdfast.wire import LastWords
+
+log = logging.getLogger(__name__)
 
 LAST_LINES = 20
 LAST_LINES_BYTES = 8192
@@ -108,6 +113,17 @@ def heed(worker: LocalWorker, selector: selectors.BaseSelector) -> None:
     else:
         selector.register(worker.handle, wanted, worker)
     worker.heeded = wanted
+
+
+def warn_of_threads(rank: int, threads: Sequence[str]) -> None:
+    """Say so if a worker was forked from a process that has other threads."""
+    if threads:
+        log.warning(
+            "rank %d was forked from a process with %d threads (%s) and may hang",
+            rank,
+            len(threads) + 1,
+            ", ".join(threads),
+        )
 
 
 def outcome(worker: LocalWorker, code: int) -> WorkerExit:

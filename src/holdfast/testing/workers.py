@@ -19,7 +19,8 @@ from collections.abc import Callable
 from multiprocessing import shared_memory
 from typing import Any
 
-from holdfast.wire import Assigned, Channel, LastWords, Meeting, Message, Met, Reported
+from holdfast.channel import Channel
+from holdfast.wire import Assigned, LastWords, Meeting, Message, Met, Reported
 
 PAUSE = "import signal; signal.pause()"
 

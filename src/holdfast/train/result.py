@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from holdfast.api.checks import this_is
+from holdfast.api.deprecated import warn_user
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.identity import must_be_kind
 from holdfast.control.metric_reading import read_latest, read_metric_rows
@@ -23,6 +24,7 @@ from holdfast.errors import ConfigError, StoreError
 from holdfast.storage.arrow import arrow_filesystem, filesystem_path
 from holdfast.storage.base import Store
 from holdfast.storage.locate import describe, open_store, reopen
+from holdfast.worker.job import unpack_value
 
 log = logging.getLogger(__name__)
 
@@ -216,3 +218,19 @@ def _failure(run: Run) -> Exception | None:
         if isinstance(ended, Raised) and isinstance(error, WorkerGroupError):
             error.worker_failures[ended.rank].add_note(ended.trace)
     return error
+
+
+def returned_value(pickled: bytes) -> Any:
+    """Return what the function returned; None, with a warning, if it cannot be had back.
+
+    A tensor on a GPU that this process has not, a class of a module that it cannot import: the run
+    has succeeded all the same.
+    """
+    try:
+        return unpack_value(pickled)
+    except Exception as error:  # noqa: BLE001  # unpickling runs the value's own code
+        warn_user(
+            "the run has succeeded, but what the function returned cannot be unpickled here, so"
+            f" that return_value is None: {type(error).__name__}: {error}"
+        )
+        return None

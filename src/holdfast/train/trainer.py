@@ -42,11 +42,10 @@ from holdfast.train.failures import failure_of, how_to_carry_on, interruption_of
 from holdfast.train.older_arguments import warn_of_older_arguments
 from holdfast.train.references import ScriptTrains, is_loading_script
 from holdfast.train.reported import ValidationConfig
-from holdfast.train.result import Result, result_of
+from holdfast.train.result import Result, result_of, returned_value
 from holdfast.train.resuming import exists_already, must_be_allowed
 from holdfast.train.stored import Keeper, StoredTrainer, keep_trainer
 from holdfast.worker.context import WorkerContext
-from holdfast.worker.job import unpack_value
 
 _KEPT_APART = frozenset(
     {"train_loop_per_worker", "train_loop_config", "scaling_config", "run_config", "datasets"}
@@ -219,7 +218,7 @@ class BaseTrainer:
         ending = outcome.over.ending
         if ending is Ending.SUCCEEDED:
             if outcome.value is not None:
-                result.return_value = unpack_value(outcome.value)
+                result.return_value = returned_value(outcome.value)
             return result
         newest = next(iter(run.record.usable()), None)
         checkpoint = newest.directory if newest else None

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import pickle
+import posixpath
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 import cloudpickle
@@ -90,7 +93,37 @@ def packed(folder: str) -> bytes:
 def unpack(files: bytes, folder: str) -> None:
     """Write what `packed` returned to a folder."""
     with tarfile.open(fileobj=io.BytesIO(files)) as archive:
-        archive.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(folder, filter="data")
+        else:  # before Python 3.11.4
+            _must_stay_inside(archive.getmembers())
+            archive.extractall(folder)
+
+
+def _must_stay_inside(members: Sequence[tarfile.TarInfo]) -> None:
+    """Raise if something in an archive would be written, or lead, outside the folder it is for."""
+    links = {posixpath.normpath(one.name) for one in members if one.issym()}
+    for one in members:
+        above = {str(part) for part in PurePosixPath(one.name).parents}
+        base = posixpath.dirname(one.name) if one.issym() else ""
+        target = one.linkname if one.issym() or one.islnk() else ""
+        is_plain = one.isreg() or one.isdir() or one.issym() or one.islnk()
+        if not is_plain or above & links or _leads_out("", one.name) or _leads_out(base, target):
+            raise ConfigError(
+                f"{one.name!r} in a saved trainable is not a file inside its folder",
+                hint="give restore_from_object what save_to_object has returned",
+            )
+
+
+def _leads_out(base: str, path: str) -> bool:
+    """Whether a path leads out of an archive, from its folder `base`, or goes up after going down.
+
+    What follows a link is not known from its name, so neither is what lies above it.
+    """
+    parts = PurePosixPath(path).parts
+    down = list(itertools.dropwhile(lambda part: part == os.pardir, parts))
+    whole = posixpath.normpath(posixpath.join(base, path))
+    return posixpath.isabs(path) or os.pardir in down or _is_outside(whole)
 
 
 def load(folder: str) -> Any:

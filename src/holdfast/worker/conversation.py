@@ -8,9 +8,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from holdfast.channel import Channel
 from holdfast.errors import HoldfastError
 from holdfast.wire import (
-    Channel,
     Committed,
     Judged,
     Listed,

@@ -19,8 +19,9 @@ from typing import Any
 
 import cloudpickle
 
+from holdfast.channel import Channel
 from holdfast.core.log_lines import LOG_FORMAT, RAISED
-from holdfast.wire import Assigned, Began, Channel, JobDone, LastWords, Message, Warned
+from holdfast.wire import Assigned, Began, JobDone, LastWords, Message, Warned
 from holdfast.worker.context import WorkerContext, current, enter
 from holdfast.worker.conversation import Conversation
 from holdfast.worker.job import Job, Task, unpack_job, unpack_task
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 DRIVER_IS_GONE = 70  # the exit code of a worker whose driver vanished
 FLUSH_TIMEOUT_S = 60.0
+_AROUND_A_VALUE = 1024  # bytes of a message that are not the value in it
 _ANNOUNCEMENTS = (signal.SIGTERM, signal.SIGUSR1)  # of a machine that is about to leave
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -265,14 +267,19 @@ def _last_words(error: BaseException) -> LastWords:
 def _returned(value: Any) -> bytes | None:
     """Return what a function returned as bytes; say so if it cannot be, because then it is lost."""
     packed = _pickled(value)
-    if packed is None:
-        kind = type(value)
-        log.warning(
-            "what the function returned cannot be pickled, so that nobody gets it: a %s.%s",
-            kind.__module__,
-            kind.__qualname__,
-        )
-    return packed
+    why = "cannot be pickled"
+    if packed is not None:
+        if len(packed) < Channel.MESSAGE_BYTES_MAX - _AROUND_A_VALUE:
+            return packed
+        why = f"takes {len(packed) / 2**30:.1f} GiB, more than can be sent"
+    kind = type(value)
+    log.warning(
+        "what the function returned %s, so that nobody gets it: a %s.%s",
+        why,
+        kind.__module__,
+        kind.__qualname__,
+    )
+    return None
 
 
 def _pickled(value: Any) -> bytes | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.channel import Channel
 from holdfast.core.outcomes import Died, Finished
 from holdfast.engine import zygote_line
 from holdfast.engine.base import WorkerSpec
@@ -19,7 +20,7 @@ from holdfast.engine.local_worker import new_worker
 from holdfast.engine.nodes import LocalNodes
 from holdfast.engine.zygote_line import ZygoteLine
 from holdfast.testing.suites.engine import ENTRY, ends, is_running, reports, start
-from holdfast.wire import Assigned, Channel, LastWords, Message, Reported
+from holdfast.wire import Assigned, LastWords, Message, Reported
 
 NOTES = (
     "import os, pathlib; pathlib.Path(__file__).with_suffix('.pid').write_text(str(os.getpid()))"

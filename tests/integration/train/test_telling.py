@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast import train
+from holdfast.channel import Channel
 from holdfast.control import log_room
+from holdfast.errors import ConfigError
 from holdfast.train import FailureConfig, RunConfig, ScalingConfig, TrainRunContext, UserCallback
 from holdfast.train.trainer import DataParallelTrainer
 from tests.integration.train.conftest import Lab
@@ -146,6 +148,48 @@ def test_a_run_that_prints_without_end_does_not_fill_the_disk(
 
     told = path.read_text()
     assert told.startswith("the beginning\n") and told.endswith("the end\n")
+
+
+class OnGpu:
+    """What pickles in a worker and cannot be had back here, as a tensor on a GPU."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise RuntimeError("Attempting to deserialize object on a CUDA device")
+
+
+def test_a_run_succeeds_whose_value_cannot_be_unpickled(lab: Lab) -> None:
+    with pytest.warns(UserWarning, match=r"return_value is None: RuntimeError: Attempting"):
+        result = lab.fit(OnGpu)
+
+    assert result.return_value is None
+    assert result.error is None
+
+
+def test_a_value_that_is_too_large_to_be_sent_is_told_of(
+    lab: Lab, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def loop() -> bytes:
+        Channel.MESSAGE_BYTES_MAX = 4096  # in this worker alone
+        return bytes(8192)
+
+    result = lab.fit(loop)
+
+    assert result.return_value is None
+    assert "what the function returned takes 0.0 GiB, more than can be" in capfd.readouterr().err
+
+
+def test_a_function_that_is_too_large_to_be_sent_is_refused(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = bytes(1 << 20)
+    monkeypatch.setattr(Channel, "MESSAGE_BYTES_MAX", 1 << 19)
+
+    with pytest.raises(ConfigError, match=r"(?s)the function, with its config .*holdfast\.put"):
+        lab.fit(lambda: len(held))
 
 
 def test_a_value_that_cannot_come_home_is_told_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import socket
 import threading
 import time
@@ -10,7 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.wire import Channel, Meeting, Met
+from holdfast.channel import Channel
+from holdfast.errors import ConfigError
+from holdfast.wire import Assigned, Meeting, Met
 
 MIB = 1 << 20
 
@@ -187,3 +190,28 @@ def test_a_closed_channel_refuses_nothing_and_does_nothing(
 
     assert channel.flush(None)
     assert channel.wait(None) == []
+
+
+def test_a_message_that_is_larger_than_any_can_be_is_refused_and_the_line_goes_on(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    channel, peer = Channel(ends[0]), Channel(ends[1])
+    with (
+        mmap.mmap(-1, 5 << 30) as untouched,  # takes no memory
+        memoryview(untouched) as data,
+        pytest.raises(ConfigError, match=r"brought for all others takes 5\.0 GiB.*4\.0 GiB"),
+    ):
+        channel.send(Meeting(1, data))  # type: ignore[arg-type]
+
+    channel.send(Meeting(2, b"small"))
+
+    assert peer.wait(10.0) == [Meeting(2, b"small")]
+
+
+def test_a_message_whose_frame_would_be_too_long_is_refused(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Channel, "MESSAGE_BYTES_MAX", 1000)
+
+    with pytest.raises(ConfigError, match="the function, with its config and all that it holds"):
+        Channel(ends[0]).send(Assigned(bytes(1000)))

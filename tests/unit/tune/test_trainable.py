@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.tune import class_checkpoints
+from holdfast.tune.class_checkpoints import packed, unpack
 from holdfast.tune.filling import Filling
 from holdfast.tune.trainable import Beginning, Trainable, can_save, make
 from holdfast.tune.trainables import runnable
@@ -289,6 +292,77 @@ def test_a_trainable_is_saved_to_an_object_and_restored_from_it() -> None:
     second.restore_from_object(first.save_to_object())
 
     assert second.count == second.iteration == 1
+
+
+def test_a_trainable_travels_as_an_object_where_tarfile_knows_no_filter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python 3.11.0 to 3.11.3, as Debian 12 has it."""
+    leave_out_filters(monkeypatch)
+    first, second = Counter({}), Counter({})
+    first.train()
+
+    second.restore_from_object(first.save_to_object())
+
+    assert second.count == second.iteration == 1
+
+
+def leave_out_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    extractall = tarfile.TarFile.extractall
+
+    def older(archive: tarfile.TarFile, path: str = ".") -> None:
+        extractall(archive, path, filter="fully_trusted")
+
+    monkeypatch.delattr(tarfile, "data_filter")
+    monkeypatch.setattr(tarfile.TarFile, "extractall", older)
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, target
+    return made
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [entry("/absolute")],
+        [entry("../above")],
+        [entry("folder/../../above")],
+        [entry("pipe", tarfile.FIFOTYPE)],
+        [entry("link", tarfile.SYMTYPE, "/etc/passwd")],
+        [entry("link", tarfile.SYMTYPE, "../above")],
+        [entry("hard", tarfile.LNKTYPE, "../above")],
+        [entry("here", tarfile.SYMTYPE, "."), entry("link", tarfile.SYMTYPE, "here/..")],
+        [entry("here", tarfile.SYMTYPE, "."), entry("here/link", tarfile.SYMTYPE, "../above")],
+    ],
+)
+def test_an_archive_that_leads_outside_its_folder_is_refused_by_any_python(
+    entries: list[tarfile.TarInfo], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_out_filters(monkeypatch)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for one in entries:
+            archive.addfile(one)
+
+    with pytest.raises(ConfigError, match="is not a file inside its folder"):
+        unpack(buffer.getvalue(), str(tmp_path / "folder"))
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_links_inside_a_folder_are_kept_by_any_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_out_filters(monkeypatch)
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "deep").mkdir(parents=True)
+    (source / "model.pt").write_text("weights")
+    (source / "deep" / "latest.pt").symlink_to("../model.pt")
+
+    unpack(packed(str(source)), str(target))
+
+    assert (target / "deep" / "latest.pt").read_text() == "weights"
 
 
 def test_what_was_saved_is_deleted_however_it_is_named(tmp_path: Path) -> None:

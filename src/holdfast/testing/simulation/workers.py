@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.channel import Channel
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.outcomes import Died, Evicted, Finished, Raised, WorkerExit, describe
 from holdfast.engine.base import WorkerSpec
 from holdfast.errors import ConfigError, NotSaved, StoreError
 from holdfast.testing.simulation.stage import Actor, Killed, Process, stage_here
 from holdfast.testing.simulation.story import Fault
-from holdfast.wire import Assigned, Channel, LastWords, Message, Warned
+from holdfast.wire import Assigned, LastWords, Message, Warned
 from holdfast.worker import entry
 from holdfast.worker.context import WorkerContext
 from holdfast.worker.job import Task, unpack_job, unpack_task
