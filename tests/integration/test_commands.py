@@ -211,3 +211,28 @@ def test_the_command_is_installed() -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert ran.stdout.startswith("holdfast, version 0.")
+
+
+def test_verify_takes_back_what_is_whole_again_when_it_is_told_to(
+    holdfast: Any, storage: Path
+) -> None:
+    run = storage / "bert-7"
+    with open_run(open_store(run)) as held:
+        held.quarantine(1, ["cannot read model.pt: Input/output error"])
+        refused = holdfast("verify", "--restore", run)
+    looked = holdfast("verify", run)
+    restored = holdfast("verify", "--restore", run)
+    after = holdfast("verify", "--json", run)
+
+    assert refused.code == 3 and "is held by" in refused.err
+    assert "Input/output error; it is whole now" in looked.out
+    assert f"Try: holdfast verify --restore {run}" in looked.out
+    assert "restored     checkpoint_000001" in restored.out
+    assert (restored.code, after.json["quarantined"], after.json["checkpoints"]) == (0, {}, 2)
+
+
+def test_verify_restores_nothing_where_there_is_no_run(holdfast: Any, tmp_path: Path) -> None:
+    ran = holdfast("verify", "--restore", tmp_path / "nowhere")
+
+    assert ran.code == 3
+    assert not (tmp_path / "nowhere").exists()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.output import EXIT_DAMAGED, print_json, size
+from holdfast.cli.output import EXIT_DAMAGED, EXIT_UNUSABLE, print_json, size
 from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
 
 if TYPE_CHECKING:
@@ -20,17 +20,22 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run")
+@click.option("--restore", is_flag=True, help="Use set-aside checkpoints again that are whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-def verify(run: str, as_json: bool) -> None:
+def verify(run: str, restore: bool, as_json: bool) -> None:
     """Read every byte of the run at RUN again and say what is not as it was saved.
 
     Of a study, the checkpoints of all its trials are read; RUN may be the folder of a trial, too.
-    Exits 0 if nothing is damaged, 1 if something is, 3 if the run cannot be read.
+    Nothing is changed, unless --restore says so: then checkpoints that were set aside as damaged,
+    and are whole, count again; that is refused while a driver holds the run.
+
+    Exits 0 if nothing is damaged, 1 if something is, 3 if something cannot be read.
     """
     from holdfast.control import run_view
     from holdfast.storage.watching import Watch
     from holdfast.tune.study_upkeep import verify_study, verify_trial
 
+    restored = _restored(run) if restore else []
     subject = subject_at(run)
     watched = sys.stderr.isatty() and not as_json
     watch = Watch(on_progress=_print_progress if watched else None)
@@ -51,13 +56,35 @@ def verify(run: str, as_json: bool) -> None:
     if watched:
         click.echo("\r\033[K", nl=False, err=True)
     if as_json:
-        print_json(_facts(view, result) | more)
+        print_json(_facts(view, result) | more | ({"restored": restored} if restore else {}))
     else:
         _print(view, result, more.get("trials"), says)
+        for directory in restored:
+            click.echo(f"  restored     {directory}: it is whole, and counts again")
+        if result.restorable:
+            click.echo(f"  Try: holdfast verify --restore {view.store.url}")
         if result.litter:
             click.echo(f"  Try: holdfast gc {more.get('study', view.store.url)}")
-    if result.damaged:
-        sys.exit(EXIT_DAMAGED)
+    if result.damaged or result.unread:
+        sys.exit(EXIT_DAMAGED if result.damaged else EXIT_UNUSABLE)
+
+
+def _restored(path: str) -> list[str]:
+    """Take back what was set aside at `path` and is whole, and return its folders."""
+    from holdfast.control.identity import find_identity
+    from holdfast.control.open_run import open_run
+    from holdfast.storage.locate import open_store
+    from holdfast.tune.study_looking import is_study, study_above
+    from holdfast.tune.study_upkeep import readmit_in_study
+
+    store, folder = open_store(path), None
+    if not is_study(store) and (above := study_above(path)) is not None:
+        store, folder = above
+    name = find_identity(store)[0].name  # raises if there is no run, before one is made
+    if is_study(store):
+        return readmit_in_study(store, name, folder)
+    with open_run(store, name=name) as run:
+        return run.readmit()
 
 
 def _print_progress(progress: Progress) -> None:
@@ -73,7 +100,9 @@ def _facts(view: RunView, result: Verification) -> dict[str, object]:
         "files": result.files,
         "bytes": result.size,
         "damaged": result.damaged,
+        "unread": result.unread,
         "quarantined": result.quarantined,
+        "restorable": result.restorable,
         "foreign": result.foreign,
         "litter": [{"key": one.key, "bytes": one.size, "why": one.why} for one in result.litter],
     }
@@ -83,13 +112,16 @@ def _print(view: RunView, result: Verification, trials: object, says: Iterator[s
     read = f"{result.checkpoints} checkpoints, {result.files} files, {size(result.size)}"
     if trials is not None:
         read = f"{trials} trials, {read}"
-    verdict = "DAMAGED" if result.damaged else "whole"
+    verdict = "DAMAGED" if result.damaged else "NOT READ" if result.unread else "whole"
     click.echo(f"{verdict}: {view.store.url} ({read} read)")
     for key, problems in result.damaged.items():
         for problem in problems:
             click.echo(f"  damaged      {key}: {problem}")
+    for key, problem in result.unread.items():
+        click.echo(f"  not read     {key}: {problem}")
     for directory, problems in result.quarantined.items():
-        click.echo(f"  quarantined  {directory}: {'; '.join(problems)}")
+        now = "; it is whole now" if directory in result.restorable else ""
+        click.echo(f"  quarantined  {directory}: {'; '.join(problems)}{now}")
     for key in result.foreign:
         click.echo(f"  not ours     {key}")
     for one in result.litter:

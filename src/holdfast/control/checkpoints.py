@@ -21,24 +21,16 @@ from holdfast.checkpoint.commit import (
     publish,
     remove_directory,
 )
-from holdfast.checkpoint.manifests import get_manifest, has_manifest, manifest_key
+from holdfast.checkpoint.manifests import has_manifest, manifest_key
+from holdfast.checkpoint.verification import verify_checkpoint
 from holdfast.clock import Clock
+from holdfast.control.identity import RUN_KEY
 from holdfast.core.manifest import FileEntry, Manifest, Part
 from holdfast.core.names import shown
 from holdfast.core.record import Event, Kept, RunRecord
 from holdfast.core.retention import Retention, dispensable
-from holdfast.errors import (
-    ConfigError,
-    Conflict,
-    Damaged,
-    ObjectMissing,
-    StoreBusy,
-    StoreDenied,
-    StoreError,
-    StoreForked,
-)
+from holdfast.errors import ConfigError, Conflict, StoreError
 from holdfast.storage.base import Store
-from holdfast.storage.damage import damage_of
 from holdfast.storage.digest import ALGORITHM
 from holdfast.storage.stock import take_stock
 from holdfast.storage.watching import Watch
@@ -188,23 +180,20 @@ class Checkpoints(ABC):
                 if folder.startswith(SPOOLED):
                     self.store.local.discard_tree(f"{STAGING}/{folder}")
 
-    def newest_good(self, watch: Watch | None = None) -> Manifest | None:
+    def newest_good(
+        self, watch: Watch | None = None, *, home: Store | None = None
+    ) -> Manifest | None:
         """Return the newest checkpoint whose every byte is as it was saved, None if there is none.
 
-        One that is not is quarantined: kept for inspection, never used, and the user is told.
+        One that is not is quarantined: kept for inspection, never used, and the user is told. One
+        that cannot be read raises `StoreError`, and nothing is written down: it may be whole.
+        `home` is the run that these are a part of, if they are not all of it.
         """
         for kept in self.record.usable():
-            try:
-                manifest = get_manifest(self.store, kept.directory)
-                problems = damage_of(self.store, kept.directory, manifest.files, watch)
-                if not problems:
-                    return manifest
-            except ObjectMissing:
-                problems = ["its manifest is missing"]
-            except (StoreBusy, StoreDenied, StoreForked):
-                raise  # it may be whole; only nobody can look at it now
-            except (Damaged, StoreError) as error:
-                problems = [error.message]
+            manifest, problems = verify_checkpoint(self.store, kept.directory, watch)
+            if not problems:
+                return manifest
+            must_be_there(home or self.store)
             self.quarantine(kept.number, problems)
         return None
 
@@ -212,10 +201,28 @@ class Checkpoints(ABC):
         """Never use this checkpoint again, and keep it for inspection."""
         directory = self.record.kept[number].directory
         log.warning(
-            "checkpoint %s of %s is damaged and set aside: %s",
-            directory, self.store.url, "; ".join(problems[:3]),
+            "checkpoint %s of %s is damaged and set aside: %s (it is kept; once it is whole again,"
+            " holdfast verify --restore %s takes it back)",
+            directory, self.store.url, "; ".join(problems[:3]), self.store.url,
         )  # fmt: skip
         self._record([("checkpoint_quarantined", {"number": number, "problems": problems})])
+
+    def readmit(self, watch: Watch | None = None) -> list[str]:
+        """Use quarantined checkpoints again that are whole, and return their folders.
+
+        One that cannot be read stays as it is, and the user is told.
+        """
+        readmitted = []
+        for kept in self.record.quarantined():
+            try:
+                problems = verify_checkpoint(self.store, kept.directory, watch).problems
+            except StoreError as error:
+                log.warning("checkpoint %s stays set aside: %s", kept.directory, error)
+                continue
+            if not problems:
+                self._record([("checkpoint_readmitted", {"number": kept.number})])
+                readmitted.append(kept.directory)
+        return readmitted
 
     def pin(self, number: int, by: str) -> None:
         """Keep a checkpoint, whatever retention says, until `by` lets go of it."""
@@ -244,3 +251,16 @@ class Checkpoints(ABC):
         if numbers:
             self._record([("litter_swept", {"numbers": numbers})])
         return directories
+
+
+def must_be_there(run: Store) -> None:
+    """Raise `StoreError` if a run is out of sight, as when its disk is not mounted any more.
+
+    Then nothing that is missing says anything about a checkpoint.
+    """
+    if run.stat(RUN_KEY) is None:
+        raise StoreError(
+            f"{run.url} is out of sight: {RUN_KEY} is not there any more",
+            key=RUN_KEY,
+            hint="see that the disk is mounted, then give the same command again",
+        )

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast.checkpoint.manifests import get_manifest, manifest_key, read_manifests
+from holdfast.checkpoint.manifests import manifest_key, read_manifests
+from holdfast.checkpoint.verification import verify_checkpoint
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.identity import RUN_KEY, RunIdentity, find_identity, read_identity
 from holdfast.control.metric_reading import read_metric_rows
 from holdfast.control.metric_rows import METRICS
 from holdfast.control.upkeep import Litter, find_litter
-from holdfast.core.manifest import Manifest
 from holdfast.core.record import Kept, RunRecord
 from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Over
-from holdfast.errors import Damaged, HoldfastError, ObjectMissing
+from holdfast.errors import Damaged, HoldfastError, StoreError
 from holdfast.journal.lease import LeaseRecord, newest_epoch, read_lease
 from holdfast.journal.replay import Replay, read_journal
 from holdfast.storage.base import Store
-from holdfast.storage.damage import damage_of
 from holdfast.storage.locate import child
 from holdfast.storage.watching import Watch
 
@@ -122,7 +121,9 @@ class Verification:
 
     Attributes:
         damaged: What is not as it was written, by key.
+        unread: What could not be read, by key: nobody knows whether it is damaged.
         quarantined: Checkpoints set aside earlier, by folder.
+        restorable: Those of them that are whole now.
         foreign: Files in checkpoint folders that no manifest names.
         litter: What a sweep would remove; empty for a live run, where it may be in use.
     """
@@ -131,7 +132,9 @@ class Verification:
     files: int = 0
     size: int = 0
     damaged: dict[str, list[str]] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
     quarantined: dict[str, list[str]] = field(default_factory=dict)
+    restorable: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     litter: list[Litter] = field(default_factory=list)
 
@@ -150,28 +153,29 @@ def verify(view: RunView, watch: Watch | None = None) -> Verification:
     if newest_epoch(view.store) and view.lease is None:
         result.damaged[".holdfast/lease"] = ["the newest lease cannot be read"]
     for kept in sorted(view.record.kept.values(), key=lambda kept: kept.number):
-        if kept.problems:
-            result.quarantined[kept.directory] = list(kept.problems)
-        else:
+        try:
             _verify_checkpoint(view.store, kept, result, watch)
+        except StoreError as error:
+            result.unread[kept.directory] = error.message
     if not view.is_live:
         result.litter = find_litter(view.store, view.identity.run_id, view.record)
     return result
 
 
 def _verify_checkpoint(store: Store, kept: Kept, result: Verification, watch: Watch | None) -> None:
-    try:
-        manifest: Manifest = get_manifest(store, kept.directory)
-    except ObjectMissing:
-        result.damaged[manifest_key(kept.directory)] = ["the manifest is missing"]
+    if kept.problems:
+        result.quarantined[kept.directory] = list(kept.problems)
+    manifest, problems = verify_checkpoint(store, kept.directory, watch)
+    if kept.problems:
+        result.restorable += [] if problems else [kept.directory]
         return
-    except Damaged as error:
-        result.damaged[manifest_key(kept.directory)] = [error.message]
+    if manifest is None:
+        result.damaged[manifest_key(kept.directory)] = problems
         return
     result.checkpoints += 1
     result.files += len(manifest.files)
     result.size += manifest.size
-    if problems := damage_of(store, kept.directory, manifest.files, watch):
+    if problems:
         result.damaged[kept.directory] = problems
     named = {f"{kept.directory}/{entry.path}" for entry in manifest.files}
     result.foreign += [e.key for e in store.entries(kept.directory) if e.key not in named]

@@ -96,7 +96,7 @@ class TrialCheckpoints(Checkpoints):
         if donor is not None:
             store = locate.child(study, donor.folder)
             return Checkpoint.in_run(store, donor.directory), donor.step, donor.result
-        newest = self.newest_good()
+        newest = self.newest_good(home=study)
         if newest is None:
             return first, 0, {}
         return Checkpoint.in_run(self.store, newest.directory), newest.step or 0, newest.metrics

@@ -105,8 +105,8 @@ class RunRecord:
                 self.begun.pop(kept.number, None)
             case "checkpoint_retired":
                 self._retire(data["number"])
-            case "checkpoint_quarantined":
-                self._change(data["number"], problems=tuple(data["problems"]))
+            case "checkpoint_quarantined" | "checkpoint_readmitted":
+                self._change(data["number"], problems=tuple(data.get("problems", ())))
             case "checkpoint_pinned":
                 pins = self._pins(data["number"])
                 self._change(data["number"], pins=tuple(dict.fromkeys((*pins, data["by"]))))

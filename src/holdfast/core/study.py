@@ -95,6 +95,8 @@ class Study:
                 self._archived(data["key"], data["ids"])
             case "study_state":
                 self.set_state(data)
+            case "trial_checkpoint" if (over := self.finished.get(data["id"])) is not None:
+                over.checkpoints.apply(data["what"], data["facts"])  # it was taken back
             case _ if (trial := self.trials.get(data.get("id", ""))) is not None:
                 self._happened_to(trial, kind, data)
             case _:

@@ -1,4 +1,8 @@
-"""Whether files at rest are what was saved: every byte read again."""
+"""Whether files at rest are what was saved: every byte read again.
+
+Damage is evidence about the content: a size, a digest, a file that is not there. Whatever else
+keeps us from reading is raised: nobody knows then whether there is any.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from holdfast.storage.blocks import Block, batched, blocks_of, check_blocks
 from holdfast.storage.digest import combine
 from holdfast.storage.local import LocalStore
 from holdfast.storage.local_files import Digested, digest_ranges
+from holdfast.storage.retry import patiently
 from holdfast.storage.transfer import THREADS_REMOTE
 from holdfast.storage.trees import below
 from holdfast.storage.watching import Tally, Watch, each
@@ -23,10 +28,13 @@ THREADS_VERIFY = min(4, os.cpu_count() or 1)
 def damage_of(
     store: Store, prefix: str, files: Sequence[FileEntry], watch: Watch | None = None
 ) -> list[str]:
-    """Read every byte of the named files and return what is wrong, one line each; [] if nothing."""
+    """Read every byte of the named files and return what is wrong, one line each; [] if nothing.
+
+    Raises `StoreError` if a file is there and cannot be read.
+    """
     tally = Tally(watch or Watch(), sum(entry.size for entry in files), len(files))
     if store.local is not None:
-        return _damage_on_disk(store.local, prefix, files, tally)
+        return _damage_on_disk(store, store.local, prefix, files, tally)
     # One listing tells most of what goes wrong, for almost nothing.
     found = {entry.key: entry.size for entry in store.entries(prefix)}
     sizes = [_size_problem(entry, found.get(below(prefix, entry.path))) for entry in files]
@@ -50,7 +58,7 @@ def _size_problem(entry: FileEntry, size: int | None) -> str | None:
 
 
 def _damage_on_disk(
-    store: LocalStore, prefix: str, files: Sequence[FileEntry], tally: Tally
+    store: Store, local: LocalStore, prefix: str, files: Sequence[FileEntry], tally: Tally
 ) -> list[str]:
     """Digest blocks in batches, so that many small files do not cost a hand-over each."""
     wrong: dict[str, str | None] = {}
@@ -58,7 +66,7 @@ def _damage_on_disk(
 
     def digest(batch: list[Block]) -> list[Digested | None]:
         ranges = [(below(prefix, block.file.path), block.start, block.length) for block in batch]
-        done = list(digest_ranges(store, ranges))
+        done = patiently(store, lambda: list(digest_ranges(local, ranges)))
         sizes, files_done = (block.length for block in batch), (block.is_last for block in batch)
         tally.add(sum(sizes), files=sum(files_done))
         return done

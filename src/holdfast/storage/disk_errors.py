@@ -9,6 +9,15 @@ from holdfast.errors import ObjectMissing, StoreBusy, StoreDenied, StoreError, S
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _PASSING = {errno.EAGAIN, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR}
+# Worth another try where nothing was to be changed: after a sync that failed there is none.
+_LOOKS = {"read", "look at", "list", "reach"}
+_PASSING_LOOK = {
+    errno.EIO: "check the disk or the mount, then give the same command again; what the disk has"
+    " lost for good must be moved away, and then counts as missing",
+    errno.EMFILE: "allow this process more open files: ulimit -n",
+    errno.ENFILE: "this machine has no open files left: end what holds them",
+    errno.ENOMEM: "this machine has no memory left: end what holds it",
+}
 
 
 class explained:  # noqa: N801  # reads as a verb; a class, for it stands around every operation
@@ -44,6 +53,8 @@ def store_error(error: OSError, verb: str, path: str, key: str | None) -> StoreE
             )
         case code if code in _PASSING:
             return StoreBusy(message, key=key)
+        case int() as code if verb in _LOOKS and code in _PASSING_LOOK:
+            return StoreBusy(message, key=key, hint=_PASSING_LOOK[code])
         case errno.ENOTDIR:
             return StoreError(
                 message, key=key, hint="a part of the path is a file; name a folder instead"

@@ -212,6 +212,10 @@ class Retrying:
     def _tries(self, policy: RetryPolicy | None = None) -> _Tries:
         return _Tries(policy if policy is not None else self.policy, self._clock, self._draw)
 
+    def call(self, work: Callable[[], T]) -> T:
+        """Do what changes nothing with the patience of this store, and return its result."""
+        return self._call(work)
+
     def _call(self, work: Callable[[], T], policy: RetryPolicy | None = None) -> T:
         tries = self._tries(policy)
         while True:
@@ -219,6 +223,11 @@ class Retrying:
                 return work()
             except StoreBusy as error:
                 tries.wait_after(error)
+
+
+def patiently(store: Store, work: Callable[[], T]) -> T:
+    """Do work on the disk below `store`, with such patience as the store has; return its result."""
+    return store.call(work) if isinstance(store, Retrying) else work()
 
 
 class _Tries:

@@ -1,7 +1,7 @@
 """Disks that misbehave on purpose: they forget a sync, run full, fail, or lose their power.
 
-A `TappedDisk` shows each operation that changes the disk to a tap before it happens. The taps
-here work on any disk, real or simulated.
+A `TappedDisk` shows each operation that changes the disk to a tap before it happens, a
+`ReadTappedDisk` those that only look. The taps here work on any disk, real or simulated.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ Verb: TypeAlias = Literal[
     "mkdir",
     "rmdir",
     "sync_dir",
+    "open",
+    "read",
+    "stat",
+    "scan",
 ]
 SYNCS: frozenset[Verb] = frozenset({"sync", "sync_dir"})
 
@@ -256,3 +260,38 @@ class TappedDisk:
     def _opened(self, handle: int, path: str) -> int:
         self._paths[handle] = path
         return handle
+
+
+class ReadTappedDisk(TappedDisk):
+    """A disk whose every look needs the consent of a tap; what changes it does not."""
+
+    def __init__(self, disk: Disk, tap: Tap) -> None:
+        super().__init__(disk, _Consenting())
+        self._read_tap = tap
+
+    def open(self, path: str) -> int:
+        self._may("open", path)
+        return super().open(path)
+
+    def read_into(self, handle: int, buffer: memoryview, offset: int) -> int:
+        self._may("read", self._paths.get(handle, ""))
+        return super().read_into(handle, buffer, offset)
+
+    def stat(self, path: str) -> Stat | None:
+        self._may("stat", path)
+        return super().stat(path)
+
+    def scan(self, path: str) -> list[tuple[str, bool]]:
+        self._may("scan", path)
+        return super().scan(path)
+
+    def _may(self, verb: Verb, path: str) -> None:
+        # A look that is skipped has nothing to return, so that to skip is to allow.
+        verdict = self._read_tap.judge(Step(verb, path))
+        if isinstance(verdict, Refuse):
+            raise verdict.error
+
+
+class _Consenting:
+    def judge(self, step: Step) -> Verdict:
+        return ALLOW

@@ -1,7 +1,8 @@
-"""All trials of a study in order: their checkpoints read again, what crashes left removed."""
+"""Upkeep of all trials of a study: checkpoints read again and taken back, litter removed."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,8 @@ from holdfast.storage.base import Store
 from holdfast.storage.locate import child
 from holdfast.storage.watching import Watch
 from holdfast.tune.study_looking import StudyLook, look_at_study
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -88,9 +91,39 @@ def _add(result: StudyVerification, prefix: str, found: Verification) -> None:
     result.files += found.files
     result.size += found.size
     result.damaged |= {f"{prefix}{key}": what for key, what in found.damaged.items()}
+    result.unread |= {f"{prefix}{key}": what for key, what in found.unread.items()}
     result.quarantined |= {f"{prefix}{key}": what for key, what in found.quarantined.items()}
+    result.restorable += [f"{prefix}{key}" for key in found.restorable]
     result.foreign += [f"{prefix}{key}" for key in found.foreign]
     result.litter = _joined(result.litter, _below(prefix, found.litter))
+
+
+# ---------------------------------------------------------------------- taking back
+
+
+def readmit_in_study(store: Store, name: str, folder: str | None = None) -> list[str]:
+    """Use those quarantined checkpoints of trials again that are whole, and return their folders.
+
+    Of the trial in `folder` alone, if one is named. Raises `RunHeld` if somebody drives the study.
+    Keys are below the study's folder.
+    """
+    readmitted = []
+    with open_run(store, name=name, kind="tune", accounts=[StudyTail]) as run:
+        for trial in look_at_study(store).trials:
+            if folder is None or trial.folder == folder:
+                directories = _checkpoints_of(run, trial).readmit()
+                readmitted += [f"{trial.folder}/{directory}" for directory in directories]
+    trials = look_at_study(store).trials
+    archived = {f"{t.folder}/{k.directory}" for t in trials for k in t.checkpoints.quarantined()}
+    for key in archived.intersection(readmitted):
+        log.warning("%s is whole, but its trial is over and archived: open it by its path", key)
+    return [key for key in readmitted if key not in archived]
+
+
+def _checkpoints_of(run: OpenRun, trial: Trial) -> TrialCheckpoints:
+    """Return the checkpoints of a trial of a study that is held by us and that nobody drives."""
+    home = child(run.store, trial.folder)
+    return TrialCheckpoints(trial, home, run.run_id, run.epoch, _Notes(run), SYSTEM_CLOCK)
 
 
 # ---------------------------------------------------------------------- litter
@@ -123,11 +156,7 @@ def sweep_study(store: Store, name: str) -> list[Litter]:
         for trial in study.trials:
             litter = _litter_of(study, trial)
             run.lease.check()  # whoever was replaced must not take its successor's work for litter
-            home = child(store, trial.folder)
-            remove_litter(
-                TrialCheckpoints(trial, home, run.run_id, run.epoch, _Notes(run), SYSTEM_CLOCK),
-                litter,
-            )
+            remove_litter(_checkpoints_of(run, trial), litter)
             found = _joined(found, _below(f"{trial.folder}/", litter))
     return found
 

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.control import study_journal
+from holdfast.control.open_run import open_run
 from holdfast.storage.locate import open_store
 from holdfast.tune.schedulers import ASHAScheduler
 from holdfast.tune.study_looking import StudyLook, look_at_study
@@ -197,3 +198,30 @@ def test_a_checkpoint_that_its_driver_removes_meanwhile_is_not_damaged(lab: Lab)
 
     assert len(found) == 8
     assert not any(found)
+
+
+def test_verify_takes_back_checkpoints_of_trials_that_are_whole(
+    lab: Lab, holdfast: Holdfast
+) -> None:
+    """Of trials that go on, and of those that are over."""
+    stopped_search(lab)
+    trials = look_at_study(open_store(lab.study)).trials
+    with open_run(open_store(lab.study), kind="tune") as run:
+        for trial in trials:
+            for kept in trial.checkpoints.usable():
+                facts = {"number": kept.number, "problems": ["cannot read: Input/output error"]}
+                event = {"id": trial.trial_id, "what": "checkpoint_quarantined", "facts": facts}
+                run.note("trial_checkpoint", event)
+    before = {trial.folder: len(trial.checkpoints.usable()) for trial in trials}
+    set_aside = look_at_study(open_store(lab.study)).trials
+    assert {len(trial.checkpoints.usable()) for trial in set_aside} == {0}
+
+    one = next(trial.folder for trial in trials if before[trial.folder])
+    of_trial = holdfast("verify", "--restore", lab.study / one)
+    of_study = holdfast("verify", "--restore", lab.study)
+
+    assert (of_trial.code, of_study.code) == (0, 0)
+    assert of_trial.out.count("restored     ") == before[one]
+    assert of_study.out.count("restored     ") == sum(before.values()) - before[one]
+    after = look_at_study(open_store(lab.study)).trials
+    assert {trial.folder: len(trial.checkpoints.usable()) for trial in after} == before
