@@ -23,6 +23,7 @@ from holdfast.engine.nodes import LocalNodes
 from holdfast.engine.zygote_line import Start
 from holdfast.testing.suites.engine import ENTRY
 from holdfast.wire import Message
+from tests.patience import PATIENCE_S
 
 
 def serve(handle: int) -> None:
@@ -95,7 +96,7 @@ class EngineHost:
         """End the process, whether it listens or not."""
         self._line.close()
         try:
-            self._process.wait(10.0)
+            self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.kill()
             raise

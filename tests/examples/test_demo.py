@@ -26,7 +26,6 @@ def demo() -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # three launches of torch, on a machine that may be busy
 @pytest.mark.req("T-016", "T-067", "T-083")
 def test_a_worker_and_the_driver_are_killed_and_the_run_finishes_with_the_same_weights(
     tmp_path: Path,

@@ -31,7 +31,6 @@ PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # a page is a dozen runs, some of them of torch
 @pytest.mark.parametrize("page", sorted(name for name in PAGES if "```python" in PAGES[name]))
 def test_the_code_of_a_page_runs_and_prints_what_it_says(page: str, tmp_path: Path) -> None:
     blocks = blocks_in(PAGES[page])

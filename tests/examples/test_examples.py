@@ -24,7 +24,6 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_the_loop_of_the_readme_runs_as_it_stands_and_carries_on_when_it_runs_again(
     tmp_path: Path,
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,8 +17,9 @@ from holdfast.testing.servers import ACCESS_KEY, SECRET_KEY, S3Server
 from holdfast.train import Result
 from holdfast.train.torch import TorchTrainer
 from tests.examples.seeds.scripts import Machine, names, printed, seed, translated
+from tests.patience import pause
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -354,7 +354,7 @@ def test_a_preempted_run_saves_in_time_and_resumes_at_that_step(machine: Machine
     process = machine.launch(script, "--storage_path", storage, "--num_steps", "10000000")
     while [*begun(run).values()] != [["begins with step 0"] * 2]:
         assert process.poll() is None, process.communicate()[1]
-        os.sched_yield()
+        pause()
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate()
 

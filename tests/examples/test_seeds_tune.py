@@ -14,7 +14,7 @@ from holdfast import tune
 from holdfast.testing.servers import ACCESS_KEY, SECRET_KEY, S3Server
 from tests.examples.seeds.scripts import Machine, seed, translated
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 EPOCH = "tempfile.mkdtemp"  # what a trial of the first guide does once in each epoch
 STEP = "os.listdir"  # what a trial of the second guide does once in each step

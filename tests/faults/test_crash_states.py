@@ -52,7 +52,6 @@ def first_violation(disk: SimDisk, *, since: int = 0) -> str | None:
     return next((one for one in found if one), None)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("story", STORIES)
 def test_no_power_cut_at_any_moment_costs_anything_acknowledged(story: str, tmp_path: Path) -> None:
     count = 0
@@ -63,7 +62,6 @@ def test_no_power_cut_at_any_moment_costs_anything_acknowledged(story: str, tmp_
     assert count >= SINGLE_CUTS[story], f"only {count} states: is everything recorded?"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("story", STORIES)
 def test_no_second_power_cut_during_recovery_costs_anything_either(
     story: str, tmp_path: Path
@@ -102,7 +100,6 @@ def is_missed(story: Callable, sources: Path, nth: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("story", ["commits", "journal"])
 def test_every_sync_is_needed_and_its_loss_is_noticed(story: str, tmp_path: Path) -> None:
     """Leave out one sync of each kind: the enumeration must find a state that breaks a promise.

@@ -25,6 +25,7 @@ from holdfast.testing.faults import ALLOW, Step, TappedDisk, Verdict
 from tests.faults import writer
 from tests.faults.run_state import state_of
 from tests.faults.stories import FakeClock
+from tests.patience import PATIENCE_S
 from tests.runs import save_files
 
 ROOT = "/storage/run"
@@ -44,7 +45,7 @@ class FallAsleep:
             self._left -= 1
             if self._left == 0:
                 self.sleeps.set()
-                assert self.wakes.wait(60), "nobody woke the driver"
+                assert self.wakes.wait(PATIENCE_S), "nobody woke the driver"
         return ALLOW
 
 
@@ -153,7 +154,7 @@ def sleep_before_any_write(
         sleeper = Sleeper(run, acts, folder, sleep)
         thread = threading.Thread(target=sleeper.live)
         thread.start()
-        assert sleep.sleeps.wait(60)
+        assert sleep.sleeps.wait(PATIENCE_S)
         if not thread.is_alive() or sleep._left > 0:  # noqa: SLF001
             thread.join()
             return write - 1

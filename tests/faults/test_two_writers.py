@@ -82,10 +82,10 @@ def writing(root: Path, *how: object, is_patient: bool = False) -> Iterator[Writ
 
 def test_a_second_driver_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
     root = tmp_path / "run"
-    with writing(root, 30, 3, "SIGSTOP", 5) as first:
+    with writing(root, 3600, 3, "SIGSTOP", 5) as first:
         first.hear_until("open")
         first.wait_until_stopped()
-        with writing(root, 30, 3) as second:
+        with writing(root, 3600, 3) as second:
             code = second.hear_out()
 
     assert code == 3
@@ -95,7 +95,7 @@ def test_a_second_driver_is_refused_and_told_who_the_first_is(tmp_path: Path) ->
 
 def test_of_drivers_that_start_at_once_one_gets_the_run(tmp_path: Path) -> None:
     root = tmp_path / "run"
-    with writing(root, 30, 2) as a, writing(root, 30, 2) as b, writing(root, 30, 2) as c:
+    with writing(root, 3600, 2) as a, writing(root, 3600, 2) as b, writing(root, 3600, 2) as c:
         ends = [one.hear_out() for one in (a, b, c)]
 
     opened = [one for one in (a, b, c) if one.said[0].startswith("open")]
@@ -115,7 +115,7 @@ def test_a_driver_that_was_stopped_and_woken_after_a_takeover_changes_nothing(
     with writing(root, 0.3, 1000, "SIGSTOP", write) as zombie:
         zombie.hear_until("open 1")
         zombie.wait_until_stopped()
-        with writing(root, 30, 3, is_patient=True) as successor:
+        with writing(root, 3600, 3, is_patient=True) as successor:
             assert successor.hear_out() == 0
         before = state_of(LocalStore(root))
 
@@ -134,11 +134,11 @@ def test_a_driver_that_was_stopped_and_woken_after_a_takeover_changes_nothing(
 def test_a_driver_killed_at_any_moment_loses_nothing_and_is_replaced_at_once(
     tmp_path: Path, seed: int
 ) -> None:
-    """The lease would last for a minute: whoever comes next sees that its holder is dead."""
+    """The lease would last for an hour: whoever comes next sees that its holder is dead."""
     root, moments = tmp_path / "run", random.Random(seed)
     acknowledged: list[int] = []
     for epoch in range(1, 6):
-        with writing(root, 60, 1000, "SIGKILL", moments.randint(1, 150)) as driver:
+        with writing(root, 3600, 1000, "SIGKILL", moments.randint(1, 150)) as driver:
             code = driver.hear_out()
         assert code == -signal.SIGKILL
         assert driver.said[0] == f"open {epoch}"

@@ -18,6 +18,7 @@ from holdfast.storage.locate import open_store
 from holdfast.testing.servers import S3Server
 from holdfast.train import Result
 from tests.metric_rows import segments
+from tests.patience import PATIENCE_S
 from tests.runs import commit_to, save_files
 
 _DRIVER = """
@@ -77,13 +78,12 @@ def test_rows_that_wait_do_not_hold_the_interpreter_at_its_end(tmp_path: Path) -
         "rows.flush(1)\n"
     )
     command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "stuck\n", "")
 
 
 @pytest.mark.s3
-@pytest.mark.timeout(90)
 def test_a_run_on_s3_keeps_its_history_and_can_be_opened_from_its_uri(
     s3_server: S3Server,
     new_folder: Callable[[], str],
@@ -99,7 +99,7 @@ def test_a_run_on_s3_keeps_its_history_and_can_be_opened_from_its_uri(
             rows.begin(attempt, after)
             for step in range(after + 1, after + 21):
                 rows.append(step, attempt, {"step": step, "attempt": attempt}, 0.0)
-                assert rows.flush(30)
+                assert rows.flush(PATIENCE_S)
             commit_to(run, files, step=after + 10, metrics={})
             rows.close()
 

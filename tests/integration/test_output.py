@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 _DRIVER = """
 import sys, threading
 from holdfast.control.output import Echo
@@ -22,7 +24,7 @@ assert any(one.name == "holdfast-output-1" for one in threading.enumerate()), "i
 def test_output_that_nobody_reads_does_not_hold_the_interpreter_at_its_end(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _DRIVER, str(tmp_path / "rank-0.log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as driver:
-        code = driver.wait(15)
+        code = driver.wait(PATIENCE_S)
         assert driver.stderr is not None
         said = driver.stderr.read().decode()
 

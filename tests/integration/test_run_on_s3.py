@@ -24,11 +24,12 @@ from holdfast.storage.locate import open_store
 from holdfast.storage.retry import RetryPolicy
 from holdfast.testing.proxy import Answer, DropAnswer, DropRequest, FaultyProxy
 from holdfast.testing.servers import S3Server
+from tests.patience import PATIENCE_S
 from tests.runs import commit_to, save_files
 
-pytestmark = [pytest.mark.s3, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.s3
 
-HURRIED = RetryPolicy(wait_first_s=0.001, wait_max_s=0.02, deadline_s=20.0)
+HURRIED = RetryPolicy(wait_first_s=0.001, wait_max_s=0.02, deadline_s=PATIENCE_S)
 
 
 @pytest.fixture

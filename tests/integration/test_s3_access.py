@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -97,15 +96,17 @@ def test_a_missing_bucket_is_made_where_that_is_allowed(s3_server: S3Server) -> 
 
 
 def test_a_server_that_is_not_there_is_reported_soon() -> None:
-    store = open_store("s3://lab?endpoint_override=http://127.0.0.1:1&access_key=a&secret_key=b")
-    begun = time.monotonic()
+    """However patient the store is: a day is longer than any test may take."""
+    store = open_store(
+        "s3://lab?endpoint_override=http://127.0.0.1:1&access_key=a&secret_key=b",
+        retry=RetryPolicy(deadline_s=86_400.0),
+    )
 
     with pytest.raises(StoreBusy) as caught:
         store.probe(writable=True)
 
     assert "http://127.0.0.1:1: connection refused" in caught.value.message
     assert caught.value.hint == "check the endpoint and the network"
-    assert time.monotonic() - begun < 5
 
 
 def test_a_server_that_never_answers_is_reported_soon(

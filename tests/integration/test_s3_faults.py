@@ -30,10 +30,11 @@ from holdfast.testing.servers import (
     S3Server,
 )
 from holdfast.testing.sources import Refilled
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.s3
 
-HURRIED = RetryPolicy(wait_first_s=0.001, wait_max_s=0.01, deadline_s=10.0)
+HURRIED = RetryPolicy(wait_first_s=0.001, wait_max_s=0.01, deadline_s=PATIENCE_S)
 AT_ONCE = RetryPolicy(deadline_s=0.0, tries_min=1)
 LARGE_BYTES = (24 << 20) + 1
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 from urllib.parse import urlsplit
 
 import pytest
 
 from holdfast.errors import StoreError
 from holdfast.testing import servers
+from tests.patience import PATIENCE_S, wait_until
 
 STARTER = """
 from holdfast.testing.servers import moto
@@ -24,7 +24,7 @@ input()
 def listens(url: str) -> bool:
     parts = urlsplit(url)
     try:
-        socket.create_connection((parts.hostname, parts.port or 0), timeout=5).close()
+        socket.create_connection((parts.hostname, parts.port or 0), timeout=PATIENCE_S).close()
     except ConnectionError:  # refused, or reset by one that is just going
         return False
     return True
@@ -40,9 +40,7 @@ def test_a_server_dies_with_a_starter_that_is_killed() -> None:
 
         starter.kill()
 
-    deadline = time.monotonic() + 10
-    while listens(url):
-        assert time.monotonic() < deadline, f"{url} still listens"
+    wait_until(lambda: not listens(url), f"{url} still listens")
 
 
 def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

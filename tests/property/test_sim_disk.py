@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -127,7 +126,6 @@ def real_tree(root: str) -> dict[str, bytes | None]:
 EMPTY_READ_OF_A_FOLDER = [("mkdir", "b"), ("open", "b"), ("read", 0, 0, 0)]
 
 
-@pytest.mark.timeout(90)  # hundreds of folders on a real disk, which others may keep busy
 @given(st.lists(steps, max_size=30))
 @example(EMPTY_READ_OF_A_FOLDER)
 @settings(max_examples=400)

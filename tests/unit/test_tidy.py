@@ -26,6 +26,7 @@ TEXT_ENDINGS = {".py", ".md", ".toml", ".txt", ".sh", ".json", ""}
 
 MODULE_LINES_MAX = 600  # from 400 on a reader wonders; a module is one idea, not a number of lines
 FUNCTION_LINES_MAX = 70
+HURRY_S = 60.0
 BANNED_NAMES = {"utils", "util", "common", "misc", "helpers", "helper", "manager"}
 PICKLES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 MAY_PICKLE = frozenset(  # modules that send pickles through a pipe
@@ -169,6 +170,24 @@ def no_sleeping_tests(module: Module) -> Iterator[str]:
                 yield f"line {node.lineno}: time.sleep; wait for the event, or pass a clock"
 
 
+def patient_tests(module: Module) -> Iterator[str]:
+    """No outcome depends on how busy the machine is; `tests.patience` is long enough for all."""
+    if not module.is_below("tests"):
+        return
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="sched_yield")):
+                yield f"line {node.lineno}: spins; tests.patience.pause leaves the processor free"
+            case ast.Attribute(value=ast.Attribute(attr="mark"), attr="timeout"):
+                yield f"line {node.lineno}: a limit of its own; that of all tests is enough"
+            case ast.keyword(arg="timeout", value=ast.Constant(value=int() | float() as limit_s)):
+                if limit_s < HURRY_S:
+                    yield f"line {node.lineno}: {limit_s:g} s may be too short; use PATIENCE_S"
+            case ast.Assert(test=ast.Compare(ops=[*_, ast.Lt() | ast.LtE()]) as claim):
+                if re.search(r"time\.(monotonic|perf_counter)\(\) - .+<", ast.unparse(claim)):
+                    yield f"line {node.lineno}: how fast something is, bench shows"
+
+
 def pure_core(module: Module) -> Iterator[str]:
     """What the import contract forbids, and any library besides: it can only list, not exclude."""
     if not module.is_below("src/holdfast/core"):
@@ -190,6 +209,7 @@ PLANTED: dict[Rule, Module] = {
     numbered_promises: Module("tools/x.py", "# TODO: later\n"),
     nothing_swallowed: Module("bench/x.py", "try:\n    f()\nexcept:\n    pass\n"),
     no_sleeping_tests: Module("tests/test_x.py", "from time import sleep\nsleep(1)\n"),
+    patient_tests: Module("tests/test_x.py", "import os\nwhile f(): os.sched_yield()\n"),
     pure_core: Module("src/holdfast/core/x.py", "from holdfast.storage import base\n"),
 }
 MORE_PLANTED: list[tuple[Rule, Module]] = [
@@ -198,6 +218,10 @@ MORE_PLANTED: list[tuple[Rule, Module]] = [
     (nothing_swallowed, Module("src/x.py", "try: f()\nexcept (A, Exception): ...\n")),
     (nothing_swallowed, Module("src/x.py", "with suppress(Exception):\n    f()\n")),
     (no_sleeping_tests, Module("tests/conftest.py", "import time\ntime.sleep(1)\n")),
+    (patient_tests, Module("tests/x.py", "driver.wait(timeout=5)\n")),
+    (patient_tests, Module("tests/x.py", "@pytest.mark.timeout(300)\ndef test(): ...\n")),
+    (patient_tests, Module("tests/x.py", "assert time.monotonic() - began < 5\n")),
+    (patient_tests, Module("tests/x.py", "assert 1 < time.monotonic() - began < 5\n")),
     (pure_core, Module("src/holdfast/core/x.py", "import time\n")),
     (pure_core, Module("src/holdfast/core/x.py", "import msgspec\n")),
 ]
@@ -213,6 +237,8 @@ INNOCENT: list[tuple[Rule, Module]] = [
     (nothing_swallowed, Module("src/x.py", "try: f()\nexcept A: pass\nexcept B: g()\n")),
     (nothing_swallowed, Module("src/x.py", "try: f()\nexcept Exception: g()\n")),
     (no_sleeping_tests, Module("tests/x.py", "clock.sleep(1)\n")),
+    (patient_tests, Module("tests/x.py", "driver.wait(timeout=PATIENCE_S)\n")),
+    (patient_tests, Module("tests/x.py", "assert time.monotonic() - began >= 0.1\n")),
     (pure_core, Module("src/holdfast/core/x.py", "import json, holdfast.errors\n")),
     (pure_core, Module("src/holdfast/core/x.py", "from holdfast.core.names import f\n")),
 ]

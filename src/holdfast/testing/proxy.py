@@ -130,7 +130,7 @@ class FaultyProxy:
         with self._lock:
             self._plans.clear()
 
-    def wait_for(self, when: Callable[[Request], bool], timeout_s: float = 15.0) -> bool:
+    def wait_for(self, when: Callable[[Request], bool], timeout_s: float = 120.0) -> bool:
         """Return once a request that matches has come in; False if none did in time."""
         with self._changed:
             return self._changed.wait_for(lambda: any(map(when, self._seen)), timeout_s)
@@ -178,7 +178,7 @@ class FaultyProxy:
             return next((plan.fault for plan in self._plans if plan.strikes(request)), None)
 
     def ask_upstream(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self._upstream, timeout=30)
+        return http.client.HTTPConnection(self._upstream, timeout=120)
 
 
 class _Listener(socketserver.ThreadingTCPServer):

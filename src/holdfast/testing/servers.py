@@ -34,7 +34,7 @@ from holdfast.storage.locate import open_store
 from holdfast.storage.object_errors import BucketMissing
 from holdfast.storage.retry import RetryPolicy
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
 _POLL_S = 0.02
 _GUARD = """
 import os, subprocess, sys, threading
@@ -124,7 +124,7 @@ class AzureServer(Server):
         key = base64.b64decode(AZURE_KEY)
         digest = base64.b64encode(hmac.digest(key, signed.encode(), hashlib.sha256)).decode()
         headers["Authorization"] = f"SharedKey {AZURE_ACCOUNT}:{digest}"
-        connection = http.client.HTTPConnection(self.url.partition("//")[2], timeout=10)
+        connection = http.client.HTTPConnection(self.url.partition("//")[2], timeout=120)
         with contextlib.closing(connection):
             connection.request("PUT", f"{path}?restype=container", headers=headers)
             answer = connection.getresponse()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.examples.seeds.sitecustomize import FAULT
+from tests.patience import pause
 
 FOLDER = Path(__file__).parent
 MARK = "HOLDFAST_TEST_EXAMPLE"
@@ -127,7 +128,7 @@ class Machine:
         process = self.launch(script, *arguments, fault=fault)
         while len(os.listdir(self.marks)) < workers:
             assert process.poll() is None, process.communicate()[1]
-            os.sched_yield()
+            pause()
         process.send_signal(number)
         process.communicate()  # which they all print to, as long as they live
         for mark in self.marks.iterdir():

@@ -18,9 +18,10 @@ from pathlib import Path
 from holdfast.control.run_view import look, verify
 from holdfast.control.upkeep import find_litter
 from holdfast.storage.locate import open_store
+from tests.patience import pause
 
 SHARED_MEMORY = Path("/dev/shm")
-OTHERS_TAKE_S = 1.0
+OTHERS_TAKE_S = 10.0
 
 # Everything that a run has in its folder once it is over, and nothing else.
 _BELONGS = re.compile(
@@ -133,6 +134,7 @@ class Census:
                 return False  # what others use of another user's is not to be seen
             if any(name in self._segments_of(pid) for pid in _everybody()):
                 return False
+            pause()
         return True
 
     def _segments_of(self, pid: int) -> set[str]:

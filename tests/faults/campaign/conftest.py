@@ -24,11 +24,11 @@ from holdfast.train import Result
 from tests.faults.campaign.census import SHARED_MEMORY, Census
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import BELL
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 MARK = "HOLDFAST_TEST_CAMPAIGN"
 TOY, TORCH = "tests.faults.campaign.toy_script", "tests.faults.campaign.torch_script"
-PATIENCE_S = 60.0  # for what a killed driver leaves to end; it takes milliseconds
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,6 @@ class Killer:
 
 
 @pytest.mark.req("T-012", "T-014", "T-016", "T-066", "T-067", "T-071", "T-073", "T-074")
-@pytest.mark.timeout(600)
 def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_happened(
     toy: Campaign,
 ) -> None:
@@ -111,7 +110,6 @@ def test_a_killed_driver_takes_no_retry_from_the_workers(toy: Campaign) -> None:
 
 
 @pytest.mark.req("T-016", "T-038", "T-066", "T-070", "T-074", "T-086")
-@pytest.mark.timeout(600)
 def test_drivers_killed_at_random_do_not_change_a_bit_of_the_weights(
     torch_run: Campaign, undisturbed: str
 ) -> None:

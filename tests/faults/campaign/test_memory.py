@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +13,9 @@ from holdfast.engine.memory_kills import counter_files
 from tests.faults.campaign.conftest import STEPS, Campaign
 from tests.faults.campaign.deaths import AFTER, BEFORE, INTO, LAUNCH, MIB, Death
 from tests.faults.campaign.test_worker_kills import card_of, is_told
+from tests.patience import pause
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 LIMIT = 1024 * MIB  # plenty for a driver and two workers with torch, if none of them eats
 
@@ -43,7 +43,7 @@ def memory_cgroup(limit: int) -> Iterator[Path | None]:
         yield folder if settings else None
     finally:
         while (folder / "cgroup.procs").read_text():
-            os.sched_yield()
+            pause()
         folder.rmdir()
 
 

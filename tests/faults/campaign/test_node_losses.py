@@ -14,7 +14,7 @@ from tests.faults.campaign.node_losses import AFTER, BEFORE, WAITED_FOR, Loss
 from tests.faults.campaign.test_worker_kills import card_of
 from tests.faults.campaign.toy_script import weights_after
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.req("T-035", "T-037", "T-043", "T-044", "T-045", "T-046", "T-061", "T-063", "T-064")

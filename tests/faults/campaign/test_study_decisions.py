@@ -21,9 +21,7 @@ LIVES = [(4, 7, 9, 6, 11), (5, 8, 3, 12, 7), (6, 9, 10, 5, 8), (7, 3, 13, 8, 6)]
 def played(folder: Path, pair: str, *lives: int) -> dict[str, Any]:
     folder.mkdir()
     script = [sys.executable, "-m", "tests.faults.campaign.decisions_script", str(folder), pair]
-    done = subprocess.run(
-        [*script, *map(str, lives)], capture_output=True, text=True, check=False, timeout=150
-    )
+    done = subprocess.run([*script, *map(str, lives)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert isinstance(found, dict)

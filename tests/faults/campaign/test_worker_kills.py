@@ -18,6 +18,7 @@ from tests.faults.campaign.conftest import STEPS, Campaign, wait_for_end
 from tests.faults.campaign.deaths import SAID, WAYS, Death, campaign_of
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import folder_with, note
+from tests.patience import pause
 
 
 def card_of(campaign: Campaign, attempt: int) -> str:
@@ -34,7 +35,6 @@ def is_told(card: str, words: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.req("T-001", "T-002", "T-003", "T-004", "T-005", "T-007", "T-010", "T-011", "T-012")
 @pytest.mark.req("T-035", "T-036", "T-039", "T-043", "T-045", "T-046", "T-051", "T-055")
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_rank_whose_peer_is_gone_is_not_taken_for_the_cause(tmp_path: Path) ->
         if rank == 0:
             raise RuntimeError("Connection closed by peer")
         while not lab.begun(rank=0):
-            os.sched_yield()
+            pause()
         wait_for_end(lab.begun(rank=0)[0]["pid"], 10.0)
         select.select([], [], [], 0.5)  # it is as good as dead, but not yet to the kernel
         WAYS["SIGSEGV"]()

@@ -77,7 +77,6 @@ def must_be_what_was_left(found: Played, wanted: Played, cut: int) -> None:
 
 @pytest.mark.req("U-078")
 @pytest.mark.req("U-009")
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("scheduler", "searcher"), PAIRS)
 def test_killed_at_every_event_it_decides_the_same(scheduler: str, searcher: str) -> None:
     told = script(scheduler, searcher)

@@ -21,6 +21,7 @@ from holdfast.engine.nodes import LocalNodes
 from holdfast.engine.zygote_line import ZygoteLine
 from holdfast.testing.suites.engine import ENTRY, ends, is_running, reports, start
 from holdfast.wire import Assigned, LastWords, Message, Reported
+from tests.patience import pause
 
 NOTES = (
     "import os, pathlib; pathlib.Path(__file__).with_suffix('.pid').write_text(str(os.getpid()))"
@@ -55,7 +56,7 @@ def module(folder: Path, name: str, code: str = NOTES) -> Path:
 def read(path: Path) -> int:
     """Return the number in a file, once it is there."""
     while not (path.exists() and path.read_text()):
-        os.sched_yield()
+        pause()
     return int(path.read_text())
 
 
@@ -192,7 +193,7 @@ def test_nothing_outlives_a_driver_that_is_killed_while_the_zygote_imports(
     assert len(pids) == 3
     for pid in pids:
         while is_running(pid):
-            os.sched_yield()
+            pause()
 
 
 def test_a_zygote_that_imports_does_not_outlive_its_driver(tmp_path: Path) -> None:
@@ -210,4 +211,4 @@ def test_a_zygote_that_imports_does_not_outlive_its_driver(tmp_path: Path) -> No
     driver.communicate()
 
     while is_running(zygote):
-        os.sched_yield()
+        pause()

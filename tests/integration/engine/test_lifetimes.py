@@ -18,6 +18,7 @@ from holdfast.engine.local import LocalEngine
 from holdfast.engine.zygote_line import Start
 from holdfast.testing.suites.engine import ends, is_running, reports, start, state_of
 from tests.conformance.engine_host import EngineHost
+from tests.patience import pause
 
 WAYS = ("spawn", "fork")
 
@@ -25,7 +26,7 @@ WAYS = ("spawn", "fork")
 def wait_until_gone(pids: Iterable[int]) -> None:
     for pid in pids:
         while is_running(pid):
-            os.sched_yield()
+            pause()
 
 
 def started_by(engine: Engine, tmp_path: Path) -> list[int]:
@@ -88,7 +89,7 @@ def test_nothing_outlives_a_driver_whose_zygote_sleeps(
     pids = started_by(host, tmp_path)
     os.kill(zygote, signal.SIGSTOP)
     while state_of(zygote) != "T":
-        os.sched_yield()
+        pause()
 
     host.kill()
 
@@ -170,7 +171,7 @@ def test_a_worker_that_ends_is_missed_also_if_its_zygote_sleeps(
     one, other = [told["pid"] for told in reports(engine, 2)]
     os.kill(zygote, signal.SIGSTOP)
     while state_of(zygote) != "T":
-        os.sched_yield()
+        pause()
     monkeypatch.setattr(local_worker, "TELL_PATIENCE_S", 0.0)
 
     os.kill(one, signal.SIGKILL)
@@ -185,7 +186,7 @@ def test_a_zygote_that_does_not_answer_does_not_hold_up_a_start(
     zygote = zygote_of(engine, tmp_path)
     os.kill(zygote, signal.SIGSTOP)
     while state_of(zygote) != "T":
-        os.sched_yield()
+        pause()
     monkeypatch.setattr(local, "START_TIMEOUT_S", 0.3)
 
     with pytest.raises(EngineError, match=r"2 of 2 workers .*: the zygote did not answer"):

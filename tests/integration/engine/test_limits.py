@@ -26,6 +26,7 @@ from holdfast.testing.suites.engine import (
 )
 from holdfast.wire import Meeting, Met, Reported
 from tests.conformance.engine_host import EngineHost
+from tests.patience import pause
 
 MIB = 1 << 20
 
@@ -183,7 +184,7 @@ def memory_cgroup(limit: int) -> Iterator[Path]:
         yield folder
     finally:
         while (folder / "cgroup.procs").read_text():
-            os.sched_yield()
+            pause()
         folder.rmdir()
 
 

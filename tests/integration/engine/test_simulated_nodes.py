@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import UserDict
 from collections.abc import KeysView
@@ -16,6 +15,7 @@ from holdfast.engine.local import LocalEngine
 from holdfast.engine.nodes import LocalNodes
 from holdfast.testing.suites.engine import ENTRY, ends, is_running, log_of, reports, start, state_of
 from holdfast.wire import Assigned
+from tests.patience import pause
 
 
 def names(engine: LocalEngine) -> list[str]:
@@ -83,9 +83,9 @@ def test_a_node_is_lost_at_once_even_if_nobody_listens(
     thread.join()
     for pid in pids:
         while is_running(pid):
-            os.sched_yield()
+            pause()
     while len(children_of(zygote)) > 1 or state_of(zygote) != "S":
-        os.sched_yield()  # it has told of everything when it sleeps again
+        pause()  # it has told of everything when it sleeps again
 
     [lost] = ends(engine, 1).values()
     assert isinstance(lost.exit, Died)
@@ -97,7 +97,7 @@ def test_what_a_worker_had_said_comes_before_the_loss_of_its_node(
 ) -> None:
     start(engine, tmp_path, "report=50 print=sent hang")
     while log_of(tmp_path, 0).read_text() != "sent\n":
-        os.sched_yield()
+        pause()
 
     nodes.fail("node-0")
     events = [engine.next_event(10.0) for _ in range(52)]

@@ -34,6 +34,7 @@ from holdfast.train.torch import (
 )
 from tests.integration.torch.conftest import TorchLab
 from tests.integration.train.loops import is_first, note, read_notes
+from tests.patience import pause
 
 VARIABLES = (
     "RANK",
@@ -227,7 +228,7 @@ def test_a_rank_that_returns_at_once_does_not_disturb_those_that_still_join(
     def all_have_joined() -> list[dict[str, Any]]:
         """Return all notes, once every rank has made as many: who has not yet would be stopped."""
         while len(found := read_notes(notes, "joined")) % 3:
-            os.sched_yield()
+            pause()
         return found
 
     lab.fit(loop, workers=3, max_failures=2 * attempts)

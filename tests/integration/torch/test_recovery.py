@@ -8,8 +8,6 @@ from holdfast.train import WorkerGroupError
 from tests.integration.torch.conftest import TorchLab
 from tests.integration.torch.loops import EPOCHS, SAMPLES, Deaths, train_careful
 
-pytestmark = pytest.mark.timeout(180)  # three runs, each of which imports torch anew
-
 
 def _trained(lab: TorchLab, deaths: Deaths, *, workers: int = 2, max_failures: int = 0) -> object:
     config = {"notes": str(lab.notes), "deaths": deaths}

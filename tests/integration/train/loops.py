@@ -19,6 +19,7 @@ from typing import Any
 
 from holdfast import train
 from holdfast.train import Checkpoint
+from tests.patience import pause
 
 STATE = "state.json"
 BELL = "bell"  # a named pipe beside the notes, for a test that waits for the next one
@@ -110,7 +111,7 @@ def folder_with(files: Mapping[str, str]) -> Iterator[str]:
 def wait_for(path: Path) -> None:
     """Return once there is such a file; a test that waits in vain is ended by its timeout."""
     while not path.exists():
-        os.sched_yield()
+        pause()
 
 
 def functions_of(thread: int) -> list[str]:

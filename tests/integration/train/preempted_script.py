@@ -38,7 +38,7 @@ def main() -> None:
         run_config=RunConfig(
             storage_path=storage_path,
             name="run",
-            failure_config=FailureConfig(preemption_notice_s=1.0 if saves == "never" else 15.0),
+            failure_config=FailureConfig(preemption_notice_s=1.0 if saves == "never" else 300.0),
         ),
     ).fit()
 

@@ -22,6 +22,7 @@ from tests.integration.train.loops import (
     save,
     wait_for,
 )
+from tests.patience import pause
 
 
 @pytest.mark.req("T-054")
@@ -67,11 +68,11 @@ def test_failures_before_and_after_a_driver_was_killed_are_charged_to_their_own_
         finally:
             os._exit(1)
     while not lab.noted("may be killed"):
-        os.sched_yield()
+        pause()
     os.kill(driver, 9)
     os.waitpid(driver, 0)
     while any(is_running(fact["pid"]) for fact in lab.begun()):
-        os.sched_yield()
+        pause()
     gate.touch()
 
     result = lab.fit(loop, max_failures=1)
@@ -124,7 +125,7 @@ def test_a_save_that_is_on_its_way_is_finished_when_another_rank_fails(lab: Lab)
         wait_for(raised)
         [pid] = [fact["pid"] for fact in read_notes(notes, "began") if fact["rank"] == 1]
         while is_running(pid):
-            os.sched_yield()
+            pause()
         (run / name).mkdir()
         (run / name / STATE).write_text('{"step": 0}')
         return train.Checkpoint.from_directory(run / name)

@@ -23,6 +23,7 @@ from holdfast.train import (
 from holdfast.worker import entry
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import begin, die, is_first, save
+from tests.patience import pause
 
 
 class Diary(UserCallback):
@@ -128,9 +129,9 @@ class Slow(UserCallback):
 
     def after_report(self, run_context: object, metrics: Any, checkpoint: object) -> None:
         while not (self._done.exists() and self._done.read_text()):
-            os.sched_yield()
+            pause()
         while state_of(int(self._done.read_text())) not in ("S", ""):
-            os.sched_yield()
+            pause()
 
 
 def test_what_a_function_said_last_reaches_a_driver_however_busy_that_is(lab: Lab) -> None:

@@ -137,7 +137,6 @@ def test_the_same_command_carries_on_after_the_driver_was_killed(
 
 
 @pytest.mark.req("T-012")
-@pytest.mark.timeout(90)
 def test_a_run_whose_driver_is_killed_again_and_again_ends_as_if_nothing_had_happened(
     lab: Lab, launch: Launcher
 ) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import train
+from holdfast.testing.suites.engine import state_of
 from holdfast.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
 from holdfast.train.trainer import DataParallelTrainer
 from tests.integration.train.conftest import Lab
+from tests.integration.train.hang_clock import watch_for_hangs_while
 from tests.integration.train.loops import begin, is_first, note, save
 
 TIMEOUT_S = 1.0
@@ -59,13 +61,17 @@ def trainer(lab: Lab, loop: object, *, workers: int, max_failures: int) -> DataP
 @pytest.mark.req("T-040")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("others", ["wait at a barrier", "wait in report"])
-def test_a_worker_that_hangs_is_found_and_replaced(lab: Lab, way: str, others: str) -> None:
+def test_a_worker_that_hangs_is_found_and_replaced(
+    lab: Lab, way: str, others: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notes = lab.notes
+    hangs = notes.with_name("hang")
+    watch_for_hangs_while(monkeypatch, lambda: hangs.exists() and len(lab.begun(rank=0)) == 1)
 
     def loop() -> None:
         rank = train.get_context().get_world_rank()
         for step in range(begin(notes), 4):
-            if step == 2 and rank == 1 and is_first(notes.with_name("hang")):
+            if step == 2 and rank == 1 and is_first(hangs):
                 WAYS[way]()
             if others == "wait at a barrier":
                 train.collective.barrier()
@@ -80,11 +86,21 @@ def test_a_worker_that_hangs_is_found_and_replaced(lab: Lab, way: str, others: s
     assert not (lab.run / "logs" / "attempt-2" / "stacks.txt").exists()
 
 
-def test_the_error_names_the_rank_that_stopped_first_and_where(lab: Lab) -> None:
+def test_the_error_names_the_rank_that_stopped_first_and_where(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notes = lab.notes
+
+    def all_wait() -> bool:
+        at_step_2 = [fact["pid"] for fact in lab.noted("step 2")]
+        return len(at_step_2) == 3 and all(state_of(pid) == "S" for pid in at_step_2)
+
+    watch_for_hangs_while(monkeypatch, all_wait)
 
     def loop() -> None:
         for step in range(begin(notes), 4):
+            if step == 2:
+                note(notes, what="step 2", pid=os.getpid())
             if step == 2 and train.get_context().get_world_rank() == 1:
                 wait_for_a_lock_that_nobody_lets_go()
             save(step)
@@ -102,12 +118,19 @@ def test_the_error_names_the_rank_that_stopped_first_and_where(lab: Lab) -> None
     assert result.best_checkpoints[-1][1] == {"step": 1}
 
 
-def test_a_slow_step_is_no_hang_while_a_checkpoint_is_on_its_way(lab: Lab) -> None:
+def test_a_slow_step_is_no_hang_while_a_checkpoint_is_on_its_way(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The upload takes longer than the time a group may be silent."""
     notes, run = lab.notes, lab.run
+    watch_for_hangs_while(
+        monkeypatch, lambda: len(lab.noted("uploads")) > len(lab.noted("uploaded"))
+    )
 
     def slow(checkpoint: train.Checkpoint, name: str) -> train.Checkpoint:
+        note(notes, what="uploads")
         threading.Event().wait(3 * TIMEOUT_S)
+        note(notes, what="uploaded")
         (run / name).mkdir()
         (run / name / "file").write_text("x")
         return train.Checkpoint.from_directory(run / name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from tests.integration.train.loops import (
     save,
     wait_for,
 )
+from tests.patience import pause
 
 
 def contents(checkpoint: Checkpoint | None) -> dict[str, str]:
@@ -143,7 +143,7 @@ def deliver_into_the_gap(notes: Path) -> None:
     def tell_when_delivered() -> None:
         wait_for(notes.with_name("may go"))
         while "_await_commit" not in functions_of(main):
-            os.sched_yield()
+            pause()
         notes.with_name("delivered").touch()
 
     threading.Thread(target=tell_when_delivered, daemon=True).start()

@@ -259,7 +259,6 @@ def test_a_run_is_kept_under_its_name_and_nowhere_else(
 
 @pytest.mark.s3
 @pytest.mark.req("T-022")
-@pytest.mark.timeout(90)
 def test_a_run_in_a_bucket_is_restored_by_its_uri(
     lab: Lab, s3_server: S3Server, new_folder: Callable[[], str]
 ) -> None:

@@ -19,7 +19,6 @@ from holdfast.train import DataParallelTrainer, RunConfig
 from tests.integration.train.loops import load, save
 
 pytestmark = [
-    pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore:.*restore is deprecated:DeprecationWarning"),
 ]
 

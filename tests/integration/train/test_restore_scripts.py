@@ -19,7 +19,6 @@ from tests.integration.train.test_drivers import acknowledged, end, wait_for_ste
 ROOT = Path(__file__).parents[3]
 
 pytestmark = [
-    pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore:.*restore is deprecated:DeprecationWarning"),
 ]
 

@@ -19,7 +19,8 @@ from holdfast.errors import ConfigError
 from holdfast.train import FailureConfig, RunConfig, ScalingConfig, TrainRunContext, UserCallback
 from holdfast.train.trainer import DataParallelTrainer
 from tests.integration.train.conftest import Lab
-from tests.integration.train.loops import STATE, begin, is_first, save
+from tests.integration.train.hang_clock import watch_for_hangs_while
+from tests.integration.train.loops import STATE, begin, is_first, note, save
 
 HERE = Path(__file__).name
 
@@ -107,8 +108,14 @@ def test_a_disk_that_is_full_again_is_not_called_a_bug(lab: Lab) -> None:
     assert "bug" not in shown
 
 
-def test_of_a_hang_the_users_frames_are_shown_and_nothing_below_the_worker(lab: Lab) -> None:
+def test_of_a_hang_the_users_frames_are_shown_and_nothing_below_the_worker(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = lab.notes
+    watch_for_hangs_while(monkeypatch, lambda: lab.noted("hangs"))
+
     def loop() -> None:
+        note(notes, what="hangs")
         threading.Event().wait()
 
     hanging = DataParallelTrainer(

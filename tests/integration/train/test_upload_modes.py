@@ -25,6 +25,7 @@ from tests.integration.train.loops import (
     note,
     wait_for,
 )
+from tests.patience import pause
 
 ASYNC, NO_UPLOAD = CheckpointUploadMode.ASYNC, CheckpointUploadMode.NO_UPLOAD
 
@@ -163,7 +164,7 @@ def open_when_blocked(gate: Path) -> None:
 
     def watch() -> None:
         while functions_of(main)[:2] != ["wait", "put"]:
-            os.sched_yield()
+            pause()
         gate.touch()
 
     threading.Thread(target=watch, daemon=True).start()

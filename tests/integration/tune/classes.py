@@ -19,6 +19,7 @@ from typing import Any
 from holdfast import tune
 from holdfast.control import study_journal
 from tests.integration.train.loops import die, is_first, note
+from tests.patience import pause
 
 GATE = "gate"
 
@@ -50,7 +51,7 @@ class Counter(tune.Trainable):
         if self.count == config.get("waits_at") and is_meant and not beside(GATE).exists():
             self._note("waits")
             while not beside(GATE).exists():
-                os.sched_yield()
+                pause()
         if self.count == config.get("dies_at"):
             for death in range(config.get("deaths", 1)):
                 if is_first(beside(f"death {death} of {self.trial_id}")):

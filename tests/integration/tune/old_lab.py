@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from holdfast import tune
 from tests.integration.train.loops import read_notes
 from tests.integration.tune import classes
 from tests.integration.tune.classes import Counter
+from tests.patience import pause
 
 
 class OldLab:
@@ -71,7 +71,7 @@ class OldLab:
         """Signal a driver once so many trials wait; return what it said, when all is gone."""
         while len(self.noted("waits")) < waiting:
             assert driver.poll() is None, driver.communicate()[1]
-            os.sched_yield()
+            pause()
         driver.send_signal(number)
         _, errors = driver.communicate()  # which all its processes hold on to
         return errors

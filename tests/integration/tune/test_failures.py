@@ -13,6 +13,7 @@ import pytest
 from holdfast import tune
 from holdfast.errors import ConfigError
 from holdfast.tune.search import Searcher
+from tests.integration.train.hang_clock import watch_for_hangs_while
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter, begin, save
@@ -143,8 +144,12 @@ def test_a_damaged_checkpoint_is_passed_over(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("how", ["SIGSTOP", "deadlock"])
-def test_a_trial_that_hangs_is_found_and_goes_on(lab: Lab, how: str) -> None:
+def test_a_trial_that_hangs_is_found_and_goes_on(
+    lab: Lab, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notes = lab.notes
+    hangs = notes.with_name("hang")
+    watch_for_hangs_while(monkeypatch, lambda: hangs.exists() and len(lab.noted("began")) == 1)
 
     def hang() -> None:
         if how == "SIGSTOP":
@@ -155,7 +160,7 @@ def test_a_trial_that_hangs_is_found_and_goes_on(lab: Lab, how: str) -> None:
 
     def train(config: dict[str, Any]) -> None:
         for step in range(begin(notes), 5):
-            if step == 3 and is_first(notes.with_name("hang")):
+            if step == 3 and is_first(hangs):
                 hang()
             save(step)
 

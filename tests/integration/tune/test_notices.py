@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from tests.integration.train.loops import is_first, note, wait_for
 from tests.integration.tune import trainables
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import begin, save
+from tests.patience import pause
 
 
 class Announced:
@@ -56,7 +56,7 @@ def nodes() -> Iterator[LocalNodes]:
 
 
 def test_the_notice_of_a_cloud_has_every_trial_saved_before_the_study_leaves(lab: Lab) -> None:
-    notes, told = lab.notes, time.time() + 60
+    notes, told = lab.notes, time.time() + 600
 
     def saves_when_told(config: dict[str, Any]) -> None:
         step = begin(notes)
@@ -71,7 +71,7 @@ def test_the_notice_of_a_cloud_has_every_trial_saved_before_the_study_leaves(lab
 
     def announce_once_they_run() -> None:
         while len(lab.noted("began")) < 2:
-            os.sched_yield()
+            pause()
         server.reclaim_on_aws(told)
 
     threading.Thread(target=announce_once_they_run, daemon=True).start()
@@ -111,7 +111,7 @@ def test_a_trial_that_returns_because_it_was_told_is_not_taken_for_done(lab: Lab
                 return
             save(step)
 
-    source = Announced(notes.with_name("told"), Notice(time.time() + 60, None, "a test"))
+    source = Announced(notes.with_name("told"), Notice(time.time() + 600, None, "a test"))
     with pytest.raises(SystemExit):
         lab.fit(goes, preemption_notices=source)
     [result] = Tuner.restore(str(lab.study), goes, run_config=QUIET).fit()
@@ -129,12 +129,11 @@ def test_a_deadline_that_is_known_counts_and_not_the_usual_one(lab: Lab) -> None
         wait_for(notes.with_name("never"))
 
     source = Announced(notes.with_name("told"), Notice(time.time() + 2, None, "a test"))
-    began = time.monotonic()
+    usual = tune.FailureConfig(preemption_notice_s=86_400.0)
     with pytest.raises(SystemExit) as left:
-        lab.fit(never_saves, preemption_notices=source)
+        lab.fit(never_saves, preemption_notices=source, failure_config=usual)
 
     assert left.value.code == 75
-    assert time.monotonic() - began < 20, "the usual one is 25 s"
 
 
 @pytest.mark.parametrize("how", ["drained", "named by a notice"])
@@ -168,10 +167,10 @@ def test_trials_on_a_node_that_goes_move_after_they_have_saved_and_nothing_is_ch
             if result["count"] == 5:
                 self._there.add(trial.trial_id)
             if len(self._there) == 4 and is_first(going) and how == "drained":
-                nodes.drain("node-1", time.time() + 60)
+                nodes.drain("node-1", time.time() + 600)
                 nodes.join()
 
-    source = Announced(going, Notice(time.time() + 60, ("node-1",), "a test"))
+    source = Announced(going, Notice(time.time() + 600, ("node-1",), "a test"))
     results = lab.fit(
         Counts,
         {"x": tune.grid_search([0, 1, 2, 3])},

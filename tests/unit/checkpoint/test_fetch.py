@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.checkpoint.fetch import fetch_once, let_go
 from holdfast.core.manifest import FileEntry
+from tests.patience import PATIENCE_S
 
 Fetcher = subprocess.Popen[str]
 Start = Callable[..., Fetcher]
@@ -41,7 +42,7 @@ def end(process: Fetcher) -> None:
     if process.poll() is None:
         os.kill(process.pid, signal.SIGCONT)
     with contextlib.suppress(BrokenPipeError):
-        process.communicate(timeout=10)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def line(process: Fetcher) -> str:

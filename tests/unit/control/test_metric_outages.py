@@ -18,8 +18,7 @@ from holdfast.storage.local import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.faults import Fail, TappedDisk
 from tests.metric_rows import segments, steps
-
-WAIT_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -61,12 +60,12 @@ def test_an_outage_costs_no_row_and_doubles_none(
     rows = MetricRows(store, 1)
     if healthy_before:
         rows.append(1, 1, {}, 0.0)
-        assert rows.flush(WAIT_S)
+        assert rows.flush(PATIENCE_S)
     store.failures = 3
     for step in (2, 3):
         rows.append(step, 1, {}, 0.0)
         rows.flush(0.02)
-    assert rows.flush(WAIT_S)
+    assert rows.flush(PATIENCE_S)
     rows.append(4, 1, {}, 0.0)
     rows.close()
     store.deliver_late()
@@ -101,7 +100,7 @@ def test_a_store_that_fails_at_the_end_says_how_much_is_lost(
     store = Moody(0, "never")
     rows = MetricRows(store, 1)
     rows.append(1, 1, {}, 0.0)
-    assert rows.flush(WAIT_S)
+    assert rows.flush(PATIENCE_S)
     store.failures = 10**6
     rows.append(2, 1, {}, 0.0)
     rows.append(3, 1, {}, 0.0)

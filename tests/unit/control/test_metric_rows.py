@@ -23,9 +23,8 @@ from holdfast.storage.locate import open_store
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.faults import ALLOW, Step, TappedDisk, Verdict
 from tests.metric_rows import segments, steps, told, write_rows
+from tests.patience import PATIENCE_S
 from tests.runs import commit_to, save_files
-
-WAIT_S = 10.0
 
 
 @pytest.fixture(params=["disk", "objects"])
@@ -177,7 +176,7 @@ def _lines(store: Store) -> list[bytes]:
 def test_two_writers_of_one_epoch_do_not_write_over_each_other(store: Store) -> None:
     first, second = MetricRows(store, 1), MetricRows(store, 1)
     first.append(1, 1, {}, 0.0)
-    assert first.flush(WAIT_S)
+    assert first.flush(PATIENCE_S)
     second.append(2, 1, {}, 0.0)
     second.close()
     first.append(3, 1, {}, 0.0)
@@ -257,7 +256,7 @@ class Watched(MemoryStore):
         self.is_open.set()
 
     def put(self, key: str, data: bytes, condition: Condition = ALWAYS) -> str:
-        assert self.is_open.wait(WAIT_S)
+        assert self.is_open.wait(PATIENCE_S)
         version = super().put(key, data, condition)
         self.puts += 1
         self.has_put.set()
@@ -269,7 +268,7 @@ def test_a_row_is_at_rest_soon_without_being_asked_for() -> None:
     rows = MetricRows(store, 1)
     rows.append(1, 1, {}, 0.0)
 
-    assert store.has_put.wait(WAIT_S)
+    assert store.has_put.wait(PATIENCE_S)
     assert steps(store) == [1]
     rows.close()
 
@@ -304,7 +303,7 @@ def test_rows_that_come_while_others_are_written_are_written_too() -> None:
     rows.append(2, 1, {}, 0.0)
     store.is_open.set()
 
-    assert rows.flush(WAIT_S)
+    assert rows.flush(PATIENCE_S)
     assert steps(store) == [1, 2]
     rows.close()
 

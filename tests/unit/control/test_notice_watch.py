@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.control.notices import AwsNotices, Notice, NoticeSource, watch
 from holdfast.testing.metadata_server import MetadataServer
+from tests.patience import PATIENCE_S
 
 
 class Script:
@@ -53,7 +54,7 @@ def test_what_a_cloud_announces_reaches_who_listens() -> None:
     with watching(AwsNotices(server.url), told.put):
         server.reclaim_on_aws(1_800_000_000.0)
 
-        assert told.get(timeout=10) == Notice(1_800_000_000.0, None, "AWS spot: terminate")
+        assert told.get(timeout=PATIENCE_S) == Notice(1_800_000_000.0, None, "AWS spot: terminate")
     server.stop()
 
 
@@ -70,7 +71,7 @@ def test_it_survives_whatever_a_source_raises(caplog: pytest.LogCaptureFixture) 
     told: queue.Queue[Notice] = queue.Queue()
     faults = [OSError("x"), SystemExit(1), KeyboardInterrupt(), RecursionError(), ValueError()]
     with caplog.at_level(logging.WARNING), watching(Script(*faults, notice(1)), told.put):
-        assert told.get(timeout=10) == notice(1)
+        assert told.get(timeout=PATIENCE_S) == notice(1)
 
     assert len(caplog.records) == 1
 
@@ -95,7 +96,7 @@ def test_a_notice_that_was_not_taken_comes_again() -> None:
         told.put(notice)
 
     with watching(Script(notice(1)), tell):
-        assert told.get(timeout=10) == notice(1)
+        assert told.get(timeout=PATIENCE_S) == notice(1)
 
 
 def test_nothing_is_told_after_stop_even_if_the_source_answers_late() -> None:
@@ -105,14 +106,14 @@ def test_nothing_is_told_after_stop_even_if_the_source_answers_late() -> None:
     class Slow:
         def poll(self) -> Notice | None:
             asked.set()
-            answer.wait(10)
+            answer.wait(PATIENCE_S)
             return notice(1)
 
     looking = watch(Slow(), told.append)
-    assert asked.wait(10)
+    assert asked.wait(PATIENCE_S)
     stopping = threading.Thread(target=looking.stop)
     stopping.start()
-    stopping.join(10)
+    stopping.join(PATIENCE_S)
     assert not stopping.is_alive(), "stop waits for a source that hangs"
     answer.set()
     looking.stop()
@@ -137,7 +138,7 @@ def test_it_can_be_stopped_by_what_it_tells_and_more_than_once() -> None:
     looking = watch(Ready(), tell, interval_s=0.001)
     ready.set()
 
-    assert told.get(timeout=10) == notice(1)
+    assert told.get(timeout=PATIENCE_S) == notice(1)
     looking.stop()
     looking.stop()
     assert not looking.is_alive

@@ -17,8 +17,7 @@ from holdfast.control import output
 from holdfast.control.output import Echo, find_logs, last_lines, log_folder
 from holdfast.storage.local import LocalStore
 from holdfast.storage.memory import MemoryStore
-
-WAIT_S = 10.0
+from tests.patience import PATIENCE_S
 
 
 class Screen(io.StringIO):
@@ -35,7 +34,9 @@ class Screen(io.StringIO):
 
     def wait_for(self, text: str) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: text in self.getvalue(), WAIT_S), self.getvalue()
+            assert self._changed.wait_for(lambda: text in self.getvalue(), PATIENCE_S), (
+                self.getvalue()
+            )
 
     @property
     def lines(self) -> list[str]:
@@ -64,7 +65,7 @@ def screen() -> Screen:
 def echo(screen: Screen) -> Iterator[Echo]:
     echo = Echo(screen)
     yield echo
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_what_all_ranks_print_is_shown_once(echo: Echo, screen: Screen, new_logs
     for rank in range(4):
         logs.say(rank, "epoch 1\n")
     echo.watch(1, logs.paths)
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
 
     assert screen.lines == ["(ranks 0-3) epoch 1"]
 
@@ -107,7 +108,7 @@ def test_the_end_shows_all_there_is_also_half_lines(
     logs = new_logs(2)
     echo.watch(1, logs.paths)
     logs.say(0, "whole\nlast words")
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
 
     assert screen.lines == ["(rank 0) whole", "(rank 0) last words"]
 
@@ -121,7 +122,7 @@ class Slow(Screen):
 
     def write(self, text: str) -> int:
         if "attempt 1" in text:
-            assert self.is_ready.wait(WAIT_S)
+            assert self.is_ready.wait(PATIENCE_S)
         return super().write(text)
 
 
@@ -134,7 +135,7 @@ def test_what_is_left_of_one_group_is_shown_before_the_next(new_logs: NewLogs) -
     second.say(1, "of attempt 2\n")
     echo.watch(2, second.paths)
     threading.Timer(4 * output.TICK_S, screen.is_ready.set).start()
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
 
     assert screen.lines == ["(rank 0) of attempt 1", "(ranks 0-1) of attempt 2"]
 
@@ -149,7 +150,7 @@ def test_a_progress_bar_is_shown_now_and_then_and_when_it_is_done(
     screen.wait_for("(rank 0) 49%\n")
     logs.say(0, "".join(f"\r{number}%" for number in range(50, 101)) + "\n")
     screen.wait_for("100%")
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
 
     assert screen.lines == ["(rank 0) 49%", "(rank 0) 100%"]
 
@@ -160,7 +161,7 @@ def test_too_many_lines_are_left_out_which_is_said_with_the_place_of_all(
     echo, logs = Echo(screen, lines_max=10), new_logs(1)
     logs.say(0, "".join(f"line {number}\n" for number in range(100)))
     echo.watch(1, logs.paths)
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
 
     assert screen.lines[:10] == [f"(rank 0) line {number}" for number in range(10)]
     assert screen.lines[10:] == [
@@ -174,7 +175,7 @@ def test_of_a_flood_only_the_end_is_read(screen: Screen, new_logs: NewLogs) -> N
     for rank in range(2):
         logs.say(rank, line * 30_000 + f"the end of {rank}\n")
     echo.watch(1, logs.paths)
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
 
     assert "(rank 1) the end of 1" in screen.lines
     assert screen.lines[-1] == f"(ranks 0-1) … 5.9 MB left out; all is in {logs.folder}"
@@ -204,7 +205,7 @@ def test_a_log_that_is_not_there_or_cannot_be_read_costs_the_others_nothing(
     logs.say(0, "here\n")
     echo.watch(1, {0: logs.paths[0], 1: "/nowhere/rank-1.log", 2: str(tmp_path)})
     screen.wait_for("(rank 0) here\n")
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
 
     assert screen.lines == ["(rank 0) here"]
     assert caplog.text.count("cannot be read") == 1
@@ -217,7 +218,7 @@ def test_colours_are_for_terminals_only(new_logs: NewLogs) -> None:
     for stream in (screen, open(here, "w", encoding="utf-8")):  # noqa: SIM115
         echo = Echo(stream)
         echo.watch(1, logs.paths)
-        echo.stop(WAIT_S)
+        echo.stop(PATIENCE_S)
     shown = os.read(there, 1000).decode().replace("\r\n", "\n")
     stream.close()
     os.close(there)
@@ -232,7 +233,7 @@ def test_a_stream_that_has_no_letter_for_it_gets_another(new_logs: NewLogs, tmp_
     with open(tmp_path / "out", "w", encoding="ascii") as stream:
         echo = Echo(stream)
         echo.watch(1, logs.paths)
-        echo.stop(WAIT_S)
+        echo.stop(PATIENCE_S)
 
     assert (tmp_path / "out").read_text() == "(rank 0) 50%|\\u2588\n"
 
@@ -241,12 +242,12 @@ def test_a_stream_that_has_no_letter_for_it_gets_another(new_logs: NewLogs, tmp_
 
 
 def test_stopping_without_watching_or_twice_is_fine(echo: Echo, new_logs: NewLogs) -> None:
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
     echo.watch(1, new_logs(1).paths)
-    echo.stop(WAIT_S)
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
+    echo.stop(PATIENCE_S)
     echo.watch(2, {})
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
 
 
 def pipe_of_a_reader_that_left() -> io.TextIOWrapper:
@@ -277,9 +278,9 @@ def test_a_stream_that_nobody_reads_ends_it_quietly(
     logs.say(0, "anybody there?\n")
     echo = Echo(stream)
     echo.watch(1, logs.paths)
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
     echo.watch(2, logs.paths)
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
     with contextlib.suppress(OSError):
         stream.close()
 
@@ -293,7 +294,7 @@ def test_a_stream_that_breaks_is_told_of_once_with_the_place_of_the_logs(
     logs.say(0, "hello\n")
     echo = Echo(Fragile())
     echo.watch(1, logs.paths)
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
 
     assert caplog.text.count("the output of workers is no longer shown") == 1
     assert str(logs.folder) in caplog.text
@@ -307,7 +308,7 @@ def test_without_a_stream_nothing_is_shown(
     logs.say(0, "hello\n")
     echo = Echo()
     echo.watch(1, logs.paths)
-    echo.stop(WAIT_S)
+    echo.stop(PATIENCE_S)
 
 
 def test_a_stream_that_blocks_holds_up_neither_a_start_nor_the_end(new_logs: NewLogs) -> None:
@@ -344,7 +345,7 @@ def test_a_stream_that_will_not_wait_loses_what_it_cannot_take(new_logs: NewLogs
                 os.write(writes, b"x" * 65536)
         echo = Echo(stream)
         echo.watch(1, logs.paths)
-        echo.stop(WAIT_S)
+        echo.stop(PATIENCE_S)
     os.close(reads)
 
     assert not any(one.name.startswith("holdfast-output") for one in threading.enumerate())

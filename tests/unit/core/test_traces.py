@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.traces import fold, place_in, shortened, where_it_stands
+from tests.patience import PATIENCE_S
 
 TRACE = """\
 Traceback (most recent call last):
@@ -161,7 +162,11 @@ def outer():
 outer()
 """
     ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=50
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
 
     shown = where_it_stands([line for line in ran.stdout.split("\n") if line], 3)

@@ -14,6 +14,7 @@ from holdfast.engine.base import Ended, EngineError
 from holdfast.engine.inline import InlineEngine
 from holdfast.testing.suites.engine import ENTRY, ends, reports, start
 from holdfast.wire import Met
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_one_who_waits_to_serve_is_let_go_by_a_close(engine: InlineEngine) -> No
     thread.start()
 
     engine.close()
-    thread.join(10.0)
+    thread.join(PATIENCE_S)
 
     assert served == [False]
     assert engine.next_event(None) is None
@@ -120,13 +121,13 @@ def test_events_come_in_order_while_another_thread_listens(
 
     def listen() -> None:
         while not any(isinstance(one, Ended) for one in heard):
-            heard.append(engine.next_event(10.0))
+            heard.append(engine.next_event(PATIENCE_S))
 
     controller = threading.Thread(target=listen)
     controller.start()
     start(engine, tmp_path, "report=300")
 
     assert engine.serve()
-    controller.join(10.0)
+    controller.join(PATIENCE_S)
 
     assert [type(one).__name__ for one in heard] == ["Said"] * 300 + ["Ended"]

@@ -19,6 +19,7 @@ from holdfast.storage.disk import PosixDisk
 from holdfast.storage.local import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.faults import ALLOW, Refuse, Step, TappedDisk, Verdict
+from tests.patience import PATIENCE_S
 
 RUN_ID = "r1"
 LIFE_S = 30.0
@@ -71,7 +72,7 @@ class Faults:
         nth = self.writes
         if self.gate is not None:
             self.entered.set()
-            assert self.gate.wait(10), "the test never opened the gate"
+            assert self.gate.wait(PATIENCE_S), "the test never opened the gate"
         if nth in self.fails:
             raise StoreBusy(f"cannot write {what}: the line is noisy")
 

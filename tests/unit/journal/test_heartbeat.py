@@ -15,6 +15,7 @@ from holdfast.journal.lease import (
 from holdfast.storage.base import ALWAYS, Condition, Store
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.sealed import seal
+from tests.patience import PATIENCE_S
 from tests.unit.journal.holders import FakeClock
 
 
@@ -41,10 +42,10 @@ class Beats:
     def wait_for(self, beats: int) -> None:
         with self._beaten:
             target = self.counted + beats
-            assert self._beaten.wait_for(lambda: self.counted >= target, timeout=10)
+            assert self._beaten.wait_for(lambda: self.counted >= target, timeout=PATIENCE_S)
 
     def wait_until_lost(self) -> None:
-        assert self._told.wait(10)
+        assert self._told.wait(PATIENCE_S)
 
 
 def quick_lease(store: Store, clock: FakeClock) -> Lease:

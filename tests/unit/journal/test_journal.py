@@ -13,6 +13,7 @@ from holdfast.journal.journal import journal_exists
 from holdfast.journal.replay import Replay
 from holdfast.storage.base import Store
 from holdfast.storage.memory import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.unit.journal.holders import (
     RUN_ID,
     FakeClock,
@@ -119,7 +120,7 @@ def test_all_that_wait_share_one_write(store: Store, clock: FakeClock, faults: F
     faults.gate = threading.Event()
     first = threading.Thread(target=writer.note, args=("a",))
     first.start()
-    assert faults.entered.wait(10)
+    assert faults.entered.wait(PATIENCE_S)
     tickets = [writer.journal.append("note", {"text": str(i)}) for i in range(10)]
     waiting = [threading.Thread(target=ticket.wait) for ticket in tickets]
     for thread in waiting:
@@ -142,7 +143,7 @@ def test_a_flush_waits_for_what_another_thread_is_writing(
     ticket = writer.journal.append("note", {"text": "a"})
     writing = threading.Thread(target=ticket.wait)
     writing.start()
-    assert faults.entered.wait(10)
+    assert faults.entered.wait(PATIENCE_S)
     seen: list[int | None] = []
 
     def flush() -> None:
@@ -346,7 +347,7 @@ def test_what_was_written_before_the_takeover_counts_even_if_nobody_was_told(
 
     writing = threading.Thread(target=write)
     writing.start()
-    assert faults.entered.wait(10)
+    assert faults.entered.wait(PATIENCE_S)
     gate, faults.gate = faults.gate, None
     new = take(store, clock)
     gate.set()

@@ -16,12 +16,13 @@ import pytest
 from holdfast.errors import StoreBusy, StoreForked
 from holdfast.storage.locate import open_store
 from holdfast.storage.retry import RetryPolicy
+from tests.patience import PATIENCE_S
 
 AT_ONCE = RetryPolicy(deadline_s=0.0, tries_min=1)
 NOBODY = "s3://lab?endpoint_override=http://127.0.0.1:1&access_key=a&secret_key=b"
 
 
-def in_a_fork(work: Callable[[], str], timeout_s: int = 10) -> str:
+def in_a_fork(work: Callable[[], str], timeout_s: int = int(PATIENCE_S)) -> str:
     """Return what `work` returned in a forked child, or the signal that ended it."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():

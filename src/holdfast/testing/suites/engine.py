@@ -22,7 +22,8 @@ from holdfast.engine.base import Ended, Engine, EngineError, Said, WorkerSpec
 from holdfast.wire import Assigned, Meeting, Message, Met, Reported
 
 ENTRY = "holdfast.testing.workers:obey"
-PATIENCE_S = 15.0
+PATIENCE_S = 120.0  # only so that nothing hangs for ever: the machine may be busy
+PAUSE_S = 0.003  # between looks, for whoever is waited for
 
 
 def start(engine: Engine, logs: Path, *orders: str, attempt: int = 1) -> None:
@@ -86,6 +87,7 @@ def stacks_with(engine: Engine, *places: str, attempt: int = 1) -> Mapping[int, 
         if all(place in found[0] for place in places):
             return found
         assert time.monotonic() < deadline, found[0]
+        time.sleep(PAUSE_S)
 
 
 def is_running(pid: int) -> bool:
@@ -304,7 +306,7 @@ class ProcessEngineSuite(EngineSuite):
         floods, idles = pids[0], pids[1]
         deadline = time.monotonic() + PATIENCE_S
         while state_of(floods) != "S" and time.monotonic() < deadline:
-            os.sched_yield()
+            time.sleep(PAUSE_S)
 
         held = memory_of(floods) - memory_of(idles)
         heard += [said(engine).message for _ in range(200 - len(heard))]
@@ -338,10 +340,9 @@ class ProcessEngineSuite(EngineSuite):
     ) -> None:
         start(engine, tmp_path, "hang", "hang")
 
-        began = time.monotonic()
-        engine.stop_group(1, grace_s=60.0)  # at once: they may not have got ready for it yet
+        # At once: they may not have got ready for it yet. A day is longer than any test may take.
+        engine.stop_group(1, grace_s=86_400.0)
 
-        assert time.monotonic() - began < PATIENCE_S
         assert all(isinstance(one.exit, Evicted) for one in ends(engine, 2).values())
 
     @pytest.mark.parametrize("way", ["child", "stranger", "daemon"])

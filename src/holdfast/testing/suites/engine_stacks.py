@@ -12,6 +12,8 @@ import pytest
 from holdfast.core.outcomes import Evicted, Finished
 from holdfast.engine.base import Engine
 from holdfast.testing.suites.engine import (
+    PATIENCE_S,
+    PAUSE_S,
     ends,
     is_running,
     log_of,
@@ -61,7 +63,7 @@ class StacksSuite:
 
         found = [engine.stacks(1) for _ in range(20)]
         engine.send(1, 0, Met(1))
-        answer = engine.next_event(10.0)
+        answer = engine.next_event(PATIENCE_S)
 
         assert all(sorted(one) == [0, 1] for one in found)
         assert all("_echo" in one[0] and "_hang" not in one[0] for one in found)
@@ -77,12 +79,10 @@ class StacksSuite:
         for pid in pids[:1]:
             os.kill(pid, signal.SIGSTOP)
             while state_of(pid) != "T":
-                os.sched_yield()
+                time.sleep(PAUSE_S)
 
-        began = time.monotonic()
-        found = engine.stacks(1, timeout_s=10.0)
+        found = engine.stacks(1, timeout_s=86_400.0)  # there is nothing to wait for
 
-        assert time.monotonic() - began < 5.0  # there is nothing to wait for
         asleep = [rank for rank, text in found.items() if "was put to sleep" in text]
         assert len(asleep) == 1
         assert "in obey" in found[1 - asleep[0]]
@@ -95,7 +95,7 @@ class StacksSuite:
         message = pids[0]
         assert isinstance(message, Reported)
         while state_of(message.metrics["pid"]) != "D":
-            os.sched_yield()
+            time.sleep(PAUSE_S)
 
         found = engine.stacks(1, timeout_s=0.5)
 
@@ -109,7 +109,7 @@ class StacksSuite:
     ) -> None:
         start(engine, tmp_path, "execute")
         while log_of(tmp_path, 0).read_text() != "executed\n":
-            os.sched_yield()
+            time.sleep(PAUSE_S)
 
         found = engine.stacks(1)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ import pytest
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from holdfast.tune.logger.writer import Writer
+from tests.patience import wait_until
 from tests.unit.tune.outputs.logging_files import (
     a_logger,
     a_trial,
@@ -24,15 +22,14 @@ from tests.unit.tune.outputs.logging_files import (
 
 
 def await_rows(kind: str, store: Store, folder: str, count: int) -> list[tuple[int, float]]:
-    deadline = time.monotonic() + 20.0
-    while True:
+    def look() -> list[tuple[int, float]]:
         try:
-            found = rows(kind, store, folder)
+            return rows(kind, store, folder)
         except AssertionError:  # it is being written
-            found = []
-        if len(found) >= count or time.monotonic() > deadline:
-            return found
-        os.sched_yield()
+            return []
+
+    wait_until(lambda: len(look()) >= count)
+    return look()
 
 
 @every_kind
@@ -101,16 +98,16 @@ def test_a_writer_makes_all_durable_aside_that_waits_when_it_is_asked_to(tmp_pat
     writer.start()
     log_all(logger, result(1))
     is_settled = writer.settle()
-    await_true(lambda: flushed.count(True) >= 2)
+    wait_until(lambda: flushed.count(True) >= 2)
     assert not is_settled(), "it has failed, and is tried again"
 
     is_full = False
-    await_true(is_settled)
+    wait_until(is_settled)
 
     assert rows("json", store, "train_00000") == [(1, 0.0)]
     assert flushed[flushed.index(True) - 1] is False, "first all is written, then synced"
     asked_anew = writer.settle()
-    await_true(asked_anew)
+    wait_until(asked_anew)
     logger.on_experiment_end([])
 
 
@@ -121,13 +118,6 @@ def test_without_a_writer_all_is_durable_at_once(tmp_path: Path) -> None:
 
     assert Writer([logger]).settle()()
     assert rows("json", store, "train_00000") == [(1, 0.0)]
-
-
-def await_true(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline, "it does not become true"
-        os.sched_yield()
 
 
 def test_rows_that_come_faster_than_a_writer_writes_are_not_lost(

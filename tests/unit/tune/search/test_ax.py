@@ -69,7 +69,6 @@ def test_a_list_of_parameters_of_ax_is_a_space() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 class TestWithAx:
     """These load Ax, which takes seconds."""
 
