@@ -3,6 +3,7 @@
     HoldfastError
     ├── ConfigError        you: a value you passed breaks a rule             HF1xx
     ├── NotSaved           a checkpoint will not be; training can go on      HF2xx
+    │   └── RanksDisagree      ranks report out of step; this attempt is over
     ├── CannotResume       the record of a run cannot be used as it is       HF3xx
     │   ├── RunMissing         there is no run where you pointed
     │   ├── RunHeld            another live driver holds the run
@@ -64,6 +65,12 @@ class NotSaved(HoldfastError):
     """The checkpoint of a report could not be committed; reporting goes on working."""
 
     code = "HF220"
+
+
+class RanksDisagree(NotSaved):
+    """Ranks do not report in step, so that a checkpoint would mix steps; the attempt fails."""
+
+    code = "HF221"
 
 
 class CannotResume(HoldfastError):

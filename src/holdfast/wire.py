@@ -21,6 +21,7 @@ class Reported(msgspec.Struct, tag=True, frozen=True):
     """The `index`-th report of this rank; `saves` says that a checkpoint part follows.
 
     `validation` says that the checkpoint is to be validated, and how, as far as it is not usual.
+    `line` is where user code reported, as `/lab/train.py:31`; only told where there are others.
     """
 
     index: int
@@ -28,6 +29,7 @@ class Reported(msgspec.Struct, tag=True, frozen=True):
     saves: bool = False
     directory: str | None = None
     validation: dict[str, Any] | None = None
+    line: str = ""
 
 
 class Delivered(msgspec.Struct, tag=True, frozen=True):
@@ -136,10 +138,11 @@ class Committed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):
-    """The checkpoint of report `index` will not be: why."""
+    """The checkpoint of report `index` will not be: why; perhaps for ranks out of step."""
 
     index: int
     error: str
+    out_of_step: bool = False
 
 
 class Judged(msgspec.Struct, tag=True, frozen=True):

@@ -3,7 +3,8 @@
 The reports of a rank are counted. A checkpoint belongs to a count. It is begun when the lowest rank
 that runs has made its report of that count, because that rank names it. It is ready when every rank
 that still runs has made that report, and those who said they save have delivered. A rank that has
-returned adds nothing. Checkpoints become ready in the order of their counts.
+returned adds nothing. Checkpoints become ready in the order of their counts. Where ranks turn out
+not to be in step (`core.rank_agreement`), none of that count or a later one will be.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from holdfast.checkpoint.commit import Slot
 from holdfast.core.manifest import Part
+from holdfast.core.rank_agreement import RankAgreement
 
 
 @dataclass(slots=True)
@@ -62,17 +64,28 @@ class Gathering:
         self._open: dict[int, Gathered] = {}
         self._refused: dict[int, str] = {}
         self._complete = reports_before
+        self._agreement = RankAgreement(self._running)
+        self._given_up: tuple[int, str] | None = None  # from which count on, and why
 
     # ------------------------------------------------------------------ what ranks say
 
-    def reported(self, rank: int, index: int, metrics: Mapping[str, Any]) -> None:
-        """Take in a rank's report; its count rises by one."""
+    def reported(
+        self,
+        rank: int,
+        index: int,
+        metrics: Mapping[str, Any],
+        *,
+        saves: bool = False,
+        line: str = "",
+    ) -> None:
+        """Take in a rank's report, made at a line of user code; its count rises by one."""
+        self._agreement.reported(rank, index, metrics, saves=saves, line=line)
         self.counts[rank] = index
         self._metrics.setdefault(index, {})[rank] = metrics
 
     def wants(self, rank: int, index: int, name: str | None, now: float) -> Gathered | None:
         """Note that a rank has a part of the checkpoint of this count; None if it is refused."""
-        if index in self._refused:
+        if self.refusal(index) is not None:
             return None
         gathered = self._open.setdefault(index, Gathered(index, now))
         gathered.names[rank] = name
@@ -102,12 +115,27 @@ class Gathering:
     def returned(self, rank: int) -> None:
         """Take in that a rank has nothing to add any more, ever."""
         self._running.discard(rank)
+        self._agreement.returned(rank)
 
     # ------------------------------------------------------------------ what follows
 
     def refusal(self, index: int) -> str | None:
         """Return why there will be no checkpoint of this count, None if there may be."""
+        if self._given_up is not None and index >= self._given_up[0]:
+            return self._given_up[1]
         return self._refused.get(index)
+
+    def disagreement(self) -> tuple[int, str] | None:
+        """Return the first count at which ranks are not in step, and how; None if they are."""
+        for index in sorted(self._open):
+            if (why := self._agreement.disagreement(index)) is not None:
+                return index, why
+        return None
+
+    def give_up(self, index: int, why: str) -> list[Gathered]:
+        """Refuse the checkpoints of this count and all later ones; return those in the making."""
+        self._given_up = index, why
+        return [self._open.pop(later) for later in sorted(self._open) if later >= index]
 
     def is_pending(self, index: int) -> bool:
         """Whether a checkpoint of this count or an earlier one is still being made."""
@@ -178,4 +206,5 @@ class Gathering:
             del self._metrics[index]
         for index in [index for index in self._refused if index <= self._complete]:
             del self._refused[index]
+        self._agreement.forget(self._complete)
         return found

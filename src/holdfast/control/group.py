@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.checkpoint import Checkpoint
@@ -13,10 +14,10 @@ from holdfast.control.metric_rows import MetricRows
 from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun
 from holdfast.core.manifest import FileEntry, Manifest, Part, merge
-from holdfast.core.outcomes import Finished, WorkerExit, describe
+from holdfast.core.outcomes import Evicted, Finished, Raised, WorkerExit, describe
 from holdfast.core.placement import Place
 from holdfast.engine.base import Ended, Engine
-from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.errors import HoldfastError, LeaseLost, RanksDisagree
 from holdfast.wire import (
     Began,
     Committed,
@@ -49,6 +50,22 @@ class Saved(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class OutOfStep:
+    """Ranks that do not report in step: `savers` are those whose checkpoint was refused for it."""
+
+    savers: frozenset[int]
+    why: str
+
+    def as_known(self, ended: WorkerExit) -> WorkerExit:
+        """Return how a worker ended, also if its function did not let the error through."""
+        is_other = isinstance(ended, Evicted) and ended.preempted
+        if ended.rank in self.savers and isinstance(ended, Finished | Evicted) and not is_other:
+            error = f"{RanksDisagree.__name__}: {RanksDisagree(self.why)}"
+            return Raised(ended.rank, ended.node, error, f"{error}\n")
+        return ended
+
+
 class Group:
     """The workers of one attempt.
 
@@ -61,6 +78,7 @@ class Group:
         newest: The newest checkpoint that this attempt knows of.
         step_reached: The highest count of reports that a rank has made.
         saw_notice: Whether user code has been told that machines leave.
+        out_of_step: How the ranks were found to disagree; nothing is saved after that.
     """
 
     def __init__(
@@ -96,6 +114,7 @@ class Group:
         self.errors: dict[int, bytes | None] = {}
         self.value: bytes | None = None
         self.saw_notice = False
+        self.out_of_step: OutOfStep | None = None
 
     @property
     def is_over(self) -> bool:
@@ -148,6 +167,8 @@ class Group:
         self._follow_up()
 
     def _follow_up(self) -> None:
+        if self.out_of_step is None and (disagreement := self._gathering.disagreement()):
+            self._refuse_from(*disagreement)
         for gathered in self._gathering.to_begin():
             self._begin(gathered)
         for gathered in self._gathering.take_settled():
@@ -167,14 +188,15 @@ class Group:
     def _note_report(self, rank: int, report: Reported, now: float) -> None:
         index = report.index
         self.step_reached = max(self.step_reached, index)
-        self._gathering.reported(rank, index, report.metrics)
+        self._gathering.reported(rank, index, report.metrics, saves=report.saves, line=report.line)
         if rank == min(self.running):
             self._keep_row(index, report.metrics)
         if not report.saves:
             return
         gathered = self._gathering.wants(rank, index, report.directory, now)
         if gathered is None:
-            self._tell(rank, Refused(index, self._gathering.refusal(index) or ""))
+            error = self._gathering.refusal(index) or ""
+            self._tell(rank, Refused(index, error, out_of_step=self.out_of_step is not None))
             return
         if report.validation is not None:
             gathered.validation = report.validation
@@ -214,6 +236,17 @@ class Group:
         self._tell(rank, given)
 
     # ------------------------------------------------------------------ checkpoints
+
+    def _refuse_from(self, index: int, why: str) -> None:
+        """Save nothing of this report, nor of later ones: ranks are not in step."""
+        refused = self._gathering.give_up(index, why)
+        self.out_of_step = OutOfStep(frozenset(refused[0].savers), why)
+        log.error("attempt %d: %s", self.attempt, why)
+        for gathered in refused:
+            for rank in gathered.savers:
+                self._tell(rank, Refused(gathered.index, why, out_of_step=True))
+            if gathered.slot is not None:
+                self._run.abandon_checkpoint(gathered.slot)
 
     def _conclude(self, gathered: Gathered) -> None:
         """Commit a checkpoint whose parts are all there, or tell those who wait why not."""

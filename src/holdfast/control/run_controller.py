@@ -335,6 +335,8 @@ class RunController:
     def _look_at_the_time(self) -> None:
         now, group = self._clock.monotonic(), self._group
         if group is not None:
+            if group.out_of_step is not None:
+                self._last_moments.lost()  # they raise now, or go on in vain
             self._stop_if_lost(group)
         if now - self._looked_at < TICK_S:
             return
@@ -359,6 +361,8 @@ class RunController:
         known = self._moving.as_known(ended.exit)
         if self._stopped is not None:
             known = self._stopped.as_known(known)
+        if group.out_of_step is not None:
+            known = group.out_of_step.as_known(known)
         group.note_end(replace(ended, exit=known))
         self._watchdog.ended(known.rank)
         if not isinstance(ended.exit, Finished):

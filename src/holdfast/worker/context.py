@@ -61,6 +61,7 @@ class WorkerContext:
             run_id=job.run_id,
             attempt=job.attempt,
             rank=job.place.rank,
+            has_peers=job.place.world_size > 1,
             reports_before=job.reports_before,
             newest=job.checkpoint,
         )

@@ -10,16 +10,18 @@ import enum
 import os
 import queue
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.commit import Slot, deliver, deliver_taken, prepare_taken
 from holdfast.core.manifest import Part
 from holdfast.core.names import broken_path_rule, shown
-from holdfast.errors import ConfigError, HoldfastBug, HoldfastError, NotSaved
+from holdfast.errors import ConfigError, HoldfastBug, HoldfastError, NotSaved, RanksDisagree
 from holdfast.storage.arrow import filesystem_path
 from holdfast.storage.base import Store
 from holdfast.storage.transfer import upload_files
@@ -39,6 +41,8 @@ from holdfast.worker.metrics import UNSENDABLE, must_be_sendable, plain_metrics
 from holdfast.worker.spool import Spool
 
 Upload = Callable[[Checkpoint, str], Checkpoint]
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TESTS = os.path.join(_OURS, "testing", "")  # whose programs are users
 WAITING_MAX = 1  # saves that may wait behind the one under way; then `report` waits too
 
 
@@ -85,11 +89,13 @@ class Reporter:
         run_id: str,
         attempt: int,
         rank: int,
+        has_peers: bool,
         reports_before: int,
         newest: Checkpoint | None,
     ) -> None:
         self._conversation, self._open_store = conversation, store
         self._run_id, self._attempt, self._rank = run_id, attempt, rank
+        self._has_peers = has_peers
         self.count = reports_before
         self.newest = newest
         self._counting = threading.Lock()
@@ -115,7 +121,7 @@ class Reporter:
         with self._counting:
             index = self.count + 1
             try:
-                self._conversation.say(_reported(index, plain, save))
+                self._conversation.say(_reported(index, plain, save, self._line()))
             except UNSENDABLE:
                 must_be_sendable(plain)
                 raise
@@ -129,6 +135,10 @@ class Reporter:
         self._raise_failure()
         if self.then is not None:
             self.then(index)
+
+    def _line(self) -> str:
+        """Return the line of user code that reports, by which ranks out of step are found."""
+        return calling_line(sys._getframe(2)) if self._has_peers else ""  # noqa: SLF001
 
     def announce_save(self) -> None:
         """Say that `save_made` will follow the last report, so that the driver is ready for it."""
@@ -213,8 +223,8 @@ class Reporter:
         match self._conversation.answer("report", index):
             case Slotted(_, number, directory, epoch, attempt):
                 return Slot(number, directory, epoch, attempt)
-            case Refused(_, error):
-                raise NotSaved(error)
+            case Refused() as refused:
+                raise _refusal(refused)
             case other:
                 raise HoldfastBug(f"{other!r} is no answer to a report")
 
@@ -246,8 +256,8 @@ class Reporter:
                 case Committed(_, directory):
                     self.newest = Checkpoint.in_run(self._open_store(), directory)
                     return
-                case Refused(_, error):
-                    raise NotSaved(error)
+                case Refused() as refused:
+                    raise _refusal(refused)
                 case Resend(_, paths) if folder is not None:
                     upload_files(self._open_store(), folder, slot.directory, paths)
                     self._conversation.say(Resent(index))
@@ -324,11 +334,34 @@ class Reporter:
             )
 
 
-def _reported(index: int, metrics: dict[str, Any], save: Save | None) -> Reported:
+def calling_line(frame: FrameType | None) -> str:
+    """Return the innermost line that is not of this package, as `/lab/train.py:31`."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS) or file.startswith(_TESTS):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _reported(index: int, metrics: dict[str, Any], save: Save | None, line: str) -> Reported:
     if save is None:
-        return Reported(index, metrics)
+        return Reported(index, metrics, line=line)
     validation = None if save.validation is None else dict(save.validation)
-    return Reported(index, metrics, saves=True, directory=save.directory, validation=validation)
+    directory = save.directory
+    return Reported(
+        index, metrics, saves=True, directory=directory, validation=validation, line=line
+    )
+
+
+def _refusal(refused: Refused) -> NotSaved:
+    if not refused.out_of_step:
+        return NotSaved(refused.error)
+    return RanksDisagree(
+        refused.error,
+        hint="let every rank that saves make the same reports in the same order; ranks that never"
+        " save may report as they like",
+    )
 
 
 def _wrapped(error: BaseException) -> HoldfastError:

@@ -12,12 +12,13 @@ import pytest
 
 from holdfast.control import checkpoints, run_controller
 from holdfast.control.gathering import Gathered, Gathering
-from holdfast.control.group import Group
+from holdfast.control.group import Group, OutOfStep
 from holdfast.control.moving import Moving
 from holdfast.control.run_controller import RunController
 from holdfast.control.watchdog import Watchdog
 from holdfast.core import run_machine
 from holdfast.core.budget import Budget, failures_in
+from holdfast.core.rank_agreement import RankAgreement
 from holdfast.core.record import RunRecord
 from holdfast.core.run_history import KIND, RunHistory, data_of
 from holdfast.core.run_machine import Event, advance
@@ -107,6 +108,14 @@ def commits_without_all_parts(plant: pytest.MonkeyPatch) -> None:
     plant.setattr(Gathering, "missing", missing)
 
 
+def believes_that_ranks_are_in_step(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(RankAgreement, "disagreement", lambda *_: None)
+
+
+def lets_a_function_ignore_ranks_out_of_step(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(OutOfStep, "as_known", lambda _, ended: ended)
+
+
 def resumes_from_the_one_before(plant: pytest.MonkeyPatch) -> None:
     usable = RunRecord.usable
     plant.setattr(RunRecord, "usable", lambda record: usable(record)[1:] or usable(record))
@@ -158,6 +167,8 @@ def looks_without_a_pause(plant: pytest.MonkeyPatch) -> None:
         (never_resets_the_budget, "budgets are right", 111),
         (deletes_the_newest, "observers hear every step once", 0),
         (commits_without_all_parts, "a checkpoint waits for all parts", 22),
+        (believes_that_ranks_are_in_step, "a checkpoint is of one step", 0),
+        (lets_a_function_ignore_ranks_out_of_step, "success means done", 0),
         (resumes_from_the_one_before, "nothing acknowledged is lost", 0),
         (waits_for_the_late_for_ever, "the time is up", 3),
         (never_finds_a_hang, "the time is up", 12),

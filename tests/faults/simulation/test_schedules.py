@@ -45,6 +45,6 @@ def test_the_seeds_hold_every_kind_of_fault() -> None:
         "node lost", "node drains", "node joins", "worker killed", "worker warned",
         "driver killed", "notice", "stop", "outage", "freeze", "replaced", "rival", "damage",
         "busy", "answer lost", "error", "error after", "killed before", "killed after",
-        "refused",
+        "refused", "extra",
     }  # fmt: skip
     assert sum(not story.faults for story in stories) > 300

@@ -76,10 +76,14 @@ def success_means_done(truth: Truth) -> None:
         assert isinstance(launch.result, Outcome)
         exits = launch.result.over.exits
         _must(all(isinstance(one, Finished) for one in exits), name, f"{exits}")
+        last = launch.groups[-1]
+        _must(last.is_done, name, f"{launch.process} takes {last} for done: {last.exits}")
         newest = launch.result.newest
         step = 0 if newest is None else newest.step or 0
         _must(
-            step == truth.story.program.steps or truth.may_miss_its_end,
+            step == truth.story.program.steps
+            or truth.may_miss_its_end
+            or truth.story.has_extra_reports,
             name,
             f"{launch.process} is done after step {step} of {truth.story.program.steps}",
         )

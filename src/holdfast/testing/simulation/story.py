@@ -23,7 +23,7 @@ class Program:
         step_s: How long a step takes, about.
         save_every: Every how many steps a checkpoint is saved.
         mode: When its files reach storage: "now", "later", "mixed", or "already", by the program.
-        savers: Which ranks have a part: "all", "first", "some".
+        savers: Which ranks have a part: "all", the "first", or "some", every other one.
         shares_name: Whether all ranks save under one name, so that the lowest one's file counts.
         moves: Whether the folders saved from are handed over.
         names: Whether the program names its checkpoints.
@@ -127,6 +127,11 @@ class Story:
     faults: tuple[Fault, ...]
     ends_s: float = 6 * 3600.0
 
+    @property
+    def has_extra_reports(self) -> bool:
+        """Whether a rank may have made more reports than steps."""
+        return any(fault.kind == "extra" for fault in self.faults)
+
     def without(self, numbers: Sequence[int]) -> Story:
         """Return the same story without some of its faults, counted from 1."""
         kept = [one for number, one in enumerate(self.faults, 1) if number not in numbers]
@@ -178,7 +183,23 @@ def draw(seed: int) -> Story:
     if program.on_notice in ("leave", "flee"):  # which is right only where all of them must go
         faults = [one for one in faults if one.kind not in ("node drains", "worker warned")]
     setting = _setting(dice, program, faults)
+    faults += _extra_reports(seed, program)
     return Story(seed=seed, program=program, setting=setting, faults=tuple(faults))
+
+
+def _extra_reports(seed: int, program: Program) -> list[Fault]:
+    """Return reports that only one rank makes, drawn apart: they leave all other draws alone.
+
+    A program that puts its parts to storage by itself names their folders, and could mix them.
+    """
+    if program.mode == "already":
+        return []
+    dice = random.Random(f"holdfast extra reports {seed}")
+    count = dice.choices([0, 1, 2], [8, 2, 1])[0]
+    return [
+        Fault(kind="extra", when="step", at=dice.randint(1, program.steps), rank=dice.randint(0, 3))
+        for _ in range(count)
+    ]
 
 
 def _program(dice: random.Random) -> Program:

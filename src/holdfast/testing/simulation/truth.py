@@ -11,7 +11,7 @@ from holdfast.control.plan import Outcome
 from holdfast.control.run_controller import RunController
 from holdfast.core.manifest import Manifest
 from holdfast.core.outcomes import Finished, WorkerExit
-from holdfast.errors import ObjectMissing
+from holdfast.errors import ObjectMissing, RanksDisagree
 from holdfast.journal.lease import lease_key
 from holdfast.storage.base import Store
 from holdfast.testing.simulation import invariants
@@ -31,6 +31,8 @@ class Group:
         hanging: Ranks that will never go on.
         may_move: Whether machines of its leave, or there may be room for more workers.
         may_not_save: Whether the story keeps a checkpoint of its from being saved.
+        may_be_out_of_step: Whether a rank of its has made a report too many, or left early.
+        was_out_of_step: Whether a worker was told that its ranks are not in step.
         stopped: When it was stopped by the controller, None if it was not.
         gone: When the last of its workers had ended, None if some run.
     """
@@ -42,6 +44,8 @@ class Group:
     hanging: set[int] = field(default_factory=set)
     may_move: bool = False
     may_not_save: bool = False
+    may_be_out_of_step: bool = False
+    was_out_of_step: bool = False
     stopped: float | None = None
     gone: float | None = None
     resumed: dict[int, str | None] = field(default_factory=dict)
@@ -51,8 +55,9 @@ class Group:
 
     @property
     def is_done(self) -> bool:
-        """Whether every worker's function returned."""
-        return all(isinstance(self.exits.get(rank), Finished) for rank in self.nodes)
+        """Whether every worker's function returned, and none after it was told of a failure."""
+        returned = all(isinstance(self.exits.get(rank), Finished) for rank in self.nodes)
+        return returned and not self.was_out_of_step
 
 
 @dataclass(eq=False)
@@ -202,10 +207,16 @@ class Truth:
         if worker.group is not None:
             worker.group.may_not_save = True
 
+    def may_be_out_of_step(self, worker: SimWorker) -> None:
+        """Take in that a worker does not make the same reports as the others."""
+        if worker.group is not None:
+            worker.group.may_be_out_of_step = True
+
     def not_saved(self, worker: SimWorker, error: Exception) -> None:
         """Take in that a worker was told that something is not saved."""
         self.may_miss_its_end = True
         if worker.group is not None:
+            worker.group.was_out_of_step |= isinstance(error, RanksDisagree)
             self.holds(invariants.what_can_be_saved_is, worker.group, error)
 
     def is_warned(self, group: Group) -> None:
@@ -231,15 +242,15 @@ class Truth:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def part_made(self, group: Group, step: int, rank: int, name: str, data: bytes) -> None:
-        """Take in that a worker is about to save something."""
-        self.holds(invariants.a_checkpoint_waits_for_all_parts, group, step, rank)
-        self.parts.setdefault((group.attempt, step), {})[rank] = name, data
+    def part_made(self, group: Group, index: int, rank: int, name: str, data: bytes) -> None:
+        """Take in that a worker is about to save something with its report of this count."""
+        self.holds(invariants.a_checkpoint_waits_for_all_parts, group, index, rank)
+        self.parts.setdefault((group.attempt, index), {})[rank] = name, data
 
-    def contents(self, attempt: int, step: int) -> dict[str, bytes]:
-        """Return what the ranks of an attempt have saved at a step; the lowest one's counts."""
+    def contents(self, attempt: int, index: int) -> dict[str, bytes]:
+        """Return what the ranks of an attempt have saved with a report; the lowest one's counts."""
         found: dict[str, bytes] = {}
-        for _, (name, data) in sorted(self.parts.get((attempt, step), {}).items(), reverse=True):
+        for _, (name, data) in sorted(self.parts.get((attempt, index), {}).items(), reverse=True):
             found[name] = data
         return found
 
@@ -256,6 +267,7 @@ class Truth:
             return
         self._tell(f"checkpoint {directory} of step {step} is acknowledged")
         self.holds(invariants.what_is_acknowledged_is_at_rest, group, step, directory)
+        self.holds(invariants.a_checkpoint_is_of_one_step, group, step, directory)
         manifest = self.manifest(directory)
         assert manifest is not None
         saved = Saved(directory, manifest.number, group.attempt, step, group.launch.epoch)

@@ -242,7 +242,7 @@ def train() -> int:
         leaves = False
         for fault in world.faults_at_step(worker.rank, context.place.world_size, step):
             world.tell(f"{worker} at step {step}: {fault.kind}")
-            leaves |= _suffer(worker, fault)
+            leaves |= _suffer(worker, context, fault)
         if leaves:
             return step - 1
         world.stage.sleep(program.step_s * world.dice.uniform(0.5, 1.5), f"step {step}")
@@ -260,7 +260,7 @@ def train() -> int:
     return step
 
 
-def _suffer(worker: SimWorker, fault: Fault) -> bool:
+def _suffer(worker: SimWorker, context: WorkerContext, fault: Fault) -> bool:
     """Let something go wrong; return whether the program returns because of it."""
     stage, truth = worker.world.stage, worker.world.truth
     match fault.kind:
@@ -275,7 +275,11 @@ def _suffer(worker: SimWorker, fault: Fault) -> bool:
             stage.sleep(fault.length_s, "its slow program")
         case "return":
             truth.may_miss_its_end = True
+            truth.may_be_out_of_step(worker)
             return True
+        case "extra":
+            truth.may_be_out_of_step(worker)
+            context.reporter.report({"extra": fault.at})
         case "stuck":
             worker.is_stuck = True
         case "slow store":
@@ -307,7 +311,7 @@ def _report(worker: SimWorker, context: WorkerContext, step: int, *, is_wanted: 
     program = worker.world.story.program
     is_due = step % program.save_every == 0 or step == program.steps
     save = None
-    if (is_due or is_wanted) and _is_saver(worker, step):
+    if (is_due or is_wanted) and _is_saver(worker):
         save = _save(worker, context, step)
     metrics = {"step": step, "loss": (step * 7) % 5, "attempt": worker.attempt}
     try:
@@ -318,14 +322,14 @@ def _report(worker: SimWorker, context: WorkerContext, step: int, *, is_wanted: 
             raise
 
 
-def _is_saver(worker: SimWorker, step: int) -> bool:
+def _is_saver(worker: SimWorker) -> bool:
     match worker.world.story.program.savers:
         case "all":
             return True
         case "first":
             return worker.rank == 0
         case _:
-            return (worker.rank * 5 + step) % 3 != 0 or worker.rank in (0, step % 2)
+            return worker.rank % 2 == 0
 
 
 def _save(worker: SimWorker, context: WorkerContext, step: int) -> Save:
@@ -344,7 +348,8 @@ def _save(worker: SimWorker, context: WorkerContext, step: int) -> Save:
         worker.world.truth.may_not_save(worker)
     else:
         assert worker.group is not None
-        worker.world.truth.part_made(worker.group, step, worker.rank, name, data)
+        index = context.reporter.count + 1
+        worker.world.truth.part_made(worker.group, index, worker.rank, name, data)
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, name), "wb") as file:
             file.write(data)
@@ -368,7 +373,8 @@ def _save_already(
     """Put a part to the run's folder, as a user's own code does that writes to storage itself."""
     assert worker.group is not None
     name, folder = f"part-{worker.rank}.json", f"placed/{worker.attempt}-{step}"
-    worker.world.truth.part_made(worker.group, step, worker.rank, name, data)
+    index = context.reporter.count + 1
+    worker.world.truth.part_made(worker.group, index, worker.rank, name, data)
     worker.slow_store_s = 0.0  # nobody could tell that from a program that hangs
     context.store.put(f"{folder}/{name}", data)
     checkpoint = Checkpoint(f"{context.store.url}/{folder}")
