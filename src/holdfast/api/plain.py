@@ -16,12 +16,20 @@ import inspect
 import pathlib
 import re
 import urllib.parse
-from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
 
-from holdfast.api.imports import import_path, imported
-from holdfast.api.made import Made, class_at, class_path
+from holdfast.api.imports import import_path
+from holdfast.api.made import Made
+from holdfast.api.recorded_names import (
+    NameRefused,
+    Trust,
+    class_path,
+    only_holds_fields,
+    recorded_class,
+    recorded_dataclass,
+    recorded_thing,
+)
 from holdfast.checkpoint import Checkpoint
 
 _MARK = "@"
@@ -32,6 +40,10 @@ _USER = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 
 class NotPlain(Exception):
     """A value that JSON cannot give back as it was."""
+
+
+class CannotBeMade(ValueError):
+    """A value of a record cannot, or may not, be made again; the message says why."""
 
 
 def to_plain(value: object, depth: int = 0) -> Any:
@@ -58,33 +70,72 @@ def to_plain(value: object, depth: int = 0) -> Any:
     raise NotPlain(f"{kind.__module__}.{kind.__qualname__} has no form in JSON")
 
 
-def from_plain(value: Any, beside: str | None = None) -> Any:
-    """Return the value that `to_plain` was given.
+def from_plain(value: Any, beside: str | None = None, *, trust: Trust = Trust.RESTORING) -> Any:
+    """Return the value that `to_plain` was given; raise `CannotBeMade`.
 
-    The query of the URI `beside` opens the stores of checkpoints in the same bucket, too.
+    The query of the URI `beside` opens the stores of checkpoints in the same bucket, too. `trust`
+    says how far the names of classes and functions in it are believed.
     """
-    if isinstance(value, list):
-        return [from_plain(one, beside) for one in value]
-    if not isinstance(value, dict):
-        return value
-    match value:
-        case {"@tuple": items}:
-            return tuple(from_plain(one, beside) for one in items)
-        case {"@pairs": pairs}:
-            return {from_plain(k, beside): from_plain(v, beside) for k, v in pairs}
-        case {"@path": path}:
-            return pathlib.Path(path)
-        case {"@checkpoint": location}:
-            return Checkpoint(opened_as(location, beside))
-        case {"@import": path}:
-            return imported(path)
-        case {"@made": {"class": name, "args": args, "kwargs": kwargs}}:
-            made = class_at(name)
-            return made(*from_plain(args, beside), **from_plain(kwargs, beside))
-        case {"@dataclass": {"class": name, "fields": fields}}:
-            return _dataclass_of(name, from_plain(fields, beside))
-        case _:
-            return {key.removeprefix(_MARK): from_plain(one, beside) for key, one in value.items()}
+    try:
+        return _Reader(beside, trust).value(value, 0)
+    except CannotBeMade:
+        raise
+    except NameRefused as refused:
+        raise CannotBeMade(str(refused)) from refused
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+        raise CannotBeMade(f"it is not as it was written: {error}") from error
+
+
+class _Reader:
+    """Makes values from what a record says, for one purpose."""
+
+    def __init__(self, beside: str | None, trust: Trust) -> None:
+        self._beside, self._trust = beside, trust
+
+    def value(self, value: Any, depth: int) -> Any:
+        if depth > _DEPTH_MAX * 2:  # what was written is less deep
+            raise CannotBeMade("it is nested too deeply")
+        deeper = depth + 1
+        if isinstance(value, list):
+            return [self.value(one, deeper) for one in value]
+        if not isinstance(value, dict):
+            return value
+        match value:
+            case {"@tuple": list(items)}:
+                return tuple(self.value(one, deeper) for one in items)
+            case {"@pairs": list(pairs)}:
+                return self._no_code(
+                    {self.value(k, deeper): self.value(v, deeper) for k, v in pairs}
+                )
+            case {"@path": str(path)}:
+                return pathlib.Path(path)
+            case {"@checkpoint": str(location)}:
+                return Checkpoint(opened_as(location, self._beside))
+            case {"@import": path}:
+                return recorded_thing(path, self._trust)
+            case {"@made": {"class": path, "args": list(args), "kwargs": dict(kwargs)}}:
+                return self._called(recorded_class(path, self._trust), args, kwargs, deeper)
+            case {"@dataclass": {"class": path, "fields": dict(fields)}}:
+                return self._called(recorded_dataclass(path, self._trust), [], fields, deeper)
+            case _:
+                return self._no_code(
+                    {key.removeprefix(_MARK): self.value(v, deeper) for key, v in value.items()}
+                )
+
+    def _called(self, kind: type[Any], args: Any, fields: Any, depth: int) -> Any:
+        taken = [self.value(one, depth) for one in args]
+        named = {name: self.value(one, depth) for name, one in fields.items()}
+        try:
+            return kind(*taken, **named)
+        except Exception as error:  # its constructor may be the user's own
+            raise CannotBeMade(f"{kind.__qualname__}(…): {error}") from error
+
+    def _no_code(self, found: dict[Any, Any]) -> dict[Any, Any]:
+        """Return a dictionary, unless it is an expression for a search space to evaluate."""
+        is_code = found.keys() == {"eval"} and isinstance(found["eval"], str)
+        if is_code and self._trust is not Trust.RUNNING:
+            raise CannotBeMade(f"{found} is code, which is not run from a record")
+        return found
 
 
 def _container(value: list[Any] | tuple[Any, ...] | dict[Any, Any], depth: int) -> Any:
@@ -110,7 +161,7 @@ def _text(value: str) -> str:
 
 def _made(value: Made, depth: int) -> dict[str, Any]:
     path = class_path(type(value))
-    if path is None:
+    if path is None or not value.may_be_recorded:
         raise NotPlain(f"the class {type(value).__qualname__} cannot be found again by its name")
     args, kwargs = value.made_with
     return {
@@ -133,18 +184,11 @@ def _dataclass(value: Any, kind: type, depth: int) -> dict[str, Any]:
     }
     held = getattr(value, "__dict__", dict.fromkeys(given)).keys()
     is_ours = kind.__module__.startswith("holdfast.")  # whose checks may be made twice
-    is_more |= hasattr(kind, "__post_init__") and not is_ours
+    is_more |= not is_ours and not only_holds_fields(kind)
     if is_more or held - given or required - given:
         raise NotPlain(f"an instance of {kind.__qualname__} is more than its fields")
     fields = {field: to_plain(getattr(value, field), depth) for field in sorted(given)}
     return {"class": name, "fields": fields}
-
-
-def _dataclass_of(name: str, fields: Mapping[str, Any]) -> Any:
-    kind = imported(name)
-    if not dataclasses.is_dataclass(kind) or not isinstance(kind, type):
-        raise TypeError(f"{name} is no dataclass any more")
-    return kind(**fields)
 
 
 # ---------------------------------------------------------------------- checkpoints by reference

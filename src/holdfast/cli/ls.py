@@ -74,6 +74,7 @@ def _of_study(study: StudyLook) -> dict[str, object]:
         **_checkpoints(count, max(found, key=lambda kept: kept.created, default=None)),
         "created": study.run.identity.created,
         "trials": sum(study.counts.values()),
+        "planned": study.planned,
         "counts": dict(study.counts),
         "metric": metric,
         "mode": mode,
@@ -118,7 +119,11 @@ def _trials(row: dict[str, object]) -> str:
         return "-"
     each = ", ".join(f"{count} {status}" for status, count in counts.items())
     damaged = ", damaged" if row["problems"] else ""
-    return f"{row['trials']} ({each}{damaged})" if each or damaged else "0"
+    planned = row.get("planned")
+    count = (
+        f"{row['trials']}" if planned in (None, row["trials"]) else f"{row['trials']} of {planned}"
+    )
+    return f"{count} ({each}{damaged})" if each or damaged else count
 
 
 def _best(row: dict[str, object]) -> str:

@@ -51,6 +51,7 @@ def study_facts(study: StudyLook) -> dict[str, object]:
         "mode": mode,
         "best": None if best is None else _best_facts(study, best.name, best.value),
         "counts": dict(study.counts),
+        "planned": study.planned,
         "trials": [_facts_of(trial) for trial in study.trials],
         "give_again": list(study.stored.not_kept) if study.stored else [],
         "journal_damage": view.journal_damage,
@@ -160,7 +161,7 @@ def _study_facts(study: StudyLook) -> dict[str, object]:
         "state": study.status,
         "created": f"{age(view.identity.created)} ago",
         **_held(view),
-        "trials": status_line(study.counts).removeprefix("Trials: "),
+        "trials": status_line(study.counts, study.planned).removeprefix("Trials: "),
     }
     if (origin := read_origin(view.store)) is not None:
         facts["forked from"] = f"{origin.name!r}, which was at {origin.url} then"

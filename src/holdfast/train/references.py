@@ -20,7 +20,8 @@ from typing import Any
 
 from holdfast.api.bindings import defines
 from holdfast.api.deprecated import warn_user
-from holdfast.api.imports import find_module, import_path, imported
+from holdfast.api.imports import find_module, import_path
+from holdfast.api.recorded_names import Trust, recorded_thing
 from holdfast.errors import CannotResume
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
@@ -127,7 +128,7 @@ def _find(store: Store, reference: Mapping[str, Any]) -> Any:
                 return here
             if reference["module"] is not None and find_module(reference["module"]):
                 with _while_loading():
-                    return imported(f"{reference['module']}:{name}")
+                    return recorded_thing(f"{reference['module']}:{name}", Trust.RUNNING)
             return _attribute(_loaded(reference["script"], name), name)
 
 
@@ -136,7 +137,7 @@ def _imported(reference: Mapping[str, Any]) -> Any:
     if find_module(module) is None and root is not None:
         sys.path.append(root)  # and there it stays: workers search where this process does
         importlib.invalidate_caches()
-    return imported(f"{module}:{reference['name']}")
+    return recorded_thing(f"{module}:{reference['name']}", Trust.RUNNING)
 
 
 def _in_main(name: str) -> Any:

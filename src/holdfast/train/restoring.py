@@ -12,8 +12,8 @@ from typing import Any
 
 from holdfast.api.config import RunConfig, ScalingConfig
 from holdfast.api.deprecated import warn_user
-from holdfast.api.imports import imported
-from holdfast.api.plain import from_plain
+from holdfast.api.plain import CannotBeMade, from_plain
+from holdfast.api.recorded_names import NameRefused, Trust, recorded_thing
 from holdfast.control.identity import run_store
 from holdfast.control.run_view import look
 from holdfast.core.names import shown
@@ -158,9 +158,13 @@ def _class_of(kind: type[Any] | None, stored: StoredTrainer) -> type[Any]:
         if (name := f"{kind.__module__}:{kind.__qualname__}") != stored.trainer:
             warn_user(f"the run was made by {stored.trainer}, and {name} restores it")
         return kind
+    from holdfast.train.trainer import BaseTrainer
+
     try:
-        found: type[Any] = imported(stored.trainer)
-    except (ImportError, AttributeError) as error:
+        found: Any = recorded_thing(stored.trainer, Trust.RUNNING)
+        if not isinstance(found, type) or not issubclass(found, BaseTrainer):
+            raise NameRefused(f"{stored.trainer} is not a trainer")
+    except NameRefused as error:
         raise CannotRestore(
             f"the run was made by {stored.trainer}, which cannot be imported: {error}",
             hint="call restore of the class itself",
@@ -218,7 +222,7 @@ def _run_config(stored: StoredTrainer, place: RunPlace, given: object) -> RunCon
 def _config(store: Store, reference: Mapping[str, Any], place: RunPlace) -> Any:
     hint = "pass it: restore(path, train_loop_config=…)"
     if reference["kind"] == "plain":
-        return _value("train_loop_config", reference["value"], place)
+        return _value("train_loop_config", reference["value"], place, Trust.RUNNING)
     problem = problem_with(store, reference) if reference["kind"] == "pickled" else reference["why"]
     if problem is not None:
         raise CannotRestore(f"the train_loop_config of the run is lost: {problem}", hint=hint)
@@ -230,10 +234,10 @@ def _config(store: Store, reference: Mapping[str, Any], place: RunPlace) -> Any:
         ) from error
 
 
-def _value(name: str, value: Any, place: RunPlace) -> Any:
+def _value(name: str, value: Any, place: RunPlace, trust: Trust = Trust.RESTORING) -> Any:
     try:
-        return from_plain(value, beside=place.storage_path)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        return from_plain(value, beside=place.storage_path, trust=trust)
+    except CannotBeMade as error:
         raise CannotRestore(
             f"{name} of the run cannot be made again: {error}",
             hint=f"pass it: restore(path, {name}=…)",

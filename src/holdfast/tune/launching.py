@@ -86,8 +86,10 @@ class Launch:
         self._plan = self._planned()
 
     def keep(self) -> None:
-        """Write down what `restore` needs, once."""
-        if self.is_new or self.spec.stored is None or self._is_extended():
+        """Write down what `restore`, and whoever looks on, needs."""
+        kept, saves_at_end = self.spec.stored, self.study.rules.saves_at_end
+        is_kept = kept is not None and kept.saves_at_end == saves_at_end
+        if self.is_new or not is_kept or self._is_extended():
             record = stored(
                 self.spec.trainable.name,
                 self.search.keys,
@@ -95,6 +97,8 @@ class Launch:
                 self.spec.tune_config,
                 self.spec.run_config,
                 {name: getattr(self.spec, name) for name in PER_TRIAL},
+                saves_at_end=saves_at_end,
+                planned=self.search.total,
             )
             record.write(self.run.store)
 

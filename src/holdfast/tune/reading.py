@@ -7,25 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.api.config import CheckpointConfig, retention_of
-from holdfast.api.plain import from_plain
+from holdfast.api.plain import CannotBeMade
 from holdfast.checkpoint import Checkpoint
-from holdfast.control.identity import find_identity
-from holdfast.control.resuming_study import recall
-from holdfast.control.study_log import StudyTail, read_archive
-from holdfast.core.judges import Judges
 from holdfast.core.retention import Retention, ranked
-from holdfast.core.study import Study
 from holdfast.core.trial import Status, Trial
-from holdfast.errors import CannotResume, ConfigError, HoldfastError
-from holdfast.journal.replay import read_journal
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child
-from holdfast.tune.launching import Launch, StudySearch
+from holdfast.tune.launching import Launch
 from holdfast.tune.lazily import Lazily
-from holdfast.tune.onlooking import Onlooker
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.search.plain import config_from_data
-from holdfast.tune.stored_study import has_study
+from holdfast.tune.stored_study import StoredStudy, has_study, kept_config
 from holdfast.tune.study_looking import look_at_study
 from holdfast.tune.study_spec import StudySpec
 from holdfast.tune.summaries import StoredTrial
@@ -56,38 +48,15 @@ def results_of(launch: Launch, errors: Mapping[str, bytes | None]) -> ResultGrid
 
 
 def read_results(store: Store, spec: StudySpec, filesystem: Any = None) -> ResultGrid:
-    """Return what a study has come to so far, whoever drives it."""
+    """Return what a study has come to so far, whoever drives it; nothing of it is made or run."""
     retention = retention_of(spec.run_config.checkpoint_config)
     return ResultGrid(
-        [summary(trial, store, retention, None) for trial in read_trials(store, spec)],
+        [summary(trial, store, retention, None) for trial in look_at_study(store).trials],
         store,
         metric=spec.tune_config.metric,
         mode=spec.tune_config.mode,
         filesystem=filesystem,
     )
-
-
-def read_trials(store: Store, spec: StudySpec) -> list[Trial]:
-    """Return the trials of a study as its journal tells them."""
-    records, _ = read_journal(store, find_identity(store)[0].run_id)
-    tail = StudyTail()
-    for record in records:
-        tail.apply(record.kind, record.data)
-    try:
-        judges = Judges(StudySearch(spec.search()), spec.scheduler(), spec.stopper())
-    except (ConfigError, CannotResume):  # of the last events, a little is not known then
-        onlooker = Onlooker()
-        judges = Judges(onlooker, onlooker, onlooker)
-    study = Study(judges, spec.rules())
-    recall(study, tail)
-    found = {trial.trial_id: trial for trial in (study.trials | study.finished).values()}
-    for key, _count in reversed(study.archives):
-        try:
-            for trial in reversed(list(read_archive(store, key))):
-                found.setdefault(trial.trial_id, trial)
-        except HoldfastError:
-            continue
-    return sorted(found.values(), key=lambda trial: trial.number)
 
 
 def summary(
@@ -129,10 +98,16 @@ def known_trials(store: Store) -> list[StoredTrial]:
     if not has_study(store):
         return stored_trials(store)
     study = look_at_study(store)
-    said = {} if study.stored is None else study.stored.run_config
-    config = from_plain(said["checkpoint_config"]) if "checkpoint_config" in said else None
-    retention = retention_of(config or CheckpointConfig())
-    return [summary(trial, store, retention, None) for trial in study.trials]
+    return [summary(trial, store, _retention(study.stored), None) for trial in study.trials]
+
+
+def _retention(stored: StoredStudy | None) -> Retention:
+    """Return which checkpoints a study keeps, as far as its record can tell."""
+    fields = {} if stored is None else stored.run_config
+    try:
+        return retention_of(kept_config(fields, "checkpoint_config", CheckpointConfig))
+    except CannotBeMade:
+        return retention_of(CheckpointConfig())
 
 
 def _local(store: Store, folder: str) -> str | None:

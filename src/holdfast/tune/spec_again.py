@@ -9,10 +9,10 @@ from typing import Any
 
 from holdfast.api.checks import is_whole
 from holdfast.api.config import RunConfig
-from holdfast.api.plain import from_plain
+from holdfast.api.plain import CannotBeMade, from_plain
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.tune.stored_study import CannotRestoreStudy, StoredStudy, configs_of
+from holdfast.tune.stored_study import PER_TRIAL, CannotRestoreStudy, StoredStudy, configs_of
 from holdfast.tune.study_spec import StudySpec
 from holdfast.tune.tune_config import TuneConfig
 
@@ -69,8 +69,11 @@ def spec_again(
     trainable: Any,
     param_space: Mapping[str, Any] | None,
 ) -> StudySpec:
-    """Return a study as it was begun, at the place where it is now: storage path and name."""
-    tune, run = configs_of(study)
+    """Return a study as it was begun, at the place where it is now: storage path and name.
+
+    Without what could not be kept, or cannot be made again: see `with_given`.
+    """
+    tune, run, _ = configs_of(study)
     parent, name = place
     config = RunConfig(name=name, storage_path=parent, storage_filesystem=filesystem, **run)
     return StudySpec(
@@ -80,8 +83,20 @@ def spec_again(
         param_space=space_of(param_space),
         name=name,
         stored=study,
-        **{name: from_plain(value) for name, value in study.per_trial.items()},
+        **_per_trial(study),
     )
+
+
+def _per_trial(study: StoredStudy) -> dict[str, Any]:
+    try:
+        return {
+            name: from_plain(study.per_trial[name]) for name in PER_TRIAL & study.per_trial.keys()
+        }
+    except CannotBeMade as error:
+        raise CannotRestoreStudy(
+            f"what every trial of the study is given cannot be made again: {error}",
+            hint="give it again: tune.run(…, resume=True) with the arguments it was begun with",
+        ) from error
 
 
 def with_given(
@@ -93,18 +108,20 @@ def with_given(
     """Return a spec with what could not be kept taken from what is given now."""
     given = {"TuneConfig": tune_config, "RunConfig": run_config}
     missing = []
-    for what in study.not_kept:
+    *_, refused = configs_of(study)
+    for what in [*study.not_kept, *refused]:
         kind, _, name = what.partition(".")
         source = given[kind]
         if source is None or getattr(source, name) == getattr(type(source)(), name):
-            missing.append(what)
+            missing.append(what if what not in refused else f"{what} ({refused[what]})")
             continue
         field = "tune_config" if kind == "TuneConfig" else "run_config"
         changed = dataclasses.replace(getattr(spec, field), **{name: getattr(source, name)})
         spec = dataclasses.replace(spec, **{field: changed})
     if missing:
         raise CannotRestoreStudy(
-            f"the study has parts that could not be kept: {', '.join(missing)}",
+            f"the study has parts that could not be kept, or cannot be made again:"
+            f" {', '.join(missing)}",
             hint="give them again: Tuner.restore(path, trainable,"
             " tune_config=TuneConfig(…), run_config=RunConfig(…))",
         )

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from holdfast.api.config import RunConfig
-from holdfast.api.plain import NotPlain, from_plain, to_plain
+from holdfast.api.config import CheckpointConfig, FailureConfig, RunConfig, budget_of
+from holdfast.api.plain import CannotBeMade, NotPlain, from_plain, to_plain
+from holdfast.api.recorded_names import Trust
 from holdfast.control.identity import STUDY_KEY
+from holdfast.core.study_rules import Rules
 from holdfast.errors import CannotResume, Damaged, FormatTooNew, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.sealed import seal, unseal
 from holdfast.tune.tune_config import TuneConfig
 
+T = TypeVar("T")
 FORMAT = 1
 _NAMES_MAX = 3
 
@@ -46,6 +49,9 @@ class StoredStudy:
         tune_config, run_config: Fields that are not as they are by themselves.
         per_trial: What `tune.run` was told of every trial, as far as it is plain.
         not_kept: What could not be kept and must be given again.
+        saves_at_end: Whether trials save themselves when they are stopped, which their class says;
+            None in a record of before that was kept.
+        planned: How many trials there will be, None if that is not known.
     """
 
     trainable: str
@@ -55,6 +61,8 @@ class StoredStudy:
     run_config: Mapping[str, Any] = field(default_factory=dict)
     per_trial: Mapping[str, Any] = field(default_factory=dict)
     not_kept: list[str] = field(default_factory=list)
+    saves_at_end: bool | None = None
+    planned: int | None = None
 
     def write(self, store: Store) -> None:
         """Put it to rest."""
@@ -68,6 +76,9 @@ def stored(
     tune_config: TuneConfig,
     run_config: RunConfig,
     per_trial: Mapping[str, Any],
+    *,
+    saves_at_end: bool,
+    planned: int | None,
 ) -> StoredStudy:
     """Return what is to be kept of a study."""
     not_kept: list[str] = []
@@ -79,6 +90,8 @@ def stored(
         run_config=_fields(run_config, _NEVER_KEPT | _NOT_NEEDED, not_kept),
         per_trial=_plain_only(per_trial),
         not_kept=not_kept,
+        saves_at_end=saves_at_end,
+        planned=planned,
     )
 
 
@@ -161,18 +174,66 @@ def _right_level(store: Store) -> str:
     return "give the folder {storage_path}/{name} of a study that was begun"
 
 
-def configs_of(study: StoredStudy) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the fields of both configs that were kept, as they were.
+def rules_of(
+    failures: FailureConfig, metric: str | None, *, saves_at_end: bool, exports_at_end: bool
+) -> Rules:
+    """Return what is said about losses and ends, in the words of the layers below.
 
-    Raises `CannotRestoreStudy` if a class of the user's own is not there any more.
+    For who drives a study and for who looks on: the same journal must mean the same for both.
     """
-    try:
-        tune = {name: from_plain(value) for name, value in study.tune_config.items()}
-        run = {name: from_plain(value) for name, value in study.run_config.items()}
-    except (LookupError, ImportError, AttributeError, TypeError) as error:
-        raise CannotRestoreStudy(
-            f"a part of the study cannot be made again: {error}",
-            hint="have the class or function at the same place as before,"
-            " or give it again: Tuner.restore(…, tune_config=TuneConfig(…))",
-        ) from error
-    return tune, run
+    return Rules(
+        budget=budget_of(failures),
+        backoff_max_s=failures.backoff_max_s,
+        fail_fast=bool(failures.fail_fast),
+        saves_at_end=saves_at_end,
+        exports_at_end=exports_at_end,
+        metric=metric,
+    )
+
+
+def rules_of_stored(study: StoredStudy) -> Rules:
+    """Return the rules that a study is driven by, from its record alone; raise `CannotBeMade`."""
+    failures = kept_config(study.run_config, "failure_config", FailureConfig)
+    checkpoints = kept_config(study.run_config, "checkpoint_config", CheckpointConfig)
+    metric = study.tune_config.get("metric")
+    saves = study.saves_at_end
+    return rules_of(
+        failures,
+        metric if isinstance(metric, str) else None,
+        saves_at_end=bool(checkpoints.checkpoint_at_end) if saves is None else saves,
+        exports_at_end=bool(
+            from_plain(study.per_trial.get("export_formats", ()), trust=Trust.LOOKING)
+        ),
+    )
+
+
+def kept_config(fields: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    """Return a config of ours that a record holds, or the usual one; raise `CannotBeMade`."""
+    if name not in fields:
+        return kind()
+    config = from_plain(fields[name], trust=Trust.LOOKING)
+    if type(config) is not kind:
+        raise CannotBeMade(f"{name} is not a {kind.__name__}")
+    return config
+
+
+def configs_of(
+    study: StoredStudy, trust: Trust = Trust.RESTORING, only: Collection[str] | None = None
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+    """Return the fields of both configs that were kept, as they were, and what cannot be made.
+
+    That is by its name, `TuneConfig.scheduler`, with the reason. `only` leaves out other fields.
+    """
+    tune, run, refused = dict[str, Any](), dict[str, Any](), dict[str, str]()
+    for kind, kept, made in (
+        ("TuneConfig", study.tune_config, tune),
+        ("RunConfig", study.run_config, run),
+    ):
+        for name, value in kept.items():
+            if only is not None and name not in only:
+                continue
+            try:
+                made[name] = from_plain(value, trust=trust)
+            except CannotBeMade as error:
+                refused[f"{kind}.{name}"] = str(error)
+    return tune, run, refused

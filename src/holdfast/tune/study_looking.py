@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.api.config import FailureConfig, budget_of
+from holdfast.api.recorded_names import Trust
 from holdfast.checkpoint.manifests import read_manifests
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.identity import RUN_KEY, STUDY_KEY, RunIdentity, read_identity
 from holdfast.control.run_view import RunView, look
 from holdfast.control.study_log import StudyTail
 from holdfast.core.judges import Judges
+from holdfast.core.names import shown
 from holdfast.core.record import Kept, RunRecord, record_of
 from holdfast.core.run_history import RunHistory
 from holdfast.core.study import Study
@@ -40,11 +41,12 @@ from holdfast.tune.stored_study import (
     configs_of,
     has_study,
     read_study,
+    rules_of_stored,
 )
 from holdfast.tune.tune_config import TuneConfig
 
 _STRANGE = (AssertionError, LookupError, TypeError, ValueError, HoldfastError)
-_NAMED = ("@import", "@made", "@dataclass")  # what is imported by its name, of plain values
+_ASKED = frozenset({"scheduler", "metric", "mode", "time_budget_s", "stop"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class StudyLook:
         trials: All trials that can be read, in the order in which they were made. Those that ran
             under a driver that is gone are pending, and cut off.
         counts: How many trials there are of each status, unreadable ones included.
+        planned: How many trials there will be, None if that is not known.
         is_over: Whether every trial that will ever be is over.
         damage: What is not as it was written, by key, besides what `run` tells.
         unsure: Why the last decisions may not be known, None if they are.
@@ -66,6 +69,7 @@ class StudyLook:
     stored: StoredStudy | None
     trials: list[Trial]
     counts: Mapping[str, int]
+    planned: int | None
     is_over: bool
     damage: Mapping[str, list[str]] = field(default_factory=dict)
     unsure: str | None = None
@@ -213,10 +217,18 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
         stored=stored,
         trials=[_readable(one) for one in sorted(found.values(), key=lambda one: one.number)],
         counts={status: count for status, count in counts.items() if count},
+        planned=_planned(study, stored),
         is_over=study.is_over,
         damage=damage,
         unsure=unsure if has_results else None,
     )
+
+
+def _planned(study: Study, stored: StoredStudy | None) -> int | None:
+    """Return how many trials a study will have made, None if nobody knows."""
+    if study.is_search_over or stored is None or stored.planned is None:
+        return study.made if study.is_search_over else None
+    return max(stored.planned, study.made)
 
 
 def _recall(study: Study, tail: StudyTail) -> Iterator[str]:
@@ -274,34 +286,20 @@ def _as_begun(stored: StoredStudy | None) -> tuple[Study, str | None]:
     if stored is None:
         why = f"{STUDY_KEY} cannot be read, so nobody knows who judged the last results"
         return Study(Judges(onlooker, onlooker, onlooker), Rules()), why
-    ours = dataclasses.replace(
-        stored,
-        tune_config={k: v for k, v in stored.tune_config.items() if _is_ours(v)},
-        run_config={k: v for k, v in stored.run_config.items() if _is_ours(v)},
-    )
-    not_asked = {
-        name: f"{kind}.{name}"
-        for kind, name, kept, made in (
-            ("TuneConfig", "scheduler", stored.tune_config, ours.tune_config),
-            ("RunConfig", "stop", stored.run_config, ours.run_config),
-        )
-        if f"{kind}.{name}" in stored.not_kept or (name in kept and name not in made)
-    }
+    tune, run, refused = configs_of(stored, Trust.LOOKING, only=_ASKED)
+    not_asked = [
+        name
+        for name in ("TuneConfig.scheduler", "RunConfig.stop")
+        if name in refused or name in stored.not_kept
+    ]
     try:
-        tune, run = configs_of(ours)
-        failures = run.get("failure_config", FailureConfig())
-        rules = Rules(
-            budget=budget_of(failures),
-            backoff_max_s=failures.backoff_max_s,
-            fail_fast=bool(failures.fail_fast),
-            exports_at_end=bool(stored.per_trial.get("export_formats")),
-        )
-        stopper = onlooker if "stop" in not_asked else _stopper(tune, run)
-        scheduler = onlooker if "scheduler" in not_asked else _scheduler(tune)
+        rules = rules_of_stored(stored)
+        stopper = onlooker if "RunConfig.stop" in not_asked else _stopper(tune, run)
+        scheduler = onlooker if "TuneConfig.scheduler" in not_asked else _scheduler(tune)
     except _STRANGE as error:
         why = f"those who judged the last results cannot be made again: {error}"
         return Study(Judges(onlooker, onlooker, onlooker), Rules()), why
-    why = f"{' and '.join(not_asked.values())} is your own, and is not asked by those who look on"
+    why = f"{' and '.join(not_asked)} is your own, and is not asked by those who look on"
     return Study(Judges(onlooker, scheduler, stopper), rules), why if not_asked else None
 
 
@@ -309,6 +307,8 @@ def _scheduler(tune: Mapping[str, Any]) -> TrialScheduler:
     scheduler = tune.get("scheduler")
     if isinstance(scheduler, str):
         scheduler = create_scheduler(scheduler)
+    if not isinstance(scheduler, TrialScheduler | None):
+        raise TypeError(f"{shown(scheduler)} is not a scheduler")
     found: TrialScheduler = FIFOScheduler() if scheduler is None else scheduler
     found.set_search_properties(tune.get("metric"), tune.get("mode"))
     return found
@@ -318,20 +318,6 @@ def _stopper(tune: Mapping[str, Any], run: Mapping[str, Any]) -> Stopper:
     budget_s = TuneConfig(time_budget_s=tune.get("time_budget_s")).budget_s
     found = stopper_of(run.get("stop"))
     return found if budget_s is None else CombinedStopper(found, TimeoutStopper(budget_s))
-
-
-def _is_ours(plain: Any) -> bool:
-    """Whether a plain value can be made without importing code of somebody else's."""
-    if isinstance(plain, list):
-        return all(map(_is_ours, plain))
-    if not isinstance(plain, dict):
-        return True
-    for mark in _NAMED:
-        named = plain.get(mark)
-        path = named.get("class") if isinstance(named, dict) else named
-        if path is not None and not str(path).startswith("holdfast."):
-            return False
-    return all(map(_is_ours, plain.values()))
 
 
 def _arguments(plain: Any) -> Mapping[str, Any]:

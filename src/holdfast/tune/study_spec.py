@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.api.config import RunConfig, budget_of
+from holdfast.api.config import RunConfig
 from holdfast.core.names import shown
 from holdfast.core.study_rules import Rules
 from holdfast.errors import ConfigError
@@ -23,7 +23,7 @@ from holdfast.tune.search.objects import Objects, must_have_same_keys
 from holdfast.tune.search.stored_space import space_from_data
 from holdfast.tune.search.wrapping import innermost
 from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
-from holdfast.tune.stored_study import StoredStudy
+from holdfast.tune.stored_study import StoredStudy, rules_of
 from holdfast.tune.trainables import Runnable
 from holdfast.tune.tune_config import TuneConfig
 
@@ -125,14 +125,11 @@ class StudySpec:
 
     def rules(self) -> Rules:
         """Return what is said about losses and ends, in the words of the layers below."""
-        failures = self.run_config.failure_config
-        return Rules(
-            budget=budget_of(failures),
-            backoff_max_s=failures.backoff_max_s,
-            fail_fast=bool(failures.fail_fast),
+        return rules_of(
+            self.run_config.failure_config,
+            self.tune_config.metric,
             saves_at_end=self.trainable.saves_at_end(self.run_config.checkpoint_config),
             exports_at_end=bool(self.export_formats),
-            metric=self.tune_config.metric,
         )
 
     def stopper(self) -> Stopper:

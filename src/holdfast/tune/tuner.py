@@ -30,7 +30,6 @@ from holdfast.tune.showing import Shower
 from holdfast.tune.spec_again import place_of, samples_in_all, space_of, spec_again, with_given
 from holdfast.tune.stored_study import (
     CannotRestoreStudy,
-    configs_of,
     has_study,
     read_study,
 )
@@ -228,7 +227,7 @@ class Tuner:
         """Whether there is a study in a folder that `restore` could go on with."""
         try:
             store = open_store(path, storage_filesystem)
-            configs_of(read_study(store))
+            read_study(store)
         except (CannotResume, ConfigError, StoreError):
             return False
         return True

@@ -168,7 +168,8 @@ class StudyOutput:
     def _summary(self, progress: Progress, resume: str | None) -> str:
         counts = progress.counts or counts_of(progress.trials)
         parts = [as_text(trial_table(progress, self._layout))]
-        parts.append(f"{status_line(counts, progress.total)} in {span(progress.elapsed_s)}")
+        total = sum(counts.values()) if progress.total is None else progress.total
+        parts.append(f"{status_line(counts, total)} in {span(progress.elapsed_s)}")
         best = progress.best or best_of(progress.trials, self._metric, self._mode)
         if best is not None:
             parts.append(best_line(best).replace("Best so far", "Best", 1))

@@ -113,11 +113,14 @@ def counts_of(trials: Iterable[Trial]) -> dict[str, int]:
 
 
 def status_line(counts: Mapping[str, int], total: int | None = None) -> str:
-    """Return `Trials: 2 of 8 done (1 RUNNING, …)`: how many there are of each status."""
+    """Return `Trials: 2 of 8 done (1 RUNNING, …)`: how many there are of each status.
+
+    `total` is how many there will be; not known, it is said how many there are so far.
+    """
     made = sum(counts.values())
     over = counts.get(Status.TERMINATED, 0) + counts.get(Status.ERROR, 0)
-    of = f" of {total}" if total is not None else f" of {made}"
-    return f"Trials: {over}{of} done ({_counted(counts) or 'none yet'})"
+    done = f"{over} of {total} done" if total is not None else f"{over} of {made} so far done"
+    return f"Trials: {done} ({_counted(counts) or 'none yet'})"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -28,6 +28,7 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
 
     requires_checkpoints = True
     accepts_searcher = False
+    made_needs_files = True
 
     _policy: list[Step]
     _done: int

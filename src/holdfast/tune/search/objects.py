@@ -26,6 +26,7 @@ from holdfast.tune.search.plain import (
     own,
     step_of,
 )
+from holdfast.tune.search.variant_generator import Expression, is_expression
 
 __all__ = [
     "MissingFunction",
@@ -127,6 +128,9 @@ class Objects:
         if isinstance(value, Domain):
             return value
         if isinstance(value, dict):
+            if is_expression(value):
+                self.functions[steps] = Expression(value["eval"])
+                return value
             if value.keys() == {"grid_search"} and isinstance(value["grid_search"], list | tuple):
                 return {"grid_search": self._options(value["grid_search"], steps)}
             return {key: self._taken(v, (*steps, step_of(key))) for key, v in value.items()}

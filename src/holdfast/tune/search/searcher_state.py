@@ -172,11 +172,15 @@ def _listed(value: Any) -> Any:
 
 def _numpy_generator(state: dict[str, Any]) -> Any:
     numpy_random = library("numpy.random")
-    bits = getattr(numpy_random, state["bit_generator"])()
+    kind = state["bit_generator"]
+    if kind not in _NUMPY_GENERATORS:
+        raise ValueError(f"{kind!r} is no generator of random numbers")
+    bits = getattr(numpy_random, kind)()
     bits.state = state
     return numpy_random.Generator(bits)
 
 
+_NUMPY_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 _CONTAINERS: dict[str, Any] = {
     "$tuple": tuple,
     "$set": set,

@@ -1,6 +1,7 @@
 """Search spaces as data, so that a study can make new trials where its space was not given again.
 
-Functions have no form as data: each is known by its place, as objects are.
+Functions have no form as data: each is known by its place, as objects are. An expression is kept,
+to be seen, but only what the script itself gives again is ever evaluated.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from holdfast.tune.search.domains import (
 )
 from holdfast.tune.search.objects import MissingFunction, Objects
 from holdfast.tune.search.plain import Mark, config_from_data, config_to_data, name_of, step_of
-from holdfast.tune.search.variant_generator import Expression
+from holdfast.tune.search.variant_generator import Expression, is_expression
 
 
 def space_to_data(space: Any, steps: tuple[Any, ...] = ()) -> Any:
@@ -63,11 +64,21 @@ def space_from_data(data: Any, objects: Objects) -> Any:
         return {"grid_search": space_from_data(data["$grid"], objects)}
     if "$tuple" in data:
         return tuple(space_from_data(data["$tuple"], objects))
-    if "$dict" in data:
-        return {config_from_data(k): space_from_data(v, objects) for k, v in data["$dict"]}
     if "$mark" in data:
         return config_from_data(data)
-    return {key: space_from_data(value, objects) for key, value in data.items()}
+    pairs = data["$dict"] if "$dict" in data else data.items()
+    found = {config_from_data(k): space_from_data(v, objects) for k, v in pairs}
+    if is_expression(found):
+        return _given_expression(found["eval"], objects)
+    return found
+
+
+def _given_expression(text: str, objects: Objects) -> Function:
+    """Return an expression that the script gives again; a record is no place to run code from."""
+    for function in objects.functions.values():
+        if isinstance(function, Expression) and function.expression == text:
+            return function
+    return MissingFunction(f"{{'eval': {text!r}}}")
 
 
 def _domain_to_data(domain: Domain, steps: tuple[Any, ...]) -> dict[str, Any]:
@@ -94,7 +105,7 @@ def _domain_to_data(domain: Domain, steps: tuple[Any, ...]) -> dict[str, Any]:
 def _domain_from_data(data: dict[str, Any], objects: Objects) -> Domain:
     match data["kind"]:
         case "eval":
-            return Expression(data["expression"])
+            return _given_expression(data["expression"], objects)
         case "function":
             mark = config_from_data(data["at"])
             return objects.functions.get(mark.steps) or MissingFunction(name_of(mark.steps))

@@ -117,12 +117,17 @@ def tree_of(space: Any, steps: Steps = ()) -> Node:
     if isinstance(space, dict):
         if space.keys() == {"grid_search"}:
             return _grid(space["grid_search"], steps)
-        if space.keys() == {"eval"} and isinstance(space["eval"], str):
+        if is_expression(space):
             return Call(name, Expression(space["eval"]))
         return _group(space, dict, list(space.items()), steps)
     if type(space) in (list, tuple):
         return _group(space, type(space), list(enumerate(space)), steps)
     return Plain(space)
+
+
+def is_expression(space: dict[Any, Any]) -> bool:
+    """Whether a dictionary is the form of an expression in JSON or YAML: `{"eval": "…"}`."""
+    return space.keys() == {"eval"} and isinstance(space["eval"], str)
 
 
 def build(node: Node, index: int, picker: Picker) -> Any:
@@ -189,6 +194,8 @@ class RecursiveDependencyError(TuneError):
 
 class Expression(Function):
     """A Python expression over `spec`, from a config that was written as JSON or YAML."""
+
+    may_be_recorded = False  # it is code
 
     def __init__(self, expression: str) -> None:
         self.expression = expression

@@ -99,7 +99,7 @@ def test_trials_that_have_left_memory_are_counted() -> None:
     progress = Progress(trials=several(RUNNING=2), counts={"RUNNING": 2, "TERMINATED": 9000})
 
     assert "9000 TERMINATED" in trial_table(progress).note
-    assert "9000 of 9002 done (2 RUNNING, 9000 TERMINATED)" in header_lines(progress)[0]
+    assert "9000 of 9002 so far done (2 RUNNING, 9000 TERMINATED)" in header_lines(progress)[0]
 
 
 @pytest.mark.parametrize(
