@@ -35,18 +35,30 @@ DRIVER_BYTES_MAX = 2 << 30
 def why_not_forkable() -> str | None:
     """Return why this process must not be forked, None if nothing is known against it.
 
-    What runs in native threads is not told here: see `fork_driver`.
+    What runs in native threads is not told here: see `stray_threads`.
     """
     if sys.platform != "linux":
         return f"on {sys.platform} what is forked may not use the system's own libraries"
     if threading.current_thread() is not threading.main_thread():
         return "the caller is not the main thread"
+    if (reason := why_forks_break()) is not None:
+        return reason
+    if _is_traced() or any(name in sys.modules for name in _DEBUGGERS):
+        return "a debugger or tracer is attached"
+    if (size := _private_bytes()) > DRIVER_BYTES_MAX:
+        return f"it uses {size >> 20} MiB of memory, which the fork would keep"
+    return None
+
+
+def why_forks_break() -> str | None:
+    """Return what there is in this process that a fork of it would not survive, None if nothing.
+
+    Native threads are not told here: see `stray_threads`.
+    """
     if others := [one.name for one in threading.enumerate() if one is not threading.main_thread()]:
         return f"other threads run: {', '.join(others)}"
     if loaded := [name for name in _BREAK_IN_A_FORK if name in sys.modules]:
         return f"{loaded[0]} is loaded, which does not survive a fork"
-    if _is_traced() or any(name in sys.modules for name in _DEBUGGERS):
-        return "a debugger or tracer is attached"
     try:
         opened = _open_files()
     except OSError as error:
@@ -57,8 +69,6 @@ def why_not_forkable() -> str | None:
         return "an asyncio loop runs in it"
     if _tracks_resources():
         return "multiprocessing tracks shared memory or semaphores for it"
-    if (size := _private_bytes()) > DRIVER_BYTES_MAX:
-        return f"it uses {size >> 20} MiB of memory, which the fork would keep"
     return None
 
 

@@ -64,6 +64,7 @@ class LocalEngine:
         modules: What workers will want imported.
         nodes: What to place workers on; by default this machine, as one node.
         start: How the zygote is made; None for the quickest way that is safe here.
+        of_user: Modules of the user's that workers will want imported.
         later: What workers will want imported, but the first ones not at once.
     """
 
@@ -74,9 +75,11 @@ class LocalEngine:
         nodes: LocalNodes | None = None,
         *,
         start: Start | None = None,
+        of_user: Sequence[str] = (),
         later: Sequence[str] = (),
     ) -> None:
-        self._entry, self._modules, self._later, self._start = entry, [*modules], [*later], start
+        self._entry, self._start = entry, start
+        self._modules, self._of_user, self._later = [*modules], [*of_user], [*later]
         self._nodes = LocalNodes() if nodes is None else nodes
         self._node_changes: deque[str | None] = deque()  # filled by any thread
         self._starting: dict[int, LocalWorker] = {}  # by the number of the request
@@ -108,7 +111,9 @@ class LocalEngine:
     def _line(self) -> ZygoteLine:
         assert not self._is_closed, "the engine is closed"
         if self._zygote is None:
-            self._zygote = ZygoteLine(self._modules, self._start, later=self._later)
+            self._zygote = ZygoteLine(
+                self._modules, self._start, of_user=self._of_user, later=self._later
+            )
             self._later = []  # if it dies, that may have been the cause: the next one does without
             self._selector.register(self._zygote, selectors.EVENT_READ)
         return self._zygote
@@ -146,8 +151,7 @@ class LocalEngine:
         try:
             if spec.first is not None:
                 worker.channel.send(spec.first)
-            request = next(self._requests)
-            self._starting[request] = worker
+            self._starting[request := next(self._requests)] = worker
             environment = {**spec.environment, MARK: self._mark}
             line.fork(request, spec.node, self._entry, environment, handles)
         except ConfigError:  # the message is too large: there is nobody to be forked
@@ -164,11 +168,10 @@ class LocalEngine:
         if not self._starting and not self._refusals:
             return
         failed = len(self._refusals) + len(self._starting)
-        late = f"the zygote did not answer within {START_TIMEOUT_S:g} s"
-        why = self._refusals[0] if self._refusals else late
+        refusals = [*self._refusals, f"the zygote did not answer within {START_TIMEOUT_S:g} s"]
         self._abandon(attempt)
         raise EngineError(
-            f"{failed} of {count} workers could not be started: {why}",
+            f"{failed} of {count} workers could not be started: {refusals[0]}",
             hint="check memory and the limit on processes (ulimit -u)",
         )
 
@@ -369,9 +372,10 @@ class LocalEngine:
         self._selector.unregister(self._zygote)
         self._zygote.kill()  # it may only have stopped to answer
         self._zygote.close()
+        why = f"the zygote, which workers are forked from, has died: {self._zygote.epitaph()}"
         self._zygote = None
         for worker in self._starting.values():
-            self._refusals.append("the zygote has died")
+            self._refusals.append(why)
             self._let_go(worker)
         self._starting.clear()
         # The workers, if the kernel has not ended them yet, and what they started.

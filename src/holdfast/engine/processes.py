@@ -122,6 +122,12 @@ def end(pids: Collection[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def wake(pid: int) -> None:
+    """Let a process go on that was put to sleep; one that is gone is no error."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGCONT)
+
+
 def end_untidily(pids: Collection[int], passed_s: float) -> None:
     """Kill processes, but leave those that tidy up a moment; `passed_s` of it have passed.
 
@@ -166,9 +172,7 @@ def wait_for_end(pid: int, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     if (handle := end_of(pid)) is not None:
         try:
-            poll = select.poll()
-            poll.register(handle, select.POLLIN)
-            return bool(poll.poll(timeout_s * 1000))
+            return has_ended(handle, timeout_s)
         finally:
             os.close(handle)
     waited = 0
@@ -187,6 +191,13 @@ def end_of(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return None
+
+
+def has_ended(handle: int, timeout_s: float = 0.0) -> bool:
+    """Return whether the process has ended that `end_of` gave a file of, waiting a while for it."""
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def wait_a_moment(waited: int) -> None:

@@ -76,10 +76,14 @@ def is_initialized() -> bool:
 
 
 def local_engine(
-    entry: str, modules: Sequence[str] = (), *, later: Sequence[str] = ()
+    entry: str,
+    modules: Sequence[str] = (),
+    *,
+    of_user: Sequence[str] = (),
+    later: Sequence[str] = (),
 ) -> LocalEngine:
     """Return an engine on the nodes that `init` chose, or on this machine."""
-    return LocalEngine(entry, modules, _current(), later=later)
+    return LocalEngine(entry, modules, _current(), of_user=of_user, later=later)
 
 
 def _current() -> LocalNodes | None:

@@ -1,12 +1,15 @@
 """The zygote: a process with the heavy imports done, which forks a worker in milliseconds.
 
 It is told what to do over a socket, one line of JSON a request, what a new worker begins with
-riding along. It has one thread and runs no user code, so a fork of it is clean.
+riding along. It has one thread, so a fork of it is clean. Of the user's code it runs at most the
+import of a module that all workers need; if that has left something that a fork does not survive
+(a thread, a GPU), the zygote is made anew without it.
 What only later workers gain from, it imports a while after the first, in quiet moments, a module at
 a time: a fork that is wanted meanwhile waits for one module and not for all. Nothing else waits: a
 timer has it look up from the import, and what is to be killed is killed, what has ended is told.
 It reaps what it forked and says how each ended; it adopts whatever its workers leave behind and
-kills it. When its driver is gone, which the kernel tells it, it kills everything and ends.
+kills it. When its driver or its keeper is gone, which the kernel tells it, it kills everything and
+ends.
 """
 
 from __future__ import annotations
@@ -24,11 +27,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
-from holdfast.engine import processes
-from holdfast.engine.forking import fork, stray_threads
+from holdfast.engine import keeper, processes
+from holdfast.engine.forking import fork, stray_threads, why_forks_break
+from holdfast.engine.orphans import end_orphans
 from holdfast.engine.worker_process import (
     Handles,
     become_worker,
@@ -39,7 +44,6 @@ from holdfast.engine.worker_process import (
 log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 1 << 16
-ORPHAN_PATIENCE_S = 4.0
 LOOK_UP_S = 0.01  # from an import
 QUIET_S = 0.5  # who has just said something may say more; a group that was lost is started again
 _HANDLES_PER_WORKER = len(Handles._fields)
@@ -48,7 +52,7 @@ _HANDLES_PER_WORKER = len(Handles._fields)
 class Zygote:
     """Serves one driver until it goes away."""
 
-    def __init__(self, control: socket.socket, driver: int) -> None:
+    def __init__(self, control: socket.socket, driver: int, keeper: int) -> None:
         self._control = control
         self._workers: dict[int, str] = {}  # the node of each
         self._received = b""
@@ -61,22 +65,22 @@ class Zygote:
         self._later_from = float("inf")  # until the first worker is there
         self._quiet_from = 0.0
         self._strays: list[str] | None = None  # threads that a worker is forked without
-        self._driver = driver
-        self._driver_end = processes.end_of(driver)
-        self._is_driver_gone = os.getppid() != driver
+        self._keeper = keeper
+        self._ends = [end for pid in (driver, keeper) if (end := processes.end_of(pid)) is not None]
+        self._is_driver_gone = os.getppid() != keeper
         self._wake_read, self._wake_write = socket.socketpair()
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
         """Do what the driver asks and tell it of every end, until it is gone."""
-        for end in (self._wake_read, self._wake_write, self._control):
-            end.settimeout(0)
+        for line in (self._wake_read, self._wake_write, self._control):
+            line.settimeout(0)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         self._selector.register(self._control, selectors.EVENT_READ)
         self._selector.register(self._wake_read, selectors.EVENT_READ)
-        if self._driver_end is not None:
-            self._selector.register(self._driver_end, selectors.EVENT_READ)
+        for end in self._ends:
+            self._selector.register(end, selectors.EVENT_READ)
         try:
             while not self._is_driver_gone:
                 self._serve_once()
@@ -101,7 +105,7 @@ class Zygote:
             self._send()
         if ready.get(self._control, 0) & selectors.EVENT_READ:
             self._take_requests()
-        if self._driver_end is not None and self._driver_end in ready:
+        if any(end in ready for end in self._ends):
             # Its socket may stay open for longer: in a process that the driver had forked.
             self._is_driver_gone = True
 
@@ -142,8 +146,6 @@ class Zygote:
 
     def _serve(self, request: dict[str, Any]) -> None:
         match request["do"]:
-            case "import":
-                self._import(request["modules"])
             case "import later":
                 self._later, self._later_after_s = request["modules"], request["after_s"]
             case "fork":
@@ -162,7 +164,8 @@ class Zygote:
             case _:
                 pass  # for a worker that has ended
 
-    def _import(self, modules: list[str]) -> None:
+    def import_now(self, modules: Sequence[str]) -> None:
+        """Import what workers need; of what cannot be imported, that is printed."""
         with _looking_up(self._leave_if_alone):
             for module in modules:
                 try:
@@ -171,6 +174,29 @@ class Zygote:
                     # The worker will meet it as well, where its log tells more.
                     sys.stderr.write(f"holdfast: {module} cannot be imported: {error!r}\n")
         self._note_import()
+
+    def import_of_user(self, modules: Sequence[str]) -> str | None:
+        """Import modules of the user's; return why nothing may be forked any more, None if it may.
+
+        What was there before is not told of: a driver that is forked was looked at.
+        """
+        new = [module for module in modules if module not in sys.modules]
+        if not new or why_forks_break() is not None:
+            return None
+        try:
+            with _looking_up(self._leave_if_alone):
+                for module in new:
+                    importlib.import_module(module)
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too, is no end of ours
+            return f"its import raised {error!r}"
+        if (reason := why_forks_break()) is not None:
+            return reason
+        self._note_import()
+        if (trial := fork()) == 0:
+            os._exit(0)
+        strays = stray_threads()
+        os.waitpid(trial, 0)
+        return f"threads of native libraries run in it: {', '.join(strays)}" if strays else None
 
     def _note_import(self) -> None:
         get_ready()
@@ -217,7 +243,8 @@ class Zygote:
 
     def _leave_if_alone(self) -> None:
         """End here if the driver is gone: the module may be one whose import never ends."""
-        if self._is_driver_gone or os.getppid() != self._driver:
+        is_gone = self._is_driver_gone or os.getppid() != self._keeper
+        if is_gone or any(processes.has_ended(end) for end in self._ends):
             self._end_everything()
             os._exit(0)
 
@@ -248,9 +275,8 @@ class Zygote:
         self._selector.close()
         for end in (self._control, self._wake_read, self._wake_write):
             end.close()
-        for handle in [*self._handed, self._driver_end]:
-            if handle is not None:
-                os.close(handle)
+        for handle in [*self._handed, *self._ends]:
+            os.close(handle)
 
     # ------------------------------------------------------------------ ends
 
@@ -270,7 +296,7 @@ class Zygote:
             if pid not in self._workers:
                 continue  # something that a worker left and we adopted
             del self._workers[pid]
-            _end_orphans(self._workers)
+            end_orphans(self._workers)
             self._tell({"event": "ended", "pid": pid, "code": code, "cgroup": cgroup})
 
     def _end_everything(self) -> None:
@@ -278,7 +304,7 @@ class Zygote:
         for pid in self._workers:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-        _end_orphans(())
+        end_orphans()
 
     # ------------------------------------------------------------------ telling
 
@@ -320,43 +346,53 @@ def _cgroup(pid: int) -> str:
         return ""
 
 
-def _end_orphans(workers: Container[int]) -> None:
-    """Kill whatever dead workers left behind, and wait until it is gone.
+def serve(
+    control: socket.socket, driver: int, modules: Sequence[str], of_user: Sequence[str]
+) -> NoReturn:
+    """Be the keeper of a zygote, in the process that `driver` has started for it.
 
-    Every worker adopts what its own children leave, so a child of ours that is no worker was
-    started by one that is dead. We do not wait for ever: a process that waits for a disk dies only
-    when the disk answers.
+    The zygote imports `modules` before it forks anything, and those of the user's, too, unless
+    forks would not survive it.
     """
-    began = time.monotonic()
-    deadline = began + ORPHAN_PATIENCE_S
-    waited = 0
-    while orphans := [pid for pid in processes.children() if pid not in workers]:
-        processes.end_untidily(orphans, time.monotonic() - began)
-        if any([_is_reaped(pid) for pid in orphans]):  # noqa: C419  # all of them, not the first
-            continue
-        if time.monotonic() > deadline:
-            return
-        processes.wait_a_moment(waited)
-        waited += 1
+    this = os.getpid()
+
+    def be_zygote(is_first: bool) -> None:  # noqa: FBT001
+        code = 1
+        try:
+            _serve(control, driver, this, modules, of_user if is_first else ())
+            code = 0
+        except _Unfit:
+            code = keeper.UNFIT
+        except BaseException:  # noqa: BLE001  # nothing may get out: the stack is the driver's
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    keeper.keep(be_zygote, driver, control)
 
 
-def _is_reaped(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG) != (0, 0)
-    except ChildProcessError:
-        return True
+class _Unfit(Exception):
+    """This zygote must not fork anything."""
 
 
-def serve(control: socket.socket, driver: int) -> None:
+def _serve(
+    control: socket.socket,
+    driver: int,
+    parent: int,
+    modules: Sequence[str],
+    of_user: Sequence[str],
+) -> None:
     """Be the zygote of `driver` until that is gone."""
+    os.setsid()
     processes.adopt_orphans()
     # To see that the driver is gone, it must be awake; who was put to sleep is woken by this.
     processes.be_signalled_when_parent_ends(signal.SIGCONT)
     hold_back_signals()
     get_ready()
-    Zygote(control, driver).serve()
-
-
-def serve_handle(handle: int, driver: int) -> None:
-    """Be the zygote of `driver`, in a new interpreter, over the socket `handle`."""
-    serve(socket.socket(fileno=handle), driver)
+    zygote = Zygote(control, driver, parent)
+    zygote.import_now(modules)
+    if (reason := zygote.import_of_user(of_user)) is not None:
+        told = {"event": "unfit", "modules": list(of_user), "reason": reason}
+        control.sendall(json.dumps(told).encode() + b"\n")
+        raise _Unfit
+    zygote.serve()

@@ -17,19 +17,21 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from holdfast import settings
-from holdfast.engine import forking, processes, zygote
+from holdfast.engine import forking, keeper, processes, zygote
 from holdfast.engine.base import EngineError
 from holdfast.engine.preload import to_preload
+from holdfast.engine.printed import Printed
 from holdfast.engine.worker_process import Handles
 from holdfast.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
 Start = Literal["fork", "spawn"]
+Imports: TypeAlias = tuple[list[str], list[str]]  # of the trainer's and ours, and of the user's
 SEND_TIMEOUT_S = 60.0
 END_PATIENCE_S = 10.0
 LATER_AFTER_S = 5.0  # by then the first workers have loaded what they need, and are at work
@@ -41,18 +43,38 @@ class ZygoteLine:
     Args:
         modules: What it is to import, if it cannot be there already.
         start: How to make it; None for what HOLDFAST_START says, or the quickest safe way.
+        of_user: Modules of the user's that it is to import as well, if it can be forked after it.
         later: What it is to import after the first workers, when there is nothing else to do.
+
+    Attributes:
+        pid: Its keeper, which is our child.
+        start: How it was made.
+        is_gone: Whether it will not tell of anything any more.
     """
 
     def __init__(
-        self, modules: Sequence[str], start: Start | None = None, *, later: Sequence[str] = ()
+        self,
+        modules: Sequence[str],
+        start: Start | None = None,
+        *,
+        of_user: Sequence[str] = (),
+        later: Sequence[str] = (),
     ) -> None:
         self._lock = threading.Lock()
         self._received = b""
+        self._printed = Printed()
         self.is_gone = False
-        self._socket, self.pid, self.start = _new_zygote(start or _chosen_start())
+        self._code: int | None = None
+        imports = to_preload(modules), list(of_user)
+        try:
+            made = _new_zygote(start or _chosen_start(), imports, self._printed.handle)
+        except BaseException:
+            self._printed.close()
+            raise
+        self._socket, self.pid, self.start = made
         self._socket.settimeout(SEND_TIMEOUT_S)
-        self._ask({"do": "import", "modules": to_preload(modules)})
+        if self.start == "spawn":
+            self._send(_beginning(imports))
         self._ask({"do": "import later", "modules": list(later), "after_s": LATER_AFTER_S})
 
     def fileno(self) -> int:
@@ -78,14 +100,16 @@ class ZygoteLine:
         self._ask({"do": "lose_node", "node": node})
 
     def _ask(self, request: dict[str, Any], handles: Sequence[int] = ()) -> None:
-        line = json.dumps(request).encode() + b"\n"
+        self._send(json.dumps(request).encode() + b"\n", handles)
+
+    def _send(self, data: bytes, handles: Sequence[int] = ()) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handles))]
         with self._lock:
             if self.is_gone:
                 return
             try:
-                sent = self._socket.sendmsg([line], rights if handles else [])
-                self._socket.sendall(line[sent:])
+                sent = self._socket.sendmsg([data], rights if handles else [])
+                self._socket.sendall(memoryview(data)[sent:])
             except OSError:
                 # Also if it does not take requests any more: half of one has been sent.
                 self.is_gone = True
@@ -103,19 +127,32 @@ class ZygoteLine:
         if not data:
             self.is_gone = True
             return []
+        self._printed.pass_on()
         *lines, self._received = (self._received + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        events = [json.loads(line) for line in lines]
+        for event in events:
+            if event["event"] == "unfit":
+                named = ", ".join(event["modules"])
+                log.warning("every worker imports %s itself: %s", named, event["reason"])
+        return [event for event in events if event["event"] != "unfit"]
 
     def close(self) -> None:
         """Let it end, and wait until it has; everything it forked is gone then."""
         self.is_gone = True
         self._socket.close()
-        _wait(self.pid)
+        self._code = _wait(self.pid)
+        self._printed.close()
 
     def kill(self) -> None:
         """End a zygote that does not answer; the kernel ends its workers with it."""
         self.is_gone = True
-        processes.end([self.pid])
+        _ask_to_end(self.pid)
+
+    def epitaph(self) -> str:
+        """Return how a zygote that is closed has ended, and the last that it printed."""
+        how = "nobody knows how" if self._code is None else keeper.how_it_ended(self._code)
+        last = self._printed.last_lines
+        return f"{how}, and printed last:\n{last}" if last else how
 
 
 def _chosen_start() -> Start | None:
@@ -129,18 +166,20 @@ def _chosen_start() -> Start | None:
             )
 
 
-def _new_zygote(start: Start | None) -> tuple[socket.socket, int, Start]:
-    """Return the line to a new zygote, its process, and how it was made."""
+def _new_zygote(
+    start: Start | None, imports: Imports, printed: int
+) -> tuple[socket.socket, int, Start]:
+    """Return the line to a new zygote, the process of its keeper, and how it was made."""
     reason = None
     try:
         if start != "spawn":
-            made = _forked_zygote()
+            made = _forked_zygote(imports, printed)
             if not isinstance(made, str):
                 return *made, "fork"
             reason = made
         if start != "fork":
             log.debug("the zygote is a new interpreter: %s", reason or "that was asked for")
-            return *_spawned_zygote(), "spawn"
+            return *_spawned_zygote(imports, printed), "spawn"
     except OSError as error:
         raise EngineError(
             f"the zygote, which workers are forked from, cannot be started: {error.strerror}",
@@ -152,7 +191,7 @@ def _new_zygote(start: Start | None) -> tuple[socket.socket, int, Start]:
     )
 
 
-def _forked_zygote() -> tuple[socket.socket, int] | str:
+def _forked_zygote(imports: Imports, printed: int) -> tuple[socket.socket, int] | str:
     """Return the line to a fork of this process and its number, or why there is none."""
     if (reason := forking.why_not_forkable()) is not None:
         return reason
@@ -165,45 +204,78 @@ def _forked_zygote() -> tuple[socket.socket, int] | str:
             line.close()
             return str(error)
         if pid == 0:
-            _be_zygote(theirs, driver)
+            _be_forked(theirs, driver, imports, printed)
     if strays := forking.stray_threads():
-        line.close()  # it has been asked nothing yet, and ends
+        line.close()
+        _ask_to_end(pid)
         _wait(pid)
         return f"{len(strays)} threads of native libraries run in it"
     return line, pid
 
 
-def _be_zygote(control: socket.socket, driver: int) -> NoReturn:
-    code = 1
+def _be_forked(control: socket.socket, driver: int, imports: Imports, printed: int) -> NoReturn:
     try:
+        os.dup2(printed, 1)
+        os.dup2(printed, 2)
         forking.forget_driver(control.fileno())
-        zygote.serve(control, driver)
-        code = 0
+        zygote.serve(control, driver, *imports)
     except BaseException:  # noqa: BLE001  # nothing may get out of here: the stack is the driver's
         traceback.print_exc()
     finally:
-        os._exit(code)
+        os._exit(1)
 
 
-def _spawned_zygote() -> tuple[socket.socket, int]:
+# What a new interpreter does first. It finds modules where this process finds them, and nowhere
+# else: a training function comes from a module beside the user's script as often as from an
+# installed one; and a file of the folder we happen to be in must not pass for one of Python's.
+# Where that is comes over the socket: what is on a command line must be short.
+_PROGRAM = """
+import json, socket, sys
+handle, driver, size = map(int, sys.argv[1:])
+line, told = socket.socket(fileno=handle), bytearray()
+while len(told) < size:
+    told += line.recv(size - len(told)) or sys.exit("the driver is gone")
+told = json.loads(told)
+sys.path[:], sys.argv[:] = told["path"], told["arguments"]
+from holdfast.engine import zygote
+zygote.serve(line, driver, told["modules"], told["of_user"])
+"""
+
+
+def _beginning(imports: Imports) -> bytes:
+    """Return what a new interpreter is told first; of both lists, what is a path or text."""
+    modules, of_user = imports
+    told = {
+        "path": _texts(sys.path),
+        "arguments": _texts(getattr(sys, "argv", ())),
+        "modules": modules,
+        "of_user": of_user,
+    }
+    return json.dumps(told).encode()
+
+
+def _texts(values: Iterable[object]) -> list[str]:
+    """Return those that are text, and paths as text; Python passes over others in `sys.path`."""
+    found = (os.fspath(one) if isinstance(one, os.PathLike) else one for one in values)
+    return [one for one in found if isinstance(one, str)]
+
+
+def _spawned_zygote(imports: Imports, printed: int) -> tuple[socket.socket, int]:
     """Return the line to a new interpreter that serves this process, and its number.
 
-    It finds modules where this process finds them, and nowhere else: a training function comes
-    from a module beside the user's script as often as from an installed one; and a file of the
-    folder we happen to be in must not pass for one of Python's.
+    It waits for `_beginning` over that line.
     """
-    code = (
-        f"import sys; sys.path[:] = {sys.path!r}; from holdfast.engine import zygote;"
-        f" fd, driver = map(int, sys.argv[1:]); sys.argv[:] = {sys.argv!r};"
-        " zygote.serve_handle(fd, driver)"
-    )
     line, theirs = socket.socketpair()
+    size = len(_beginning(imports))
+    numbers = [str(number) for number in (theirs.fileno(), os.getpid(), size)]
     with theirs:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code, str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-c", _PROGRAM, *numbers],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
                 start_new_session=True,
             )
         except OSError:
@@ -213,9 +285,21 @@ def _spawned_zygote() -> tuple[socket.socket, int]:
     return line, process.pid
 
 
-def _wait(pid: int) -> None:
-    """Wait until a child has ended; one that takes too long is killed."""
+def _ask_to_end(pid: int) -> None:
+    """Have a keeper end its zygote and everything; if it was put to sleep, it is woken for it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, keeper.END)
+    processes.wake(pid)
+
+
+def _wait(pid: int) -> int | None:
+    """Wait until a child has ended, and return its exit code, minus the signal if by one.
+
+    One that takes too long is killed. None if somebody else has waited for it.
+    """
     if not processes.wait_for_end(pid, END_PATIENCE_S):
         processes.end([pid])
-    with contextlib.suppress(ChildProcessError):  # somebody waits for all children
-        os.waitpid(pid, 0)
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:  # somebody waits for all children
+        return None

@@ -122,6 +122,10 @@ def _module(scene: _Scene, value: str) -> None:
     scene.report(loaded=value in sys.modules)
 
 
+def _arguments(scene: _Scene, _: str) -> None:
+    scene.report(path=[*map(str, sys.path)], arguments=len(sys.argv), last=ascii(sys.argv[-1]))
+
+
 def _draw(scene: _Scene, _: str) -> None:
     """Report a number of each generator that is loaded."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
@@ -305,7 +309,7 @@ _VERBS: dict[str, Callable[[_Scene, str], None]] = {
     verb.__name__[1:]: verb
     for verb in (
         *(_report, _print, _mumble, _echo, _flood),
-        *(_environment, _files, _parent, _signals, _module, _draw),
+        *(_environment, _files, _parent, _signals, _module, _arguments, _draw),
         *(_compute, _scribble, _complain),
         *(_child, _stranger, _daemon, _multiprocess, _share),
         *(_raise, _burst, _exit, _signal, _deaf, _hang, _hog, _spin, _deadlock),

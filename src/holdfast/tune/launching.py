@@ -320,8 +320,7 @@ def _listening(config: RunConfig, controller: StudyController, engine: Engine) -
 @contextmanager
 def opened(spec: StudySpec, how: Resumption) -> Iterator[Launch]:
     """Open a study for driving; nothing of it runs any more when this ends."""
-    modules = [*MODULES, *_modules_of(spec)]
-    engine = local_engine(ENTRY, modules)
+    engine = local_engine(ENTRY, MODULES, of_user=_modules_of(spec))
     try:
         engine.warm_up()  # first: it is made quickest before any storage is loaded
         store = spec.store()

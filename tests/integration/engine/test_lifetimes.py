@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.outcomes import Died, Evicted, Finished
-from holdfast.engine import local, local_worker
+from holdfast.engine import local, local_worker, processes
 from holdfast.engine.base import Engine, EngineError
 from holdfast.engine.local import LocalEngine
 from holdfast.engine.zygote_line import Start
@@ -96,12 +96,81 @@ def test_nothing_outlives_a_driver_whose_zygote_sleeps(
     wait_until_gone([*pids, zygote])
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("killed", [("driver", "zygote"), ("driver", "keeper")])
+def test_nothing_outlives_a_driver_that_is_killed_with_another(
+    host: EngineHost, tmp_path: Path, way: Start, killed: tuple[str, ...]
+) -> None:
+    """As `pkill -9 -f script.py` does: a zygote that was forked is named like its driver."""
+    host.new(way)
+    zygote = zygote_of(host, tmp_path)
+    keeper = processes.facts(zygote).parent
+    pids = started_by(host, tmp_path)
+    known = {"driver": host.pid, "zygote": zygote, "keeper": keeper}
+
+    for name in killed:
+        os.kill(known[name], signal.SIGKILL)
+    host.kill()
+
+    wait_until_gone([*pids, zygote, keeper])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_driver_goes_on_whose_zygote_and_keeper_are_killed(
+    host: EngineHost, tmp_path: Path, way: Start
+) -> None:
+    host.new(way)
+    zygote = zygote_of(host, tmp_path)
+    start(host, tmp_path, "report=1 child stranger hang")
+    pids = [pid for one in reports(host, 3) for pid in one.values()]
+
+    for pid in (processes.facts(zygote).parent, zygote):
+        os.kill(pid, signal.SIGKILL)
+
+    assert isinstance(ends(host, 1)[0].exit, Died)
+    assert not any(is_running(pid) for pid in [*pids, zygote])
+    start(host, tmp_path, "", attempt=2)
+    assert isinstance(ends(host, 1)[0].exit, Finished)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_outlives_a_driver_that_is_killed_while_zygote_and_keeper_sleep(
+    host: EngineHost, tmp_path: Path, way: Start
+) -> None:
+    host.new(way)
+    zygote = zygote_of(host, tmp_path)
+    keeper = processes.facts(zygote).parent
+    pids = started_by(host, tmp_path)
+    for pid in (keeper, zygote):
+        os.kill(pid, signal.SIGSTOP)
+        while state_of(pid) != "T":
+            os.sched_yield()
+
+    host.kill()
+
+    wait_until_gone([*pids, zygote, keeper])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_kills_by_the_name_of_a_script_spares_the_keeper(
+    host: EngineHost, tmp_path: Path, way: Start
+) -> None:
+    host.new(way)
+    zygote = zygote_of(host, tmp_path)
+    keeper = processes.facts(zygote).parent
+
+    assert Path(f"/proc/{keeper}/cmdline").read_bytes().strip(b"\0") == b"holdfast-keeper"
+    assert Path(f"/proc/{keeper}/comm").read_text() == "holdfast-keeper\n"
+    assert b"holdfast-keeper" not in Path(f"/proc/{zygote}/cmdline").read_bytes()
+
+
 def test_signals_for_all_do_not_reach_the_zygote(engine: LocalEngine, tmp_path: Path) -> None:
     """A terminal that is closed signals to its group, and some schedulers to all of a job's."""
     zygote = zygote_of(engine, tmp_path)
 
     for name in ("SIGHUP", "SIGTERM", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
-        os.kill(zygote, signal.Signals[name])
+        for pid in (zygote, processes.facts(zygote).parent):
+            os.kill(pid, signal.Signals[name])
     start(engine, tmp_path, "")
 
     assert isinstance(ends(engine, 1)[0].exit, Finished)
