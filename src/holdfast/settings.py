@@ -11,6 +11,8 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 
+from holdfast.errors import ConfigError
+
 _CREDENTIAL_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -85,8 +87,19 @@ def log_bytes() -> str | None:
 
 
 def longest_trial_name() -> int:
-    """Return how long the name of a trial may be in the name of its folder."""
-    return int(os.environ.get("TUNE_MAX_LEN_IDENTIFIER") or 130)
+    """Return how long the name of a trial may be in the name of its folder, in characters."""
+    given = os.environ.get("TUNE_MAX_LEN_IDENTIFIER") or "130"
+    if not given.isdecimal():
+        raise ConfigError(
+            f"TUNE_MAX_LEN_IDENTIFIER={given}: it is a number of characters",
+            hint="leave it out, and the names of folders are cut at 130",
+        )
+    return int(given)
+
+
+def dates_studies() -> bool:
+    """Return whether the time is in the name of a study that nobody named."""
+    return os.environ.get("TUNE_DISABLE_DATED_SUBDIR", "0") in ("", "0")
 
 
 def writes_trial_files() -> bool:

@@ -223,7 +223,7 @@ class RunConfig:
     The pair `(storage_path, name)` is the run: who starts with the same pair carries on with it.
 
     Attributes:
-        name: One folder below `storage_path`; a new one for every config, if not given.
+        name: One folder below `storage_path`; a new one for every trainer or study, if not given.
         storage_path: A folder or a URI. Not given, it is what the AIR era said instead,
             `SyncConfig(upload_dir=…)` or `local_dir`, and else `~/ray_results`.
         storage_filesystem: Of fsspec or pyarrow, that `storage_path` is a path of.
@@ -337,7 +337,7 @@ def _limit(count: int) -> int | None:
 
 
 def _new_name() -> str:
-    """Return a name that no other launch has, not even one of the same second elsewhere."""
+    """Return a name that most likely nobody has; whoever begins a run by it makes sure."""
     return f"holdfast_run-{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(4)}"
 
 

@@ -136,11 +136,20 @@ def _witnesses(store: Store) -> Iterator[str]:
 
 def create_identity(store: Store, *, name: str, kind: str, clock: Clock) -> RunIdentity:
     """Make `store` a new run."""
+    identity = claim_identity(store, name=name, kind=kind, clock=clock)
+    # If another driver was quicker, the lease decides between them.
+    return read_identity(store) if identity is None else identity
+
+
+def claim_identity(store: Store, *, name: str, kind: str, clock: Clock) -> RunIdentity | None:
+    """Make `store` a new run; None, and no change, if somebody else has made it one."""
     identity = RunIdentity(secrets.token_hex(8), name, kind, clock.now())
+    line = seal(identity.to_record()) + b"\n"
     try:
-        store.put(RUN_KEY, seal(identity.to_record()) + b"\n", IF_ABSENT)
+        store.put(RUN_KEY, line, IF_ABSENT)
     except Conflict:
-        return read_identity(store)  # another driver was quicker; the lease decides between them
+        # It may be ours: if the answer to a put is lost, the put is made again.
+        return identity if store.get(RUN_KEY).data == line else None
     return identity
 
 

@@ -12,6 +12,7 @@ from holdfast.control.study_journal import StudyJournal
 from holdfast.control.study_log import StudyTail, read_archive
 from holdfast.control.study_plan import StudyPlan
 from holdfast.core.judges import as_judged
+from holdfast.core.names import broken_folder_rule, shown
 from holdfast.core.record import Kept
 from holdfast.core.study import Study
 from holdfast.core.trial import Status, Trial
@@ -70,11 +71,14 @@ def continue_study(
     Returns results that nobody was told of yet, because their driver died over them.
     """
     untold = []
+    problems = {one.trial_id: folder_problem(one) for one in study.trials.values()}
+    refused = {trial_id: problem for trial_id, problem in problems.items() if problem is not None}
     for trial in list(study.trials.values()):
-        if trial.status is Status.RUNNING:
+        if trial.status is Status.RUNNING and trial.trial_id not in refused:
             untold += _take_in_what_was_cut_off(run, trial, journal)
     again: list[dict[str, Any]] = []
-    needs = {one.trial_id: list(plan.needs_of(one)) for one in study.trials.values()}
+    going_on = [one for one in study.trials.values() if one.trial_id not in refused]
+    needs = {one.trial_id: list(plan.needs_of(one)) for one in going_on}
     how = plan.resumption
     was_stopped = how.unfinished and study.stopping is not None
     if how.errored or how.errored_from_scratch or how.finished or was_stopped:
@@ -84,6 +88,7 @@ def continue_study(
             is_left = how.finished or (was_stopped and trial.cut_off)
             if (how.errored or how.errored_from_scratch) if is_failed else is_left:
                 try:
+                    _must_have_folder(trial)
                     trial.resources = tuple(plan.needs_of(trial))
                 except ConfigError as error:
                     log.warning("%s stays as it is: %s", trial, error)
@@ -91,13 +96,27 @@ def continue_study(
                 how_again = {"from_scratch": from_scratch and is_failed}
                 again.append({"trial": trial.to_data(), **how_again})
     opened = {"rooms": rooms_of(engine), "resume_unfinished": how.unfinished, "again": again}
-    journal.happen("study_opened", {**opened, "needs": needs})  # what ran is not running any more
+    opened |= {"needs": needs, "refused": refused}
+    journal.happen("study_opened", opened)  # what ran is not running any more
     if how.num_samples is not None:
         journal.happen("study_extended", {"num_samples": how.num_samples})
     if not study.made:
         journal.write_state()  # those who judge have drawn what they will decide by
     journal.settle()
     return untold
+
+
+def folder_problem(trial: Trial) -> str | None:
+    """Return why a trial can have no files, None if it can."""
+    rule = broken_folder_rule(trial.folder)
+    return (
+        rule and f"no folder can be called {shown(trial.folder)}, as that of the trial is: {rule}"
+    )
+
+
+def _must_have_folder(trial: Trial) -> None:
+    if (problem := folder_problem(trial)) is not None:
+        raise ConfigError(problem)
 
 
 def rooms_of(engine: Engine) -> dict[str, dict[str, float]]:

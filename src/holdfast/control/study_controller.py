@@ -17,7 +17,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun
-from holdfast.control.resuming_study import continue_study
+from holdfast.control.resuming_study import continue_study, folder_problem
 from holdfast.control.study_journal import StudyJournal
 from holdfast.control.study_leaving import Departures
 from holdfast.control.study_logs import StudyLogs
@@ -90,11 +90,13 @@ class StudyController:
         """Run until the study is over or somebody wants this driver to stop."""
         try:
             for trial in self.study.get_trials():
-                # Before what it was about to do is forgotten.
-                self.checkpoints_of(trial).sweep(looks=trial.status is Status.RUNNING)
+                if folder_problem(trial) is None:  # before what it was about to do is forgotten
+                    self.checkpoints_of(trial).sweep(looks=trial.status is Status.RUNNING)
             untold = continue_study(self._run, self.study, self._journal, self._engine, self._plan)
             for trial, result in untold:
                 self._observers.tell("trial_result", trial, result)
+            for trial in filter(folder_problem, self.study.ended):
+                self._tell_of_refusal(trial, folder_problem(trial) or "")
             while not (self.study.is_over or self.is_stopped):
                 self._turn()
             self._acknowledge(self._aside.finish())
@@ -210,10 +212,13 @@ class StudyController:
         trial = self.study.get_trial(made["trial_id"]) or self.study.finished[made["trial_id"]]
         self._observers.tell("trial_added", trial)
         if refused := made.get("refused"):
-            self.errors[trial.trial_id] = None
-            card = refusal_card(trial, refused, self._plan.again)
-            self._observers.tell("trial_lost", trial, card, is_last=True)
+            self._tell_of_refusal(trial, refused)
         return True
+
+    def _tell_of_refusal(self, trial: Trial, reason: str) -> None:
+        self.errors[trial.trial_id] = None
+        card = refusal_card(trial, reason, self._plan.again)
+        self._observers.tell("trial_lost", trial, card, is_last=True)
 
     def checkpoints_of(self, trial: Trial) -> TrialCheckpoints:
         """Return the checkpoints of a trial that is not over."""

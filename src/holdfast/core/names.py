@@ -6,19 +6,26 @@ returns the rule that is broken, as text, or None.
 
 from __future__ import annotations
 
+import re
+
 NAME_BYTES_MAX = 200  # leaves room below the 255 of file systems for what we add to a name
 PATH_BYTES_MAX = 1000  # object stores end at 1024
+# What some filesystem, shell or URI cannot have in a name, and what is no character by itself.
+_UNSAFE = re.compile(r'[/()<>:"|?*\\\s\x00-\x1f\x7f\ud800-\udfff]')
 
 
-def broken_name_rule(name: object) -> str | None:
-    """Return why `name` cannot be the name of a run or of a checkpoint folder."""
+def broken_name_rule(name: object, bytes_max: int | None = NAME_BYTES_MAX) -> str | None:
+    """Return why `name` cannot be the name of a run or of a checkpoint folder.
+
+    With no `bytes_max`, that it is too long is none of it.
+    """
     if not isinstance(name, str):
         return f"a name is a string, this is {type(name).__name__}"
     if not name or name != name.strip():
         return "a name is not empty and has no space at either end"
     if "/" in name or "\\" in name:
         return "a name holds no slash; it is one folder, not a path"
-    return _broken_part_rule(name)
+    return _broken_part_rule(name, bytes_max)
 
 
 def broken_path_rule(path: object) -> str | None:
@@ -37,7 +44,12 @@ def broken_path_rule(path: object) -> str | None:
     return None
 
 
-def _broken_part_rule(part: str, bytes_max: int = NAME_BYTES_MAX) -> str | None:
+def broken_folder_rule(name: str) -> str | None:
+    """Return why a folder cannot have this name on some disk, whatever it was chosen by."""
+    return "it holds a slash" if "/" in name else _broken_part_rule(name, bytes_max=255)
+
+
+def _broken_part_rule(part: str, bytes_max: int | None) -> str | None:
     if part in ("", ".", ".."):
         return "no part of it may be empty, '.' or '..'"
     if "\x00" in part:
@@ -46,9 +58,19 @@ def _broken_part_rule(part: str, bytes_max: int = NAME_BYTES_MAX) -> str | None:
         size = len(part.encode())
     except UnicodeEncodeError:
         return "it is not valid Unicode"
-    if size > bytes_max:
+    if bytes_max is not None and size > bytes_max:
         return f"it has {size} bytes, at most {bytes_max} are allowed"
     return None
+
+
+def safe_name(text: str) -> str:
+    """Return `text` with `_` for every character that the name of a folder had better not hold."""
+    return _UNSAFE.sub("_", text)
+
+
+def cut_name(text: str, bytes_max: int) -> str:
+    """Return as much of valid Unicode as has at most `bytes_max` bytes, in whole characters."""
+    return text.encode()[: max(bytes_max, 0)].decode(errors="ignore")
 
 
 def shown(name: object) -> str:

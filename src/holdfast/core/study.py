@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from holdfast.core.folder_names import FolderNames
 from holdfast.core.judges import CONTINUE, PAUSE, Judges
 from holdfast.core.outcomes import Evicted, Finished, describe, from_data
 from holdfast.core.reserving import Bundles, Room, reserve, total
@@ -33,6 +34,7 @@ from holdfast.core.run_machine import (
     renewed,
 )
 from holdfast.core.study_rules import Rules
+from holdfast.core.study_state import become, state_of
 from holdfast.core.trial import Status, Trial
 
 log = logging.getLogger(__name__)
@@ -50,6 +52,7 @@ class Study:
         is_search_over: Whether no more trials will be made.
         stopping: Why all trials are to end, None if they are not.
         archives: Where trials that are over are kept: a key and a count each.
+        folders: What was chosen by the user as the folder of a trial.
     """
 
     def __init__(self, judges: Judges, rules: Rules) -> None:
@@ -63,8 +66,9 @@ class Study:
         self.waiting: set[str] = set()  # trials that may not start yet; not part of the state
         self.stopping: str | None = None
         self.archives: list[tuple[str, int]] = []
+        self.folders = FolderNames()
         self.room = Room(lambda: [(one.resources, one.places) for one in self.trials.values()])
-        self._last_resources: Bundles = ()
+        self.last_resources: Bundles = ()
         self._usual = UsualCourse(rules.budget, rules.backoff_max_s)
 
     @property
@@ -121,6 +125,9 @@ class Study:
         self.stopping = None
         for trial in list(self.trials.values()):
             trial.resources = tuple(data.get("needs", {}).get(trial.trial_id, trial.resources))
+            if reason := data.get("refused", {}).get(trial.trial_id):
+                self._fail(trial, reason)
+                continue
             if not data["resume_unfinished"]:
                 self._end(trial, Status.TERMINATED)
                 continue
@@ -147,13 +154,11 @@ class Study:
     def _added(self, data: Mapping[str, Any], *, again: bool) -> None:
         if again:
             self.judges.recall(data)
-        trial = Trial(**{name: data[name] for name in ("trial_id", "number", "config", "folder")})
-        trial.trainable_name, trial.custom_name = data["trainable"], data.get("name")
-        trial.evaluated_params = dict(data["params"])
-        trial.experiment_tag = data["tag"]
-        trial.resources = self._last_resources = tuple(data["resources"])
-        trial.run = self._usual.waiting
+        trial = Trial.added(data)
+        self.last_resources, trial.run = trial.resources, self._usual.waiting
         self.made += 1
+        if data.get("chosen"):
+            self.folders.add(trial.folder)
         self.trials[trial.trial_id] = trial
         self.judges.added(self, trial)
         if refused := data.get("refused"):
@@ -321,7 +326,7 @@ class Study:
             return self.lacks_trials()
         if self.lacks_trials() or not any(one.places for one in self.trials.values()):
             return True
-        return self.room.place(self._last_resources) is not None
+        return self.room.place(self.last_resources) is not None
 
     def _may_be_more(self) -> bool:
         return not self.is_search_over and self.stopping is None
@@ -374,27 +379,8 @@ class Study:
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that the study has become, as plain data."""
-        return {
-            "trials": [trial.to_data() for trial in self.trials.values()],
-            "finished": [trial.to_data() for trial in self.finished.values()],
-            "counts": {str(status): count for status, count in self.counts.items()},
-            "made": self.made,
-            "is_search_over": self.is_search_over,
-            "stopping": self.stopping,
-            "archives": [list(one) for one in self.archives],
-            "rooms": self.room.nodes,
-            "last_resources": [dict(one) for one in self._last_resources],
-            "judges": self.judges.get_state(),
-        }
+        return state_of(self)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Become what `get_state` told."""
-        self.trials = {one["trial_id"]: Trial.from_data(one) for one in state["trials"]}
-        self.finished = {one["trial_id"]: Trial.from_data(one) for one in state["finished"]}
-        self.counts = {Status(status): count for status, count in state["counts"].items()}
-        self.made, self.is_search_over = state["made"], state["is_search_over"]
-        self.stopping = state["stopping"]
-        self.archives = [(key, count) for key, count in state["archives"]]
-        self.room.become(state["rooms"])
-        self._last_resources = tuple(state["last_resources"])
-        self.judges.set_state(state["judges"])
+        become(self, state)

@@ -144,6 +144,21 @@ class Trial:
     custom_name: str | None = None
     home: Home | None = field(default=None, repr=False)
 
+    @classmethod
+    def added(cls, data: Mapping[str, Any]) -> Trial:
+        """Return a new trial as the journal tells of it."""
+        return cls(
+            data["trial_id"],
+            number=data["number"],
+            config=data["config"],
+            trainable_name=data["trainable"],
+            evaluated_params=dict(data["params"]),
+            experiment_tag=data["tag"],
+            folder=data["folder"],
+            resources=tuple(data["resources"]),
+            custom_name=data.get("name"),
+        )
+
     def is_finished(self) -> bool:
         """Whether nothing more will happen to it."""
         return self.status in OVER

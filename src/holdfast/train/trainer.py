@@ -43,7 +43,7 @@ from holdfast.train.older_arguments import warn_of_older_arguments
 from holdfast.train.references import ScriptTrains, is_loading_script
 from holdfast.train.reported import ValidationConfig
 from holdfast.train.result import Result, result_of, returned_value
-from holdfast.train.resuming import exists_already, must_be_allowed
+from holdfast.train.resuming import allowed, exists_already
 from holdfast.train.stored import Keeper, StoredTrainer, keep_trainer
 from holdfast.worker.context import WorkerContext
 
@@ -120,8 +120,8 @@ class BaseTrainer:
         launch = self._launch()
         engine = engine_for(launch)  # first: it is made quickest before any storage is loaded
         try:
+            config = self.run_config = allowed(config)
             store = run_store(config.storage_path, config.name, config.storage_filesystem)
-            must_be_allowed(config, store)
             with open_run(store, name=config.name, kind="train", waits=True) as run:
                 try:
                     self._begin(run)

@@ -20,6 +20,7 @@ from holdfast.tune.logger import callbacks_of_loggers
 from holdfast.tune.older import checkpoints_of, warn_of_older
 from holdfast.tune.spec_again import space_of
 from holdfast.tune.stopper import Stopper, stopper_of
+from holdfast.tune.study_names import name_for
 from holdfast.tune.study_spec import StudySpec
 from holdfast.tune.trainable import EXPORT_FORMATS
 from holdfast.tune.trainables import runnable
@@ -32,7 +33,8 @@ class Experiment:
     """What to run, with which configs, until when, and where it is kept.
 
     Args:
-        name: The folder of the study, below where it is kept.
+        name: The folder of the study, below where it is kept; if it is empty or None, the name of
+            the trainable with the time, and something more if there is such a folder already.
         run: A function of a config, a `Trainable` class, or the name of one that was registered.
         stop: When a trial has run for long enough; see `RunConfig`.
         config: What to search for, and what every trial is given besides.
@@ -51,7 +53,7 @@ class Experiment:
 
     def __init__(
         self,
-        name: str,
+        name: str | None,
         run: Any,
         stop: Any = None,
         config: Mapping[str, Any] | None = None,
@@ -82,7 +84,8 @@ class Experiment:
     ) -> None:
         warn_of_older(Experiment.__init__, dict(locals()))
         self.trainable = runnable(run)
-        self.name = name or self.trainable.name
+        made_up, is_made_up = name_for(self.trainable.name)
+        self.name, self._is_unnamed = name or made_up, is_made_up and not name
         self.stop, self.config = stop, space_of(config)
         self.num_samples, self.time_budget_s = num_samples, time_budget_s
         self.resources_per_trial, self.restore = resources_per_trial, _location(restore)
@@ -157,6 +160,7 @@ class Experiment:
             run_config=run_config,
             param_space=self.config,
             name=self.name,
+            has_made_up_name=self._is_unnamed,
             resources=self.resources_per_trial,
             restore_path=self.restore,
             export_formats=self.export_formats,

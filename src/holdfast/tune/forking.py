@@ -63,6 +63,7 @@ def forked(
     num_samples: int | None,
     run: Mapping[str, Any],
     restore_path: str | None,
+    has_made_up_name: bool = False,
 ) -> StudySpec:
     """Return a study like `spec` that searches another space; what cannot work is told now.
 
@@ -84,6 +85,7 @@ def forked(
         run_config=config,
         param_space=param_space,
         name=config.name,
+        has_made_up_name=has_made_up_name,
         stored=None,
         restore_path=spec.restore_path if restore_path is None else restore_path,
     )
@@ -93,7 +95,7 @@ def forked(
             f"fork() was told to put the new study at {new.url}, where the old one is",
             hint="give another name or storage_path",
         )
-    if config.given.isdisjoint({"resume"}) and has_study(new):
+    if not has_made_up_name and config.given.isdisjoint({"resume"}) and has_study(new):
         raise ConfigError(
             f"there is a study at {new.url} already, which a new one would mix with",
             hint=f"{spec.trainable.restore_call(new.url)} goes on with it;"

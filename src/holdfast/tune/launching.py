@@ -192,6 +192,7 @@ class Launch:
 
         What is wrong with the first is taken to be wrong with all, and raised.
         """
+        refused: dict[str, Any] = {}
         try:
             name, folder = self._namer.names_of(proposal)
             bundles = self._bundles_of(lambda: self.search.resolve(proposal.config))
@@ -200,8 +201,9 @@ class Launch:
                 raise
             folder = self._namer.usual_folder(proposal)
             told = str(error) if isinstance(error, HoldfastError) else repr(error)
-            return {"name": None, "folder": folder, "resources": [], "refused": told}
-        return {"name": name, "folder": folder, "resources": bundles}
+            name, bundles, refused = None, [], {"refused": told}
+        chosen = {"chosen": True} if self._namer.is_chosen else {}
+        return {"name": name, "folder": folder, "resources": bundles, **chosen, **refused}
 
     def _needs_of(self, trial: Trial) -> Sequence[Mapping[str, float]]:
         """Return what a trial that goes on reserves: what its trainable needs now.

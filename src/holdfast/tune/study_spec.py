@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +32,7 @@ class StudySpec:
     """A study as its user says it.
 
     Attributes:
+        has_made_up_name: Whether `name` is only what it would be called, unless that is taken.
         stored: What was kept of it, if it is to go on; then that counts, not the configs of a
             script that has changed since.
         restore_path: A checkpoint that trials begin with while they have none of their own.
@@ -45,6 +45,7 @@ class StudySpec:
     run_config: RunConfig
     param_space: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+    has_made_up_name: bool = False
     stored: StoredStudy | None = None
     resources: Any = None
     restore_path: str | None = None
@@ -145,10 +146,3 @@ def _fresh(judge: Any) -> Any:
         return copy.deepcopy(judge)
     except Exception:  # noqa: BLE001  # a user's own object may not be made for it
         return judge
-
-
-def name_of_study(config: RunConfig, trainable: Runnable) -> str:
-    """Return the study's name: the one given, or else the trainable's with the time."""
-    if "name" in config.given:
-        return config.name
-    return f"{trainable.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"

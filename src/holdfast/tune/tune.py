@@ -19,7 +19,8 @@ from holdfast.tune.experiment import Experiment
 from holdfast.tune.older import warn_of_older
 from holdfast.tune.resources import bundles_of
 from holdfast.tune.result_grid import ResultGrid
-from holdfast.tune.resume_modes import Ask, begun, goes_on, make_room, mode_of
+from holdfast.tune.resume_modes import NEW, Ask, begun, goes_on, make_room, mode_of
+from holdfast.tune.study_names import claimed, newest_unnamed
 from holdfast.tune.study_spec import StudySpec
 from holdfast.tune.summaries import TrialSummary, error_of
 from holdfast.tune.tune_config import ResumeConfig
@@ -95,8 +96,9 @@ def run(
     """Run a study to its end and return an `ExperimentAnalysis`, or its trials if told to.
 
     `run_or_experiment` is what `Tuner` takes as its trainable, or an `Experiment`, whose arguments
-    the ones here have their meaning from; `name` is the trainable's own if not given. `resume` says
-    what becomes of a study of that name: see `resume_modes`. Arguments of older eras warn.
+    the ones here have their meaning from; `name` is the trainable's with the time if not given, and
+    never that of a study that is there. `resume` says what becomes of a study of that name, without
+    a name of the newest one of the trainable: see `resume_modes`. Arguments of older eras warn.
 
     Raises `TuneError` if a trial has failed, unless `raise_on_failed_trial` is false.
     """
@@ -196,6 +198,8 @@ def _outcome(experiment: Experiment, given: Mapping[str, Any]) -> _Outcome:
         run_options={name: given[name] for name in _OF_RUN},
         **{name: given[name] for name in _OF_SEARCH if name in given},
     )
+    if spec.has_made_up_name and mode.base != NEW:
+        spec = newest_unnamed(spec) or spec
     store = spec.store()
     uploads = experiment.upload_dir is not None
     how = Resumption()
@@ -203,6 +207,8 @@ def _outcome(experiment: Experiment, given: Mapping[str, Any]) -> _Outcome:
         spec, how = begun(spec, store), mode.how
     else:
         _must_work(spec)
+        spec = claimed(spec)
+        store = spec.store()
         make_room(spec, store)
     grid = Tuner(_restored=(spec, how)).fit()
     return _Outcome(spec, grid, store.url)

@@ -33,7 +33,8 @@ from holdfast.tune.stored_study import (
     has_study,
     read_study,
 )
-from holdfast.tune.study_spec import StudySpec, name_of_study
+from holdfast.tune.study_names import claimed, name_for
+from holdfast.tune.study_spec import StudySpec
 from holdfast.tune.telling import CallbackTeller, ErrorFiles, FileTeller
 from holdfast.tune.trainables import runnable
 from holdfast.tune.tune_config import ResumeConfig, TuneConfig
@@ -72,12 +73,16 @@ class Tuner:
         _must_be(run_config, RunConfig)
         _must_be(tune_config, TuneConfig)
         config = run_config or RunConfig()
+        name, is_made_up = config.name, False
+        if "name" not in config.given:
+            name, is_made_up = name_for(run.name)
         self._spec = StudySpec(
             trainable=run,
             tune_config=tune_config or TuneConfig(),
             run_config=config,
             param_space=space_of(param_space),
-            name=name_of_study(config, run),
+            name=name,
+            has_made_up_name=is_made_up,
         )
         self._how = Resumption()
 
@@ -187,7 +192,8 @@ class Tuner:
 
         Args:
             param_space: What to search from now on, whatever the keys.
-            name: What the new study is called, `{this one}-fork` if not given.
+            name: What the new study is called, `{this one}-fork` if not given, with something more
+                if there is such a study and `resume` does not say what becomes of it.
             storage_path: Where it is kept, beside this one if not given.
             num_samples: How many samples it takes, as many as this one was to if not given.
             stop: When its trials end, if not as before.
@@ -195,7 +201,8 @@ class Tuner:
                 of this study, which must stay until they have begun, and counts its iterations on
                 from there: `stop` should be further than before. Only from a study on a disk.
             resume: What becomes of the fork if there is one, as in `RunConfig`: "auto" goes on
-                with it, so that the same script can be started again. Not given, it is refused.
+                with it, so that the same script can be started again. Not given, it stays, and
+                a fork of its name is refused.
         """
         self._must_have_begun("fork(param_space={…})")
         results = self.get_results()
@@ -207,6 +214,7 @@ class Tuner:
             num_samples=num_samples,
             run=run | {what: value for what, value in given.items() if value is not None},
             restore_path=start_of(self._spec, results) if from_best else None,
+            has_made_up_name=name is None and resume is None,
         )
         origin = Origin.of(self._spec)
         print(fork_plan(origin, spec, self._spec, results))  # noqa: T201
@@ -247,6 +255,12 @@ class Tuner:
                 "log_to_file is ignored: what a trial prints is always kept, in the files"
                 " logs/attempt-….log of its folder"
             )
+        if spec.has_made_up_name and spec.run_config.resume == "must":
+            raise CannotRestoreStudy(
+                "RunConfig(resume='must') has no name, without which every study is a new one",
+                hint="give the name of the study to go on with: RunConfig(name=…)",
+            )
+        spec = self._spec = claimed(spec)
         store = spec.store()
         if not self._is_restored:
             spec, self._how = self._begin_or_go_on(spec, store)

@@ -207,3 +207,14 @@ def test_what_a_study_was_forked_from_can_be_looked_at(lab: Lab) -> None:
     assert f"'study', which was at {lab.study} then" in shown
     assert json.loads(told)["forked_from"]["name"] == "study"
     assert verified.exit_code == 0 and verified.output.startswith("whole:")
+
+
+def test_forks_that_nobody_named_have_folders_of_their_own(lab: Lab) -> None:
+    lab.fit(Counter, {"add": 1}, stop={"training_iteration": 1})
+
+    paths = {
+        Tuner.restore(str(lab.study), Counter).fork(param_space={"add": add}).fit().experiment_path
+        for add in (1, 2)
+    }
+
+    assert len(paths) == 2 and str(lab.storage / "study-fork") in paths

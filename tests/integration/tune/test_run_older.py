@@ -142,6 +142,7 @@ def test_local_dir_wins_and_the_name_is_that_of_the_trainable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TUNE_DISABLE_DATED_SUBDIR", "1")
     tune.run(Once)
     with pytest.deprecated_call():
         tune.run(Once, storage_path=str(tmp_path / "b"), local_dir=str(tmp_path / "a"))

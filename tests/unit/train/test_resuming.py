@@ -11,7 +11,7 @@ from holdfast.control.open_run import open_run
 from holdfast.errors import CannotResume, RunMissing
 from holdfast.storage.base import Store
 from holdfast.storage.local import LocalStore
-from holdfast.train.resuming import must_be_allowed
+from holdfast.train.resuming import allowed, must_be_allowed
 
 Policy = Literal["auto", "must", "never"]
 
@@ -76,6 +76,6 @@ def test_a_run_that_has_lost_its_identity_is_still_a_run(store: Store) -> None:
 
 def test_a_run_without_a_name_cannot_be_carried_on_with(store: Store) -> None:
     with pytest.raises(RunMissing, match="has no name") as refused:
-        must_be_allowed(RunConfig(resume="must"), store)
+        allowed(RunConfig(resume="must", storage_path=store.url))
 
     assert "name=" in str(refused.value.hint)
