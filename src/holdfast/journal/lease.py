@@ -31,6 +31,7 @@ from holdfast.errors import (
     RunHeld,
     StoreError,
 )
+from holdfast.journal.held import held_error
 from holdfast.journal.owner import Owner, this_process
 from holdfast.journal.segments import epochs_written
 from holdfast.storage.base import IF_ABSENT, Store
@@ -212,10 +213,15 @@ class _Holder:
         left_s = record.expires() - clock.now()
         if left_s <= 0 and not self._beats(store, record, clock):
             return
-        age_s = max(0.0, clock.now() - record.renewed)
-        raise RunHeld(
-            f"{run} is held by {record.owner}, lease renewed {age_s:.0f} s ago",
-            hint=f"stop that driver, or wait until the lease runs out in {max(0.0, left_s):.0f} s",
+        latest = read_lease(store, self.epoch) or record  # it may have beaten since we first looked
+        age_s = clock.now() - latest.renewed
+        raise held_error(
+            run,
+            latest.owner,
+            age_s=age_s,
+            left_s=latest.expires() - clock.now(),
+            is_silent=age_s > latest.time_to_live_s / BEATS_PER_LIFE * BEATS_WATCHED,
+            has_beaten=latest.renewed != record.renewed,
         )
 
     def await_silence(self, run: str, clock: Clock, store: Store) -> bool:

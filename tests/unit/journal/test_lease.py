@@ -59,7 +59,9 @@ def test_a_run_that_was_given_back_can_be_taken_at_once(store: Store, clock: Fak
     assert clock.slept_s == []
 
 
-def test_a_live_holder_is_named_with_host_process_and_age(store: Store, clock: FakeClock) -> None:
+def test_a_holder_elsewhere_is_named_with_host_process_and_age(
+    store: Store, clock: FakeClock
+) -> None:
     take(store, clock, someone_elsewhere("gpu-3", 4121))
     clock.time += 4
 
@@ -68,15 +70,59 @@ def test_a_live_holder_is_named_with_host_process_and_age(store: Store, clock: F
 
     assert str(caught.value) == (
         "run 'r' is held by gpu-3 (pid 4121), lease renewed 4 s ago [HF302]\n"
-        "  Try: stop that driver, or wait until the lease runs out in 26 s"
+        "  Try: stop it (kill 4121 on gpu-3 ends it in good order), or choose another name;"
+        " if it is dead already, its lease runs out in 26 s"
     )
     assert newest_epoch(store) == 1
+
+
+def test_nobody_is_told_to_wait_for_the_lease_of_a_process_that_lives_here(
+    store: Store, clock: FakeClock
+) -> None:
+    with another_process() as (_, other):
+        take(store, clock, other)
+        clock.time += 4
+
+        with pytest.raises(RunHeld) as caught:
+            take(store, clock)
+
+    assert caught.value.message.endswith(f"(pid {other.pid}), lease renewed 4 s ago: it lives")
+    assert caught.value.hint is not None
+    assert f"kill {other.pid} on" in caught.value.hint
+    assert "waiting helps only if it ends by itself" in caught.value.hint
+    assert "runs out" not in caught.value.hint
+
+
+def test_of_a_silent_holder_it_is_said_when_its_lease_runs_out(
+    store: Store, clock: FakeClock
+) -> None:
+    with another_process() as (_, other):
+        take(store, clock, other)
+        clock.time += 20
+
+        with pytest.raises(RunHeld) as caught:
+            take(store, clock)
+
+    assert caught.value.message.endswith("lease renewed 20 s ago: it is silent")
+    assert caught.value.hint is not None and "again in 10 s" in caught.value.hint
+
+
+def test_a_holder_that_was_seen_to_renew_its_lease_is_said_to_live(
+    store: Store, clock: FakeClock
+) -> None:
+    """It had run out by our clock, which is ahead of the holder's; then it was renewed."""
+    held = take(store, clock, someone_elsewhere())
+    clock.time += LIFE_S + 1
+    clock.meanwhile = lambda _: held.renew(1)
+
+    with pytest.raises(RunHeld, match="it lives"):
+        take(store, clock)
 
 
 def test_a_process_cannot_take_a_run_twice(store: Store, clock: FakeClock) -> None:
     lease = take(store, clock)
 
-    with pytest.raises(RunHeld, match=rf"\(pid {this_process().pid}\)"):
+    with pytest.raises(RunHeld, match=rf"\(pid {this_process().pid}\).* this very process"):
         take(store, clock)
 
     lease.check()
