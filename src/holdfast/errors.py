@@ -14,6 +14,7 @@
     │   ├── ObjectMissing      no such object
     │   ├── Conflict           the condition of a put did not hold
     │   ├── StoreBusy          passing fault; worth another try
+    │   │   └── EndpointWrong      no such host, or not who it claims to be; not at the start
     │   ├── StoreDenied        not allowed: credentials, permissions
     │   ├── StoreFull          no space or quota left
     │   └── StoreForked        the store's runtime did not survive a fork
@@ -142,6 +143,12 @@ class StoreBusy(StoreError):
     """A passing fault: throttling, a dropped connection, a server error."""
 
     code = "HF403"
+
+
+class EndpointWrong(StoreBusy):
+    """No host has that name, or it cannot prove it: worth another try only if it could before."""
+
+    code = "HF407"
 
 
 class StoreDenied(StoreError):

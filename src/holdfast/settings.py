@@ -86,6 +86,11 @@ def log_bytes() -> str | None:
     return os.environ.get("HOLDFAST_LOG_BYTES") or None
 
 
+def storage_timeout_s() -> str | None:
+    """Return how long storage may take to answer before a run has begun; None if nobody said."""
+    return os.environ.get("HOLDFAST_STORAGE_TIMEOUT_S") or None
+
+
 def longest_trial_name() -> int:
     """Return how long the name of a trial may be in the name of its folder, in characters."""
     given = os.environ.get("TUNE_MAX_LEN_IDENTIFIER") or "130"

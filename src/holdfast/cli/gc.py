@@ -58,7 +58,7 @@ def _of_run(store: Store, *, dry_run: bool) -> list[Litter]:
         view = look(store)
         begun = view.record.begun if view.is_live else {}
         return find_litter(store, identity.run_id, view.record, in_flight=set(begun))
-    with open_run(store, name=identity.name) as held:
+    with open_run(store, name=identity.name, patient=False) as held:
         return sweep(held)
 
 

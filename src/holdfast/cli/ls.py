@@ -23,7 +23,7 @@ COLUMNS = ("NAME", "KIND", "STATUS", "CHECKPOINTS", "NEWEST", "STEP", "SAVED")
 def ls(storage: str, as_json: bool) -> None:
     """List the runs and studies at STORAGE, a folder or a URI such as s3://bucket/runs."""
     from holdfast.control.run_view import find_runs, look
-    from holdfast.errors import Damaged, HoldfastError
+    from holdfast.errors import Damaged, HoldfastError, StoreBusy
     from holdfast.storage.locate import child, open_store
     from holdfast.tune.study_looking import is_study, look_at_study
 
@@ -40,6 +40,8 @@ def ls(storage: str, as_json: bool) -> None:
                 rows.append(row | _of_study(look_at_study(home)))
             else:
                 rows.append(row | _of_run(look(home), identity))
+        except StoreBusy:
+            raise  # nor would the others be found
         except HoldfastError as error:
             unreadable = {"state": "unreadable", "status": "unreadable"}
             rows.append({**row, **unreadable, "problem": error.message})

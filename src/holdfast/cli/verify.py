@@ -83,7 +83,7 @@ def _restored(path: str) -> list[str]:
     name = find_identity(store)[0].name  # raises if there is no run, before one is made
     if is_study(store):
         return readmit_in_study(store, name, folder)
-    with open_run(store, name=name) as run:
+    with open_run(store, name=name, patient=False) as run:
         return run.readmit()
 
 

@@ -31,6 +31,7 @@ from holdfast.errors import LeaseLost, RunMissing, StoreError
 from holdfast.journal.journal import Journal, Ticket
 from holdfast.journal.lease import TIME_TO_LIVE_S, Heartbeat, Lease, take_lease
 from holdfast.storage.base import Store
+from holdfast.storage.retry import begin_run, end_run
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ def open_run(
     beats: bool = True,
     accounts: Sequence[Callable[[], Account]] | None = None,
     waits: bool = False,
+    patient: bool = True,
 ) -> OpenRun:
     """Become the one writer of the run in `store`, which is made if it does not exist.
 
@@ -61,6 +63,9 @@ def open_run(
     other's place: they would be two in one folder.
 
     With `waits`, a driver on another machine gets its lease's time to show that it lives.
+
+    Storage that does not answer is waited for without end once the run is open, unless `patient` is
+    false, for those who only look after it.
 
     Raises `RunHeld` if a live driver holds it, `FormatTooNew` if a newer version wrote it,
     `CannotResume` if it is of the other kind.
@@ -90,6 +95,8 @@ def open_run(
     except BaseException:
         _release_quietly(lease)
         raise
+    if patient:
+        run.wait_without_end("what is to be saved waits")
     if beats:
         run.heartbeat()
     return run
@@ -182,11 +189,29 @@ class OpenRun(Checkpoints):
         """Shorten the journal aside, if there is something to shorten."""
         self._compaction.begin()
 
+    def wait_without_end(self, meanwhile: str) -> None:
+        """Wait for storage that does not answer for as long as it takes, until the run is closed.
+
+        `meanwhile` is what goes on and what waits then, for people.
+        """
+        begin_run(self.store, lambda: f"{meanwhile}; {self._what_is_durable()}")
+
+    def _what_is_durable(self) -> str:
+        kept = [one for one in list(self.record.kept.values()) if not one.problems]
+        newest = max(kept, key=lambda one: one.number, default=None)
+        return f"nothing after {newest.directory} is durable" if newest else "nothing is saved yet"
+
     def close(self) -> None:
         """Leave in good order, so that the next driver can begin at once.
 
         Raises what closed the journal if it is closed; the lease is given back all the same.
         """
+        try:
+            self._leave()
+        finally:
+            end_run(self.store)
+
+    def _leave(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self._compaction.join()
@@ -204,7 +229,9 @@ class OpenRun(Checkpoints):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            end_run(self.store)  # it may be why, and nobody waits for it a second time
         self.close()
 
     def _take_in(self, kind: str, data: Mapping[str, Any]) -> None:

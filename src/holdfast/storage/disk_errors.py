@@ -8,7 +8,17 @@ from holdfast.errors import ObjectMissing, StoreBusy, StoreDenied, StoreError, S
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_PASSING = {errno.EAGAIN, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR}
+_PASSING = {
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EINTR,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+}
 # Worth another try where nothing was to be changed: after a sync that failed there is none.
 _LOOKS = {"read", "look at", "list", "reach"}
 _PASSING_LOOK = {

@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 import secrets
+import socket
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ from typing import Any
 from holdfast.errors import (
     ConfigError,
     Conflict,
+    EndpointWrong,
     ObjectMissing,
     StoreBusy,
     StoreDenied,
@@ -50,6 +52,7 @@ _DENIED = re.compile(
     r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE_DOES_NOT_MATCH|HTTP status 40[13]"
 )
 _NETWORKS = {"aiohttp", "httpx", "paramiko", "requests", "urllib3"}
+_NO_HOST = re.compile(r"Name or service not known|nodename nor servname|Couldn't resolve host")
 _PASSING = re.compile(
     r"NETWORK_CONNECTION|SLOW_DOWN|THROTTL|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT"
     r"|HTTP status (429|5\d\d)|curlCode|[Tt]imed out|[Cc]onnection"
@@ -254,7 +257,12 @@ def _store_error(error: Exception, verb: str, what: str, key: str) -> StoreError
         return kind(message, key=key)
     if isinstance(error, PermissionError) or _DENIED.search(text):
         return StoreDenied(message, key=key, hint="check the credentials of storage_filesystem")
-    if isinstance(error, TimeoutError | ConnectionError | EOFError) or vendor in _NETWORKS:
+    if _NO_HOST.search(text):
+        return EndpointWrong(message, key=key, hint="check the address of storage_filesystem")
+    if (
+        isinstance(error, TimeoutError | ConnectionError | socket.gaierror | EOFError)
+        or vendor in _NETWORKS
+    ):
         return StoreBusy(message, key=key)
     if isinstance(error, OSError) and error.errno is not None:
         return store_error(error, verb, what, key)

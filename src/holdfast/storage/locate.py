@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from holdfast import settings
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.storage import uris
@@ -18,6 +19,7 @@ from holdfast.storage.memory import MemoryStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.storage.uris import Uri
 
+START_S = 15.0  # for a first answer; then the user rather hears that there is none
 _POLICY = tuple(one.name for one in fields(RetryPolicy))
 
 __all__ = ["child", "describe", "describe_child", "open_store", "reopen"]
@@ -39,7 +41,8 @@ def open_store(
             pyarrow's names; what is not there comes from the environment.
         filesystem: A filesystem of fsspec or pyarrow.fs that `path` is a path of.
         options: More of what may stand in the query, kept out of sight.
-        retry: How long passing faults are waited out.
+        retry: How long passing faults are waited out. Not given, storage behind a network gets 15 s
+            (`HOLDFAST_STORAGE_TIMEOUT_S`) to answer, and any time once a run has begun.
 
     Raises:
         ConfigError: The path cannot be one of these.
@@ -49,7 +52,8 @@ def open_store(
         raise ConfigError(f"the storage path {shown(path)} must be text, not bytes")
     uri = uris.split(text)
     if filesystem is not None:
-        return Retrying(_on_filesystem(text, uri, filesystem), retry)
+        store = _on_filesystem(text, uri, filesystem)
+        return Retrying(store, retry if store.local is not None else retry or far_away())
     if uri is None:
         return Retrying(LocalStore(_local_path(text)), retry)
     match uri.scheme:
@@ -58,9 +62,26 @@ def open_store(
         case "memory":
             return Retrying(MemoryStore(uri.authority, uri.path), retry)
         case "s3" | "gs" | "gcs" | "az" | "abfs" | "abfss":
-            return Retrying(_object_store(uri, options or {}), retry)
+            return Retrying(_object_store(uri, options or {}), retry or far_away())
         case _:
             raise uris.unknown_scheme(uri)
+
+
+def far_away() -> RetryPolicy:
+    """Return how long storage behind a network is waited for: not long at first, then for ever."""
+    said = settings.storage_timeout_s()
+    if said is None:
+        return RetryPolicy(deadline_s=None, start_s=START_S)
+    try:
+        start_s = float(said)
+    except ValueError:
+        start_s = -1.0
+    if not 0 < start_s < float("inf"):
+        raise ConfigError(
+            f"HOLDFAST_STORAGE_TIMEOUT_S={said}: must be a number of seconds above zero",
+            hint=f"leave it out for {START_S:g} s",
+        )
+    return RetryPolicy(deadline_s=None, start_s=start_s)
 
 
 def describe(store: Store) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, 
 
 from holdfast.errors import (
     Conflict,
+    EndpointWrong,
     ObjectMissing,
     StoreBusy,
     StoreDenied,
@@ -32,6 +33,8 @@ _ASKS_FOR_CREDENTIALS = re.compile(
     r"/latest/api/token|/latest/meta-data|/computeMetadata/v1|/metadata/identity/"
     r"|Error performing token request|//login\.microsoftonline\."
 )
+_NO_HOST = re.compile(r"Name or service not known|nodename nor servname|No address associated")
+_BAD_CERTIFICATE = re.compile(r"invalid peer certificate: \(?(\w+)")
 _TRANSPORT = re.compile(r"HTTP error|HttpError|error sending request|body error|IncompleteMessage")
 
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"}
@@ -124,14 +127,21 @@ def failure_in(text: str) -> Failure:
     if "StartTooLarge" in text:
         return Failure(None, "InvalidRange", text.partition("\n")[0])
     if _TRANSPORT.search(text):
+        where = f"{asked[1]}: " if asked is not None else ""
+        if _NO_HOST.search(text):
+            return Failure(None, "EndpointWrong", f"{where}there is no host of that name")
+        if certificate := _BAD_CERTIFICATE.search(text):
+            reason = f"its certificate is not valid ({certificate[1]})"
+            return Failure(None, "EndpointWrong", where + reason)
         kernel = _KERNEL_SAYS.search(text)
         if kernel is not None:
             reason = kernel[1].lower()
+        elif "dns error" in text:
+            reason = "the host's name could not be looked up"
         elif "TimedOut" in text or "kind: Timeout" in text:
             reason = "no answer in time"
         else:
             reason = "the connection broke"
-        where = f"{asked[1]}: " if asked is not None else ""
         return Failure(None, "Transport", where + reason)
     return Failure(None, None, text.partition("\n")[0])
 
@@ -152,6 +162,8 @@ def store_error(failure: Failure, bucket: Bucket, verb: str, what: str, key: str
         return StoreFull(message, key=key, hint="free some space, then give the same command again")
     if code in _PASSING or status in _PASSING_STATUS:
         return StoreBusy(message, key=key)
+    if code == "EndpointWrong":
+        return EndpointWrong(message, key=key, hint="check the endpoint in the URI")
     if code == "Transport":
         return StoreBusy(message, key=key, hint="check the endpoint and the network")
     if code == "RequestTimeTooSkewed":

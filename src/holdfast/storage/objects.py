@@ -75,6 +75,11 @@ class ObjectStore:
     def url(self) -> str:
         return f"{self.bucket.shown}/{self.prefix}".rstrip("/")
 
+    @property
+    def endpoint(self) -> str | None:
+        """The address that requests go to, None for the vendor's own."""
+        return self.bucket.options.get("endpoint") or self.bucket.options.get("base_url")
+
     def describe(self) -> dict[str, object]:
         """Return plain data to open the store again from; it holds the secrets that were given."""
         return {"path": self.url, "options": dict(self.bucket.given)}

@@ -99,6 +99,7 @@ def _modules(launch: Launch) -> list[str]:
 
 def drive(launch: Launch, run: OpenRun, engine: Engine) -> Outcome:
     """Run to the end, carrying on from wherever the run is."""
+    run.wait_without_end("training goes on until it reports, and checkpoints wait")
     history, ledger = run.accounts
     assert isinstance(history, RunHistory) and isinstance(ledger, ValidationLedger)
     plan = plan_of(launch, run, engine)

@@ -17,7 +17,7 @@ from holdfast.api.recorded_names import NameRefused, Trust, recorded_thing
 from holdfast.control.identity import run_store
 from holdfast.control.run_view import look
 from holdfast.core.names import shown
-from holdfast.errors import ConfigError, HoldfastError, RunMissing
+from holdfast.errors import ConfigError, HoldfastError, RunMissing, StoreBusy, StoreDenied
 from holdfast.storage import uris
 from holdfast.storage.base import Store
 from holdfast.train.arguments import must_be
@@ -75,10 +75,16 @@ def run_place(path: str | os.PathLike[str], filesystem: object | None = None) ->
 
 
 def can_restore(path: str | os.PathLike[str], filesystem: object | None = None) -> bool:
-    """Whether a trainer can be made again from `path`, and would run; nothing is changed."""
+    """Whether a trainer can be made again from `path`, and would run; nothing is changed.
+
+    Raises `StoreBusy` or `StoreDenied` if nobody can tell, since storage does not answer or does
+    not let us look.
+    """
     try:
         store = run_place(path, filesystem).store()
         view = look(store)
+    except (StoreBusy, StoreDenied):
+        raise
     except (HoldfastError, OSError, TypeError, ValueError) as error:
         if not isinstance(error, RunMissing):
             log.warning("%s cannot be restored: %s", shown(path), error)
@@ -86,6 +92,8 @@ def can_restore(path: str | os.PathLike[str], filesystem: object | None = None) 
     try:
         _must_be_of_train(store, view.identity.kind)
         problem = _problem_with(store, read_trainer(store))
+    except (StoreBusy, StoreDenied):
+        raise
     except HoldfastError as error:
         problem = str(error)
     if problem is not None:

@@ -107,6 +107,7 @@ class Launch:
 
     def drive(self, observers: Sequence[StudyObserver]) -> StudyController:
         """Run until the study is over, or somebody wants this driver to stop."""
+        self.run.wait_without_end("trials go on, and their results and checkpoints wait")
         controller = StudyController(
             self.run, self.study, self.engine, self._plan, observers=observers
         )

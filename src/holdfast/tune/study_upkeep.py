@@ -108,7 +108,7 @@ def readmit_in_study(store: Store, name: str, folder: str | None = None) -> list
     Keys are below the study's folder.
     """
     readmitted = []
-    with open_run(store, name=name, kind="tune", accounts=[StudyTail]) as run:
+    with open_run(store, name=name, kind="tune", accounts=[StudyTail], patient=False) as run:
         for trial in look_at_study(store).trials:
             if folder is None or trial.folder == folder:
                 directories = _checkpoints_of(run, trial).readmit()
@@ -149,7 +149,7 @@ def sweep_study(store: Store, name: str) -> list[Litter]:
     Keys are below the study's folder.
     """
     # Whoever opens a study must know its account, or it is lost when the journal is compacted.
-    with open_run(store, name=name, kind="tune", accounts=[StudyTail]) as run:
+    with open_run(store, name=name, kind="tune", accounts=[StudyTail], patient=False) as run:
         study = look_at_study(store)
         study = replace(study, run=replace(study.run, is_live=False))  # it is held by us
         found = sweep(run)

@@ -15,7 +15,14 @@ from holdfast.control.notices import source_named
 from holdfast.control.study_plan import Resumption, StudyObserver
 from holdfast.core.names import shown
 from holdfast.engine import standard_files
-from holdfast.errors import CannotResume, ConfigError, HoldfastError, StoreError
+from holdfast.errors import (
+    CannotResume,
+    ConfigError,
+    HoldfastError,
+    StoreBusy,
+    StoreDenied,
+    StoreError,
+)
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from holdfast.tune.callback import Callback, CallbackList
@@ -232,10 +239,16 @@ class Tuner:
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
-        """Whether there is a study in a folder that `restore` could go on with."""
+        """Whether there is a study in a folder that `restore` could go on with.
+
+        Raises `StoreBusy` or `StoreDenied` if nobody can tell, since storage does not answer or
+        does not let us look.
+        """
         try:
             store = open_store(path, storage_filesystem)
             read_study(store)
+        except (StoreBusy, StoreDenied):
+            raise
         except (CannotResume, ConfigError, StoreError):
             return False
         return True

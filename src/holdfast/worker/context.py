@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.errors import HoldfastBug, HoldfastError, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import reopen
+from holdfast.storage.retry import begin_run, within
 from holdfast.wire import (
     Asked,
     Listed,
@@ -32,6 +34,8 @@ from holdfast.worker.job import Job
 from holdfast.worker.reporting import Reporter
 
 log = logging.getLogger(__name__)
+
+REACH_S = 120.0  # for a machine to reach storage, before it is said that it does not
 
 
 class MeetingFailed(HoldfastError):
@@ -87,7 +91,15 @@ class WorkerContext:
         with self._opening:
             if self._store is None:
                 self._store = reopen(self.job.store)
+                begin_run(self._store, self._at_stake)
             return self._store
+
+    def _at_stake(self) -> str:
+        newest = self.reporter.newest
+        durable = "nothing is saved yet"
+        if newest is not None:
+            durable = f"nothing after {os.path.basename(newest.path)} is durable"
+        return f"rank {self.place.rank} waits with its checkpoint; {durable}"
 
     def must_reach_storage(self) -> None:
         """Raise a clear error if this machine does not see the run's storage."""
@@ -95,7 +107,8 @@ class WorkerContext:
         if landmark is None:
             return
         store = self.store if home is None else reopen(home)
-        if store.stat(landmark) is None:
+        # A machine that cannot reach it at all must not wait for it without end.
+        if within(store, REACH_S).stat(landmark) is None:
             raise StoreError(
                 f"rank {self.place.rank} on {self.place.node} does not see the run at"
                 f" {store.url}, which its driver has made",

@@ -21,6 +21,7 @@ import cloudpickle
 
 from holdfast.channel import Channel
 from holdfast.core.log_lines import LOG_FORMAT, RAISED
+from holdfast.storage.contact import never_give_up
 from holdfast.wire import Assigned, Began, JobDone, LastWords, Message, Warned
 from holdfast.worker.context import WorkerContext, current, enter
 from holdfast.worker.conversation import Conversation
@@ -39,6 +40,7 @@ def main(handle: int) -> None:
     """Do the jobs that come over the socket `handle`, in a process that has nothing else to do."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the driver, which tells us
     logging.basicConfig(format=LOG_FORMAT)
+    never_give_up()
     channel = Channel(socket.socket(fileno=handle))
     desk = Desk(channel, lambda: os._exit(DRIVER_IS_GONE))
     _pass_on_signals(desk.conversation)
