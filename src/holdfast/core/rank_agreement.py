@@ -89,8 +89,7 @@ class RankAgreement:
         others = [rank for rank in savers if rank != contrasted]
         who = _subject(others, "save", "saves")
         return (
-            f"the ranks are not in step: the checkpoint of report {index} would mix different"
-            " steps, and is not kept"
+            f"ranks are not in step: the checkpoint of report {index} would mix steps"
             f"\n  {who} ({_shown(reports[others[0]], others)})\n  {what}"
         )
 

@@ -359,8 +359,7 @@ def _refusal(refused: Refused) -> NotSaved:
         return NotSaved(refused.error)
     return RanksDisagree(
         refused.error,
-        hint="let every rank that saves make the same reports in the same order; ranks that never"
-        " save may report as they like",
+        hint="let all ranks that save make the same reports in the same order",
     )
 
 

@@ -48,7 +48,7 @@ def test_a_rank_that_reports_an_extra_is_named_and_nothing_is_mixed(
         lab.fit(loop, workers=2)
 
     error = str(caught.value)
-    assert "RanksDisagree: the ranks are not in step: the checkpoint of report 2" in error
+    assert "RanksDisagree: ranks are not in step: the checkpoint of report 2" in error
     assert "  rank 1 saves (test_ranks_in_step.py:" in error
     assert "  rank 0, which saved at report 1, does not (test_ranks_in_step.py:" in error
     assert shards(lab) == [{"1"}]
@@ -88,9 +88,7 @@ def test_a_function_that_catches_the_error_does_not_make_the_run_a_success(lab: 
             if is_rank(0):
                 train.report({"extra": 1})
 
-    with pytest.raises(
-        WorkerGroupError, match="the ranks are not in step: the checkpoint of report 2"
-    ):
+    with pytest.raises(WorkerGroupError, match="ranks are not in step: the checkpoint of report 2"):
         lab.fit(loop, workers=2, config={"notes": lab.notes})
 
     assert "make the same reports in the same order" in lab.noted("refused")[0]["hint"]

@@ -95,16 +95,16 @@ def test_ranks_out_of_step_are_found_in_any_order(reports: Reports, at: int) -> 
 
 
 SILENT = """\
-the ranks are not in step: the checkpoint of report 2 would mix different steps, and is not kept
+ranks are not in step: the checkpoint of report 2 would mix steps
   rank 1 saves (train.py:19, epoch=2)
   rank 0, which saved at report 1, does not (train.py:24, epoch=1)"""
 GONE = """\
-the ranks are not in step: the checkpoint of report 3 would mix different steps, and is not kept
+ranks are not in step: the checkpoint of report 3 would mix steps
   rank 0 saves (train.py:19, epoch=3)
   ranks 1-2, which saved at report 1, have returned after report 2\
  (rank 1 at train.py:19, epoch=2)"""
 LATE = """\
-the ranks are not in step: the checkpoint of report 2 would mix different steps, and is not kept
+ranks are not in step: the checkpoint of report 2 would mix steps
   rank 1 saves (train.py:19, epoch=2)
   rank 0 saves for the first time (train.py:19, epoch=1), and has reported from that line once;\
  rank 1 twice"""

@@ -104,8 +104,8 @@ def a_retry_follows_a_loss_within_the_budget(truth: Truth, group: Group) -> None
 def a_healthy_group_is_left_alone(truth: Truth, group: Group) -> None:
     """A group is stopped only if something is wrong with it, or it has to move."""
     launch = group.launch
-    is_ill = any(not isinstance(one, Finished) for one in group.exits.values()) or group.hanging
-    is_ill = is_ill or group.may_be_out_of_step
+    is_ill = any(not isinstance(one, Finished) for one in group.exits.values())
+    is_ill = is_ill or bool(group.hanging) or group.may_be_out_of_step
     is_ending = launch.is_asked_to_stop or launch.is_leaving or truth.is_replaced(launch)
     _must(
         is_ill or is_ending or group.may_move,
