@@ -9,15 +9,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from holdfast.checkpoint.fetch import fetch_once
-from holdfast.checkpoint.manifests import PRIVATE, get_manifest
+from holdfast.checkpoint.manifests import PRIVATE
 from holdfast.checkpoint.metadata import read_metadata, write_metadata
+from holdfast.checkpoint.verification import identity_of, manifest_of, must_be_whole
 from holdfast.core.manifest import FileEntry, Manifest
 from holdfast.errors import ConfigError
 from holdfast.storage.arrow import absolute, arrow_filesystem, filesystem_path
 from holdfast.storage.base import Store
-from holdfast.storage.digest import digest_bytes
 from holdfast.storage.locate import child, describe, open_store, reopen
-from holdfast.storage.sealed import seal
 from holdfast.storage.transfer import download_tree
 from holdfast.storage.watching import Watch
 
@@ -57,6 +56,7 @@ class Checkpoint(metaclass=_Named):
         self._name = secrets.token_hex(16)
         self._opened: Store | None = None
         self._run: tuple[dict[str, Any], str] | None = None
+        self._is_trusted = False  # whether whoever gave it to this process has read it
 
     @classmethod
     def in_run(cls, store: Store, directory: str) -> Checkpoint:
@@ -89,7 +89,8 @@ class Checkpoint(metaclass=_Named):
         """Give a folder of this machine with the checkpoint's files, to read and not to change.
 
         Files on this machine are given as they are, without a copy. Others are fetched once per
-        machine, whoever asks and whenever, and every process gets the same folder.
+        machine, whoever asks and whenever, and every process gets the same folder. What a run has
+        committed is verified before, once per process; see `verify`.
         """
         yield self._local_folder()
 
@@ -106,11 +107,22 @@ class Checkpoint(metaclass=_Named):
         self._copy_to(target)
         return target
 
+    def verify(self) -> None:
+        """Raise `Damaged` if a run has committed it and it is not what was saved.
+
+        Every byte is read for that, once per process. A folder that no run has committed is taken
+        as it is, but must be there.
+        """
+        self._must_exist()
+        home = None if self._is_trusted else self._home()
+        if home is not None:
+            must_be_whole(*home)
+
     def _local_folder(self) -> str:
         local = self._store.local
         if local is None:
             return self._fetched()
-        self._must_exist()
+        self.verify()
         return local.root
 
     def _must_exist(self) -> None:
@@ -134,8 +146,7 @@ class Checkpoint(metaclass=_Named):
             # Nothing says that the files will stay as they are, so only copies of this very
             # object, which the name travels with, may share.
             return str(fetch_once(self._name, self._copy_to, ()))
-        identity = digest_bytes(seal(manifest.to_record()))
-        return str(fetch_once(identity, self._copy_to, manifest.files))
+        return str(fetch_once(identity_of(manifest), self._copy_to, manifest.files))
 
     def _copy_to(self, target: str, watch: Watch | None = None) -> None:
         manifest = self._manifest()
@@ -151,13 +162,21 @@ class Checkpoint(metaclass=_Named):
     def _manifest(self) -> Manifest | None:
         """Return the manifest if this is a committed checkpoint of a run."""
         home = self._home()
-        return get_manifest(*home) if home else None
+        return manifest_of(*home) if home else None
 
     def _home(self) -> tuple[Store, str] | None:
         """Return the run this checkpoint was committed to, and its folder there."""
         if self._run is not None:
             return reopen(self._run[0]), self._run[1]
-        location, _, query = self._location.partition("?")
+        found = self._home_of(self._location)
+        local = self._store.local
+        if found is None and local is not None:
+            real = os.path.realpath(local.root)  # a link may lead into a run
+            found = self._home_of(real) if real != local.root else None
+        return found
+
+    def _home_of(self, location: str) -> tuple[Store, str] | None:
+        location, _, query = location.partition("?")
         parts = location.rstrip("/").split("/")
         for depth in range(1, min(4, len(parts))):
             run, folder = "/".join(parts[:-depth]), "/".join(parts[-depth:])
@@ -193,7 +212,7 @@ class Checkpoint(metaclass=_Named):
     # ------------------------------------------------------------------ being an object
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
+        return {**self.__dict__, "_opened": None, "_is_trusted": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -206,6 +225,12 @@ class Checkpoint(metaclass=_Named):
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(_instead_of(name))
+
+
+def trust(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint that this process takes as it is, because its driver has verified it."""
+    checkpoint._is_trusted = True  # noqa: SLF001
+    return checkpoint
 
 
 def _instead_of(name: str) -> str:

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.checkpoint.manifests import PRIVATE
+from holdfast.checkpoint.verification import manifest_of
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError, Damaged, ObjectMissing
 from holdfast.storage.base import Store
+from holdfast.storage.digest import digest_bytes
 from holdfast.storage.sealed import seal, unseal
 
 FILE_NAME = ".metadata.json"
@@ -40,7 +42,7 @@ def read_metadata(files: Store, home: tuple[Store, str] | None) -> dict[str, Any
         except Damaged as error:
             raise Damaged(f"{run.url}/{metadata_key(directory)}: {error.message}") from None
     try:
-        text = files.get(FILE_NAME).data
+        text = files.get(FILE_NAME).data if home is None else _committed(files, *home)
     except ObjectMissing:
         return {}
     try:
@@ -50,6 +52,20 @@ def read_metadata(files: Store, home: tuple[Store, str] | None) -> dict[str, Any
     if not isinstance(metadata, dict):
         raise Damaged(f"{files.url}/{FILE_NAME} is not a JSON object")
     return metadata
+
+
+def _committed(files: Store, run: Store, directory: str) -> bytes:
+    """Return the file that was committed; raise `ObjectMissing` if none was."""
+    saved = {entry.path: entry for entry in manifest_of(run, directory).files}.get(FILE_NAME)
+    if saved is None:
+        raise ObjectMissing(f"{directory} was committed without metadata", key=FILE_NAME)
+    try:
+        text = files.get(FILE_NAME).data
+    except ObjectMissing:
+        raise Damaged(f"{files.url}/{FILE_NAME} is missing") from None
+    if digest_bytes(text) != saved.digest:
+        raise Damaged(f"{files.url}/{FILE_NAME} does not match its digest")
+    return text
 
 
 def write_metadata(

@@ -52,17 +52,25 @@ def verify_checkpoint(store: Store, directory: str, watch: Watch | None = None) 
 
 def must_be_whole(store: Store, directory: str) -> None:
     """Raise `Damaged` unless the checkpoint is what was saved; it is read once per process."""
+    if (store.url, identity_of(manifest_of(store, directory))) not in _whole:
+        problems = verify_checkpoint(store, directory).problems
+        if problems:
+            raise _damaged(store, directory, problems)
+
+
+def manifest_of(store: Store, directory: str) -> Manifest:
+    """Return what was saved; raise `Damaged` if that cannot be told."""
     try:
-        if (store.url, identity_of(get_manifest(store, directory))) in _whole:
-            return
-    except (ObjectMissing, Damaged):
-        pass  # `verify_checkpoint` says so
-    problems = verify_checkpoint(store, directory).problems
-    if problems:
-        raise Damaged(
-            f"checkpoint {directory} of {store.url} is damaged: {'; '.join(problems[:3])}",
-            hint=f"holdfast verify {store.url} says which checkpoints are whole",
-        )
+        return get_manifest(store, directory)
+    except ObjectMissing:
+        raise _damaged(store, directory, [MISSING]) from None
+
+
+def _damaged(store: Store, directory: str, problems: list[str]) -> Damaged:
+    return Damaged(
+        f"checkpoint {directory} of {store.url} is damaged: {'; '.join(problems[:3])}",
+        hint=f"holdfast verify {store.url} says which checkpoints are whole",
+    )
 
 
 def identity_of(manifest: Manifest) -> str:

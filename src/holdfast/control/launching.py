@@ -34,6 +34,8 @@ def jobs(
     checkpoint = plan.first_checkpoint
     if newest is not None:
         checkpoint = Checkpoint.in_run(run.store, newest.directory)
+    elif checkpoint is not None:
+        checkpoint.verify()
     task = pack(Task(plan.function, plan.config, tuple(plan.setups)))
     shards = plan.shards(len(places)) if plan.shards is not None else [{} for _ in places]
     store = locate.describe(run.store)

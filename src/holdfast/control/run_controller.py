@@ -122,6 +122,8 @@ class RunController:
 
     def drive(self) -> Outcome:
         """Run until the run is over, carrying on from whatever the journal says."""
+        if self._plan.first_checkpoint is not None and not self._open_run.record.usable():
+            self._plan.first_checkpoint.verify()  # before anything is started
         sweep(self._open_run)
         try:
             self._happen(DriverStarted(self._plan.budget, self._plan.backoff_max_s))

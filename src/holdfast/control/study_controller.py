@@ -91,7 +91,7 @@ class StudyController:
         try:
             for trial in self.study.get_trials():
                 if folder_problem(trial) is None:  # before what it was about to do is forgotten
-                    self.checkpoints_of(trial).sweep(looks=trial.status is Status.RUNNING)
+                    self._sweep(trial, looks=trial.status is Status.RUNNING)
             untold = continue_study(self._run, self.study, self._journal, self._engine, self._plan)
             for trial, result in untold:
                 self._observers.tell("trial_result", trial, result)
@@ -231,6 +231,10 @@ class StudyController:
             self._checkpoints[trial.trial_id] = found
         return found
 
+    def _sweep(self, trial: Trial, *, looks: bool) -> None:
+        """Remove what a trial without a process has left, but for what others go on from."""
+        self.checkpoints_of(trial).sweep(looks=looks, needed=self.study.donated_by(trial))
+
     def _start(self, trial: Trial) -> bool:
         """Have a trial run; return whether it does."""
         places = self.study.place(trial) or ()  # it was chosen because there is room
@@ -238,7 +242,7 @@ class StudyController:
         attempt = trial.run.attempts + (0 if is_counted else 1)
         checkpoints = self.checkpoints_of(trial)
         if trial.run.attempts:  # or there is nothing that could be left
-            checkpoints.sweep(looks=True)
+            self._sweep(trial, looks=True)
         checkpoint, after_step, before = checkpoints.beginning(
             self._run.store, self._plan.first_checkpoint
         )
@@ -348,13 +352,8 @@ class StudyController:
         self._observers.tell(
             "trial_saved", trial, Checkpoint.in_run(checkpoints.store, manifest.directory)
         )
-        needed = {
-            one.donor.directory
-            for one in self.study.trials.values()
-            if one.donor is not None and one.donor.folder == trial.folder
-        }
         try:
-            checkpoints.retain(self._plan.retention, needed)
+            checkpoints.retain(self._plan.retention, self.study.donated_by(trial))
         except LeaseLost:
             raise
         except StoreError as error:
@@ -392,9 +391,9 @@ class StudyController:
 
     def _tell_of_ends(self) -> None:
         for trial in self._journal.take_ended():
-            checkpoints = self._checkpoints.pop(trial.trial_id, None)
-            if checkpoints is not None:
-                checkpoints.sweep(looks=trial.run.attempts > 1)
+            if trial.trial_id in self._checkpoints:
+                self._sweep(trial, looks=trial.run.attempts > 1)
+                del self._checkpoints[trial.trial_id]
             self._due.pop(trial.trial_id, None)
             self._watch.forget(trial.trial_id)
             self._observers.tell("trial_ended", trial)

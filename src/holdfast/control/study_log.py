@@ -40,6 +40,7 @@ KINDS = frozenset(
         "trial_not_started",
         "trial_result",
         "trial_checkpoint",
+        "trial_donor",
         "trial_exited",
     }
 )

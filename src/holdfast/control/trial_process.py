@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.commit import Slot
 from holdfast.clock import Clock
 from holdfast.control.checkpoints import Checkpoints
+from holdfast.control.donors import find_whole
 from holdfast.control.trial_commits import Aside
 from holdfast.control.upkeep import find_litter, remove_litter
 from holdfast.core.judges import as_judged
@@ -92,24 +93,46 @@ class TrialCheckpoints(Checkpoints):
 
         `first` is what a trial begins with that has nothing of its own.
         """
+        self._step_back(study)
         donor = self._trial.donor
         if donor is not None:
             store = locate.child(study, donor.folder)
             return Checkpoint.in_run(store, donor.directory), donor.step, donor.result
         newest = self.newest_good(home=study)
         if newest is None:
+            if first is not None:
+                first.verify()
             return first, 0, {}
         return Checkpoint.in_run(self.store, newest.directory), newest.step or 0, newest.metrics
 
-    def sweep(self, *, looks: bool) -> None:
+    def _step_back(self, study: Store) -> None:
+        """Have the trial take over a whole checkpoint of the other one, or keep its own weights."""
+        trial = self._trial
+        if trial.donor is None:
+            return
+        directory, problems = find_whole(study, self.run_id, trial.donor)
+        if not problems:
+            return
+        log.warning(
+            "%s was to go on from %s/%s, which is damaged: %s; it %s",
+            trial, trial.donor.folder, trial.donor.directory, "; ".join(problems[:3]),
+            f"goes on from {directory} instead" if directory else "goes on with its own weights",
+        )  # fmt: skip
+        self._scribe.happen("trial_donor", {"id": trial.trial_id, "directory": directory})
+        self._scribe.settle()
+
+    def sweep(self, *, looks: bool, needed: Collection[str] = ()) -> None:
         """Remove what was begun and never became a checkpoint; only while the trial has no process.
 
         With `looks`, also if nothing is known of such a thing: a driver may have died before the
-        record of it was durable, or a process over what it had not delivered yet.
+        record of it was durable, or a process over what it had not delivered yet. What is in the
+        folders `needed` stays, even if it was retired: another trial is to go on from it.
         """
-        numbers = sorted({*self.record.begun, *self.record.retired})
+        unfinished = {**self.record.begun, **self.record.retired}
+        numbers = sorted(n for n, directory in unfinished.items() if directory not in needed)
         if looks or numbers:
-            remove_litter(self, find_litter(self.store, self.run_id, self.record))
+            litter = find_litter(self.store, self.run_id, self.record)
+            remove_litter(self, [one for one in litter if one.key not in needed])
         if numbers:
             self._record_soon([("litter_swept", {"numbers": numbers})])
 

@@ -76,6 +76,12 @@ class Study:
         """Whether every trial that will ever be is over."""
         return not self.trials and (self.is_search_over or self.stopping is not None)
 
+    def donated_by(self, trial: Trial) -> set[str]:
+        """Return the checkpoints of a trial that others are to go on from, should they go on."""
+        takers = (*self.trials.values(), *self.finished.values())
+        donors = (taker.donor for taker in takers if taker.donor is not None)
+        return {donor.directory for donor in donors if donor.folder == trial.folder}
+
     # ------------------------------------------------------------------ what happens
 
     def take(self, kind: str, data: Mapping[str, Any], *, again: bool = False) -> None:
@@ -114,6 +120,9 @@ class Study:
             self._reported(trial, data["step"], dict(data["result"]))
         elif kind == "trial_checkpoint":
             self._saved(trial, data["what"], data["facts"])
+        elif kind == "trial_donor" and trial.donor is not None:  # it was damaged
+            directory = data["directory"]
+            trial.donor = trial.donor._replace(directory=directory) if directory else None
         elif kind == "trial_exited" and is_current:
             self._exited(trial, data)
         elif kind == "trial_not_started":

@@ -123,6 +123,7 @@ def start_of(spec: StudySpec, results: ResultGrid) -> str:
             "fork(from_best=True): the best trial has no checkpoint to begin with",
             hint="leave out from_best, and every trial begins anew",
         )
+    checkpoint.verify()
     return checkpoint.path
 
 

@@ -144,6 +144,8 @@ class Launch:
         program = spec.trainable.program(config.checkpoint_config, spec.export_formats)
         must_travel(program, None, name=spec.trainable.name)
         first = None if spec.restore_path is None else Checkpoint(spec.restore_path)
+        if first is not None and self.is_new:
+            first.verify()
         most = spec.tune_config.max_concurrent_trials
         variables = config.worker_runtime_env.get("env_vars") or {}
         return StudyPlan(

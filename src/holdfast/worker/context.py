@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint.checkpoint import trust
 from holdfast.errors import HoldfastBug, HoldfastError, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import reopen
@@ -67,7 +68,7 @@ class WorkerContext:
             rank=job.place.rank,
             has_peers=job.place.world_size > 1,
             reports_before=job.reports_before,
-            newest=job.checkpoint,
+            newest=None if job.checkpoint is None else trust(job.checkpoint),
         )
         self._meetings = 0
         self._questions = itertools.count(1)  # threads may ask at the same time

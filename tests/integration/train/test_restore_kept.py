@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from holdfast.control.run_view import look
+from holdfast.errors import Damaged
 from holdfast.storage.locate import open_store
 from holdfast.train import (
     Checkpoint,
@@ -104,6 +106,18 @@ def test_a_new_run_can_begin_with_a_checkpoint_of_another(lab: Lab) -> None:
     assert sorted(kept) == [0, 1]
     assert [kept[number].step for number in (0, 1)] == [1, 2]
     assert everything(lab.storage / "source") == before
+
+
+def test_a_new_run_does_not_begin_with_a_damaged_checkpoint(lab: Lab) -> None:
+    source = lab.fit(fail_less, config={"notes": str(lab.notes)}, name="source")
+    assert source.checkpoint is not None
+    [file] = Path(source.checkpoint.path).iterdir()
+    file.write_bytes(b"BAD!" + file.read_bytes())
+    lab.notes.unlink()
+
+    with pytest.raises(Damaged, match="is damaged"):
+        begun_from(lab, source.checkpoint).fit()
+    assert not lab.notes.exists(), "nothing was started"
 
 
 def test_restore_remembers_what_a_run_was_to_begin_with(lab: Lab) -> None:
