@@ -5,9 +5,10 @@ JOBS ?= 2
 ARGS ?=
 
 environment = @$(PYTHON) tools/environment.py
+in_parallel = -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-repeat check bench bench-quick clean
+.PHONY: help demo test test-long test-repeat check bench bench-quick clean
 
 help: ## Show this list
 	@echo 'make TARGET [PYTHON=python3] [JOBS=2] [ARGS=...]'
@@ -20,12 +21,17 @@ demo: ## See a training run survive `kill -9` of a worker and of its driver
 test: ## Run all tests; ARGS="tests/unit -k lease" for some
 	$(environment) .venv test
 	@$(PYTHON) tools/install_servers.py
-	.venv/bin/python -m pytest -n $(JOBS) $(ARGS)
+	.venv/bin/python -m pytest $(in_parallel) $(ARGS)
+
+test-long: ## Run all tests and the rest of the long campaigns, of which `test` runs a part
+	$(environment) .venv test
+	@$(PYTHON) tools/install_servers.py
+	.venv/bin/python -m pytest $(in_parallel) --long $(ARGS)
 
 test-repeat: ## Run all tests, and what failed once more, alone: what passes then is called FLAKY
 	$(environment) .venv test
 	@$(PYTHON) tools/install_servers.py
-	.venv/bin/python tools/repeat_failures.py -n $(JOBS) $(ARGS)
+	.venv/bin/python tools/repeat_failures.py $(in_parallel) $(ARGS)
 
 check: ## Check format, style, types and layers
 	$(environment) .venv dev

@@ -24,8 +24,7 @@ TINY = Scale(
     launches=1,
     slow_peers=False,
 )
-WITH_TORCH = ("launch", "recovery-worker", "report-metrics", "report-checkpoint", "blocked-disk")
-WITHOUT = (
+HERE = (
     "commit-many",
     "commit-one",
     "restore-one",
@@ -35,6 +34,14 @@ WITHOUT = (
     "replay",
     "import",
     "tune-trials",
+    "report-checkpoint",  # with torch
+)
+# Other loops in the same kinds of scripts.
+LONG = (
+    "launch",
+    "recovery-worker",
+    "report-metrics",
+    "blocked-disk",
     "tune-classes",
     "tune-profile",
     "tune-restore",
@@ -55,10 +62,12 @@ NOT_HERE = {
 
 
 def test_no_question_is_forgotten_here() -> None:
-    assert {*WITH_TORCH, *WITHOUT, *NOT_HERE} == {*QUESTIONS, *MORE}
+    assert {*HERE, *LONG, *NOT_HERE} == {*QUESTIONS, *MORE}
 
 
-@pytest.mark.parametrize("name", [*WITHOUT, *WITH_TORCH])
+@pytest.mark.parametrize(
+    "name", [*HERE, *(pytest.param(name, marks=pytest.mark.long) for name in LONG)]
+)
 def test_a_question_is_answered_for_all_sides_that_are_ours_or_a_limit(
     name: str, tmp_path: Path
 ) -> None:

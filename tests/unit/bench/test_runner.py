@@ -11,6 +11,12 @@ from bench.runner import FAILURES_MAX, MORE_ROUNDS, SideFailed, ask
 from bench.summary import Verdict
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is measured here, so nothing needs to be cleaned up between the sides."""
+    monkeypatch.setattr("bench.runner.gc.collect", lambda: 0)
+
+
 class Scripted:
     """A side that does in each call what it was told, and counts the calls."""
 

@@ -108,6 +108,7 @@ class TestWithAx:
             assert config["kind"] == "a" or 0 <= config["kind"]["other"] <= 1
             assert (config["one"], config["constant"]) == ("only", 3)
 
+    @pytest.mark.long
     def test_it_finds_what_chance_does_not(self) -> None:
         found = min(losses_of(AxSearch(random_seed=1), BRANIN, branin, 16))
         floor = min(losses_of(BasicVariantGenerator(random_state=1), BRANIN, branin, 16))
