@@ -226,21 +226,6 @@ class Trial:
 
     # ------------------------------------------------------------------ for the study
 
-    def iteration_at(self, step: int) -> int:
-        """Return the `training_iteration` of the result at `step`, which it goes on from.
-
-        That is another number where it began with a checkpoint of another study, or says itself
-        how far it has come.
-        """
-        known: Mapping[str, Any] = {}
-        if self.donor is not None:
-            known = self.donor.result
-        elif step:
-            saved = (one.metrics for one in self.checkpoints.usable() if one.step == step)
-            known = next(saved, {})
-        told = known.get("training_iteration")
-        return step if told is None else int(told)
-
     def observe(self, step: int, result: dict[str, Any]) -> None:
         """Take in a new result; a step done again after a loss counts in no average twice."""
         self.last_result, self.step = result, step

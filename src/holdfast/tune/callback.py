@@ -227,7 +227,7 @@ class CallbackList:
 
     def rewind(self, trial: Trial, step: int) -> None:
         """What the trial has reported after `step` no longer counts."""
-        self._tell("rewind", trial, trial.iteration_at(step))
+        self._tell("rewind", trial, step)
 
     def reconcile(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> None:
         """After a crash: what the trial's files hold from the first of `rows` on is `rows`."""

@@ -16,8 +16,9 @@ from holdfast.errors import ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.tune.callback import CallbackList
 from holdfast.tune.logger import DEFAULT_CALLBACK_CLASSES, FileLogger
+from holdfast.tune.logger.formats import STEP
 from holdfast.tune.logger.writer import Writer
-from holdfast.tune.result import CONFIG, EXPERIMENT_TAG, EXPR_ERROR_FILE
+from holdfast.tune.result import CONFIG, EXPERIMENT_TAG, EXPR_ERROR_FILE, TRAINING_ITERATION
 from holdfast.tune.trial_folders import AGAIN, FAILED, LOST, last_failure
 
 log = logging.getLogger(__name__)
@@ -61,9 +62,12 @@ class CallbackTeller(StudyObserver):
     def _info(self) -> dict[str, Any]:
         return {"iteration": self._turns, "trials": self._study.get_trials()}
 
-    def _full(self, trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
+    def _full(self, trial: Trial, step: int, result: dict[str, Any]) -> dict[str, Any]:
         result.setdefault(EXPERIMENT_TAG, trial.experiment_tag)
-        return {**result, CONFIG: dict(trial.config)}
+        full = {**result, CONFIG: dict(trial.config)}
+        if full.get(TRAINING_ITERATION) != step or STEP in full:
+            full[STEP] = step  # or loggers would take it for the result of another step
+        return full
 
     def resumed(self, rows: Mapping[str, Rows], trials: Mapping[str, Trial]) -> None:
         for one in self._files:
@@ -78,7 +82,7 @@ class CallbackTeller(StudyObserver):
                 self._reconcile(trial, rows[trial_id])
 
     def _reconcile(self, trial: Trial, rows: Rows) -> None:
-        told = [self._full(trial, dict(result)) for _, result in rows]
+        told = [self._full(trial, step, dict(result)) for step, result in rows]
         self._callbacks.reconcile(trial, told)
 
     def trial_added(self, trial: Trial) -> None:
@@ -95,7 +99,7 @@ class CallbackTeller(StudyObserver):
             self._tell_files("log_trial_start", trial)
 
     def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
-        full = self._full(trial, result)
+        full = self._full(trial, trial.step, result)
         if not self._has_others:
             self._tell_files("log_trial_result", self._turns, trial, full)
             return

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.trial import Donor, Status, Trial
+from holdfast.core.trial import Status, Trial
 
 
 def saved(trial: Trial, number: int, step: int, **metrics: Any) -> None:
@@ -39,25 +39,6 @@ def test_a_step_that_is_done_again_counts_in_no_average_twice() -> None:
     found = trial.metric_analysis["loss"]
     assert found["avg"] == found["last-5-avg"] == 3.0
     assert (found["max"], found["min"], found["last"]) == (4.0, 2.0, 3.0)
-
-
-def test_iterations_are_those_that_results_said() -> None:
-    trial = Trial("t")
-    assert [trial.iteration_at(step) for step in (0, 3)] == [0, 3]
-
-    saved(trial, 0, 2, training_iteration=12)
-    saved(trial, 1, 4, loss=1.0)
-
-    assert [trial.iteration_at(step) for step in (0, 2, 4, 5)] == [0, 12, 4, 5]
-
-
-def test_one_that_goes_on_from_another_counts_on_from_its_own_results() -> None:
-    result = {"training_iteration": 15}
-    trial = Trial("t", donor=Donor("other", "checkpoint_000007", step=5, result=result))
-    saved(trial, 0, 2, training_iteration=12)
-    trial.observe(6, {"training_iteration": 16})
-
-    assert trial.iteration_at(5) == 15
 
 
 def test_a_trial_knows_where_its_files_are_only_if_it_was_told() -> None:

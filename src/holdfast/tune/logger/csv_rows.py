@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from holdfast.tune.logger.formats import Content, Record, each_once
+from holdfast.tune.logger.formats import STEP, Content, Record, each_once
 from holdfast.tune.logger.plain import encode, flat
 from holdfast.tune.result import CONFIG, TRAINING_ITERATION
 
@@ -76,12 +76,15 @@ class CsvRows:
 
 
 def rows_in(data: bytes) -> list[dict[str, Any]]:
-    """Return the results in the bytes of a `progress.csv`, each iteration once.
+    """Return the results in the bytes of a `progress.csv`, each step once.
 
     A field is a number if it reads as one.
     """
     records = each_once(CsvRows().load(data.replace(b"\r\n", b"\n")).records)
-    return [{name: _value(text) for name, text in one.payload.items()} for one in records]
+    return [
+        {name: _value(text) for name, text in one.payload.items() if name != STEP}
+        for one in records
+    ]
 
 
 def _field(value: Any) -> str:
@@ -151,7 +154,7 @@ def _is_number(text: str) -> bool:
 
 def _step_in(payload: Mapping[str, str]) -> int | None:
     try:
-        return int(float(payload[TRAINING_ITERATION]))
+        return int(float(payload[STEP if STEP in payload else TRAINING_ITERATION]))
     except (KeyError, ValueError, OverflowError):
         return None
 

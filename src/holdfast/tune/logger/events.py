@@ -4,8 +4,9 @@ The data of a frame is a message `Event` of protocol buffers: wall_time = 1, ste
 file_version = 3, summary = 5 and session_log = 7. A summary is a list (1) of values: tag = 1,
 simple_value = 2, metadata = 9.
 
-Each result is one event. Among its values is always its training iteration, by which it is found
-again when results are superseded; `step` may count something else.
+Each result is one event. Among its values is always its training iteration, and the step of its
+trial if that is another number, by which it is found again when results are superseded; `step` may
+count something else.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any
 
-from holdfast.tune.logger.formats import Content, Record
+from holdfast.tune.logger.formats import STEP, Content, Record
 from holdfast.tune.logger.frames import Shape, framed, frames_in
 from holdfast.tune.logger.messages import (
     double_field,
@@ -30,6 +31,7 @@ from holdfast.tune.result import CONFIG, PID, TIMESTAMP, TIMESTEPS_TOTAL, TRAINI
 
 PREFIX = "ray/tune/"
 _ITERATION_TAG = (PREFIX + TRAINING_ITERATION).encode()
+_STEP_TAG = (PREFIX + STEP).encode()
 _LEFT_OUT = frozenset({CONFIG, PID, TIMESTAMP})
 _PLAIN = frozenset({float, int, bool, str, type(None)})
 _FLOAT_MAX = 3.4028234663852886e38
@@ -56,7 +58,7 @@ class Events:
 
     def load(self, data: bytes) -> Content[bytes]:
         """Return the events before the first that is not whole; where others begin is unknown."""
-        frames = [Record(_iteration_in(body), frame) for frame, body in frames_in(data)]
+        frames = [Record(_step_in(body), frame) for frame, body in frames_in(data)]
         opening = self.opening(None)
         begins = 0
         while begins < len(frames) and opening.startswith(
@@ -170,16 +172,20 @@ def _whole(value: float | None) -> int:
         return 0
 
 
-def _iteration_in(body: bytes) -> int | None:
-    """Return the training iteration among the values of an event."""
+def _step_in(body: bytes) -> int | None:
+    """Return the step among the values of an event, or else the training iteration."""
+    iteration = None
     for number, summary in fields_in(body):
         if number == 5 and isinstance(summary, bytes):
             for _, value in fields_in(summary):
-                if isinstance(value, bytes) and _ITERATION_TAG in value:
+                if isinstance(value, bytes) and (_ITERATION_TAG in value or _STEP_TAG in value):
                     found = dict(fields_in(value))
-                    if found.get(1) == _ITERATION_TAG and isinstance(found.get(2), bytes):
-                        return _whole(struct.unpack("<f", found[2])[0])  # type: ignore[arg-type]
-    return None
+                    if isinstance(data := found.get(2), bytes):
+                        counted = _whole(struct.unpack("<f", data)[0])
+                        if found.get(1) == _STEP_TAG:
+                            return counted
+                        iteration = counted if found.get(1) == _ITERATION_TAG else iteration
+    return iteration
 
 
 # ---------------------------------------------------------------------- parameters

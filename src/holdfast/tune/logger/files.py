@@ -1,4 +1,4 @@
-"""The files of one kind, one for each trial of a study, in which every iteration stands once.
+"""The files of one kind, one for each trial of a study, in which every step stands once.
 
 Rows are taken at once and written in batches; nothing is read or written while a row is taken. A
 write that fails is tried again with the next batch, and its rows wait in memory until then.
@@ -71,7 +71,7 @@ class RowFiles(Generic[P]):
         return self._rows >= WAITING_ROWS_MAX // 2 and not self._is_failing
 
     def add(self, folder: str, row: Mapping[str, Any]) -> None:
-        """Take a row; one of an iteration that is there already takes its place and all after."""
+        """Take a row; one of a step that is there already takes its place and all after."""
         record = record_of(self._format, row)
         step = record.step
         with self._lock:

@@ -1,8 +1,8 @@
 """Files of rows, as data: what a format must know to add rows to a file and to take some away.
 
 Nothing here touches a disk. A file is an opening and records; a record is what one result became,
-with the iteration it belongs to. Of two records of one iteration the later counts, and what stands
-between them was superseded with the first, so that a file holds every iteration once.
+with the step it belongs to. Of two records of one step the later counts, and what stands between
+them was superseded with the first, so that a file holds every step once.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from holdfast.core.retention import score_of
 from holdfast.tune.result import TRAINING_ITERATION
 
 P = TypeVar("P")
+# How many results the trial had come to with this one; in rows whose training iteration, which the
+# user may count as he likes, is another number. Rows are told apart by it.
+STEP = "holdfast_step"
 
 
 class Record(NamedTuple, Generic[P]):
-    """One entry of a file; `step` is its training iteration, None if it belongs to none."""
+    """One entry of a file; `step` is that of its result, None if it belongs to none."""
 
     step: int | None
     payload: P
@@ -62,7 +65,9 @@ class Format(Protocol[P]):
 
 
 def step_of(row: Mapping[str, Any]) -> int | None:
-    """Return the iteration that a result belongs to, None if it does not say."""
+    """Return the step that a result belongs to, None if it does not say."""
+    if type(counted := row.get(STEP)) is int:
+        return counted
     plain = row.get(TRAINING_ITERATION)
     if type(plain) is int:
         return plain

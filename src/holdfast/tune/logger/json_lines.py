@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.tune.logger.formats import Content, Record, each_once, step_of
+from holdfast.tune.logger.formats import STEP, Content, Record, each_once, step_of
 from holdfast.tune.logger.plain import encoded
 
 
 class _Stepped(msgspec.Struct):
     training_iteration: int | None = None
+    holdfast_step: int | None = None
 
 
 _decode_step = msgspec.json.Decoder(_Stepped).decode
@@ -51,19 +52,21 @@ class JsonLines:
 
 
 def rows_in(data: bytes) -> list[dict[str, Any]]:
-    """Return the results in the bytes of a `result.json`, each iteration once."""
+    """Return the results in the bytes of a `result.json`, each step once."""
     records = each_once(JsonLines().load(data).records)
-    return [json.loads(one.payload) for one in records]
+    rows: list[dict[str, Any]] = [json.loads(one.payload) for one in records]
+    return [{name: value for name, value in row.items() if name != STEP} for row in rows]
 
 
 def _step_in(line: bytes) -> int | None:
-    """Return the iteration that a plain line says; None if the line must be looked at closer."""
+    """Return the step that a plain line says; None if the line must be looked at closer."""
     try:
         if not line.isascii():
             line.decode()
-        return None if b"\x00" in line else _decode_step(line).training_iteration
+        found = _Stepped() if b"\x00" in line else _decode_step(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    return found.training_iteration if found.holdfast_step is None else found.holdfast_step
 
 
 def _objects(line: bytes) -> list[tuple[bytes, dict[str, Any]]]:

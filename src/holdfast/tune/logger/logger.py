@@ -74,7 +74,7 @@ class LoggerCallback(Callback):
 class FileLogger(LoggerCallback):
     """A logger with a file in each trial's folder, on whatever store the study is.
 
-    A result is in its file within about half a second, in the order of `training_iteration`, each
+    A result is in its file within about half a second, in the order of the trial's steps, each
     once: one that a trial reports again, after it was lost, takes the place of the first and of all
     after that. No file stays open, and nothing is kept of a trial that is over.
     """
@@ -119,9 +119,9 @@ class FileLogger(LoggerCallback):
         """
         self._files.expect(trial.folder, is_first=is_first)
 
-    def rewind(self, trial: Trial, iteration: int) -> None:
-        """Take away every row of the trial after `iteration`."""
-        self._files.rewind(trial.folder, iteration)
+    def rewind(self, trial: Trial, step: int) -> None:
+        """Take away every row of the trial after `step`."""
+        self._files.rewind(trial.folder, step)
 
     def reconcile(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> None:
         """After a crash: keep what the file holds up to the first of `rows`, then have `rows`.

@@ -62,7 +62,7 @@ def test_a_trial_that_was_over_and_goes_on_has_what_it_had_and_what_comes(
     trial = finished(0)
     with a_teller(store) as teller:
         teller.resumed({trial.trial_id: told(1.0, 2.0, 3.0)}, {trial.trial_id: trial})
-        trial.status = Status.RUNNING
+        trial.status, trial.step = Status.RUNNING, 3
         teller.trial_started(trial, after_step=2)
         teller.trial_result(trial, result(3, 30.0))
         assert teller.flush()
