@@ -57,7 +57,10 @@ def _of_run(store: Store, *, dry_run: bool) -> list[Litter]:
     if dry_run:
         view = look(store)
         begun = view.record.begun if view.is_live else {}
-        return find_litter(store, identity.run_id, view.record, in_flight=set(begun))
+        is_damaged = bool(view.journal_damage)
+        return find_litter(
+            store, identity.run_id, view.record, in_flight=set(begun), is_damaged=is_damaged
+        )
     with open_run(store, name=identity.name, patient=False) as held:
         return sweep(held)
 

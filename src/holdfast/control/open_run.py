@@ -30,6 +30,7 @@ from holdfast.core.validation import ValidationLedger
 from holdfast.errors import LeaseLost, RunMissing, StoreError
 from holdfast.journal.journal import Journal, Ticket
 from holdfast.journal.lease import TIME_TO_LIVE_S, Heartbeat, Lease, take_lease
+from holdfast.journal.segments import JournalDamage
 from holdfast.storage.base import Store
 from holdfast.storage.retry import begin_run, end_run
 
@@ -137,35 +138,52 @@ class OpenRun(Checkpoints):
         for event in self.journal.replay():
             self._take_in(event.kind, event.data)
         self._begin_epoch()
+        if identity.kind != "tune":  # there, whoever takes in what its trials have saved says so
+            self.note_damage()
+
+    @property
+    def has_lost_records(self) -> bool:
+        """Whether records of the journal are gone: what it does not know may be what it forgot."""
+        return any(damage.lost for damage in self.journal.damages)
+
+    @property
+    def is_forgetful(self) -> bool:
+        """Whether records are gone, and what was saved under them is yet to be taken in."""
+        return any(damage.lost for damage in self._new_damage())
+
+    def _new_damage(self) -> list[JournalDamage]:
+        known = self.record.known_damage
+        return [damage for damage in self.journal.damages if damage.identity not in known]
 
     def _begin_epoch(self) -> None:
-        """Say in the journal that this epoch has begun, with everything that was found out."""
-        forgetful = any(
-            damage.lost and damage.identity not in self.record.known_damage
-            for damage in self.journal.damages
-        )
+        """Say in the journal that this epoch has begun, with everything that was found out.
+
+        What was found at rest comes first, then the epoch, which makes all else that an earlier one
+        left stale. Damage is noted as known after that: until then the next driver, too, takes in
+        whatever it finds. So a batch that is cut off anywhere costs nothing.
+        """
+        forgetful = self.is_forgetful
         adopted = unrecorded_commits(self.store, self.identity, self.record, forgetful=forgetful)
         first = first_free_number(self.store, self.record, adopted, forgetful=forgetful)
+        owner = str(self.lease.record.owner)
         events: list[Event] = [
-            (
-                "run_opened",
-                {
-                    "epoch": self.lease.epoch,
-                    "owner": str(self.lease.record.owner),
-                    "next_number": first,
-                },
-            )
+            *(("checkpoint_committed", Kept.of(manifest).to_data()) for manifest in adopted),
+            ("run_opened", {"epoch": self.lease.epoch, "owner": owner, "next_number": first}),
         ]
-        for damage in self.journal.damages:
-            if damage.identity in self.record.known_damage:
-                continue
+        for damage in self._new_damage():
             log.warning("the journal of %s is damaged: %s", self.store.url, damage.what)
             if damage.remains:
                 self.store.put(f"{QUARANTINE}/journal-{damage.identity}", damage.remains)
-            facts = {"identity": damage.identity, "what": damage.what, "lost": damage.lost}
-            events.append(("journal_damaged", facts))
-        events += [("checkpoint_committed", Kept.of(manifest).to_data()) for manifest in adopted]
         self._record(events)
+
+    def note_damage(self) -> None:
+        """Write down that the damage of the journal is known, with all that follows from it."""
+        facts = [
+            {"identity": damage.identity, "what": damage.what, "lost": damage.lost}
+            for damage in self._new_damage()
+        ]
+        if facts:
+            self._record([("journal_damaged", one) for one in facts])
 
     # ------------------------------------------------------------------ upkeep
 
@@ -181,13 +199,16 @@ class OpenRun(Checkpoints):
     def compact(self) -> None:
         """Shorten the journal to what it amounts to, so that it is cheap to read later.
 
-        Happens by itself, off the path of commits, whenever the journal has grown long.
+        Happens by itself, off the path of commits, whenever the journal has grown long. Not while
+        there is damage that is not noted: a short journal does not show it.
         """
-        self._compaction.run()
+        if not self._new_damage():
+            self._compaction.run()
 
     def compact_soon(self) -> None:
         """Shorten the journal aside, if there is something to shorten."""
-        self._compaction.begin()
+        if not self._new_damage():
+            self._compaction.begin()
 
     def wait_without_end(self, meanwhile: str) -> None:
         """Wait for storage that does not answer for as long as it takes, until the run is closed.
@@ -266,4 +287,4 @@ class OpenRun(Checkpoints):
         for _, kind, data in tickets:
             self._take_in(kind, data)
         if self.journal.wants_compaction():
-            self._compaction.begin()
+            self.compact_soon()

@@ -74,7 +74,8 @@ def continue_study(
     problems = {one.trial_id: folder_problem(one) for one in study.trials.values()}
     refused = {trial_id: problem for trial_id, problem in problems.items() if problem is not None}
     for trial in list(study.trials.values()):
-        if trial.status is Status.RUNNING and trial.trial_id not in refused:
+        is_open = trial.status is Status.RUNNING or run.is_forgetful
+        if is_open and trial.trial_id not in refused:
             untold += _take_in_what_was_cut_off(run, trial, journal)
     again: list[dict[str, Any]] = []
     going_on = [one for one in study.trials.values() if one.trial_id not in refused]
@@ -96,13 +97,15 @@ def continue_study(
                 how_again = {"from_scratch": from_scratch and is_failed}
                 again.append({"trial": trial.to_data(), **how_again})
     opened = {"rooms": rooms_of(engine), "resume_unfinished": how.unfinished, "again": again}
-    opened |= {"needs": needs, "refused": refused}
-    journal.happen("study_opened", opened)  # what ran is not running any more
+    opened |= {"needs": needs, "refused": refused, "epoch": run.epoch}
+    # What ran is not running any more, and what another driver may still commit does not count.
+    journal.happen("study_opened", opened)
     if how.num_samples is not None:
         journal.happen("study_extended", {"num_samples": how.num_samples})
     if not study.made:
         journal.write_state()  # those who judge have drawn what they will decide by
     journal.settle()
+    run.note_damage()  # last: who is cut off before it finds the same again
     return untold
 
 
@@ -129,11 +132,12 @@ def _take_in_what_was_cut_off(
 ) -> list[tuple[Trial, dict[str, Any]]]:
     """Take in checkpoints that are at rest without the journal knowing; return their results."""
     store = locate.child(run.store, trial.folder)
-    for manifest in unrecorded_commits(store, run.identity, trial.checkpoints, forgetful=False):
+    commits = unrecorded_commits(store, run.identity, trial.checkpoints, forgetful=run.is_forgetful)
+    for manifest in commits:
         facts = Kept.of(manifest).to_data()
         committed = {"id": trial.trial_id, "what": "checkpoint_committed", "facts": facts}
         journal.happen("trial_checkpoint", committed)
-    for kept in trial.checkpoints.usable()[:1]:
+    for kept in trial.checkpoints.usable()[: trial.status is Status.RUNNING]:
         if (kept.step or 0) > trial.step:
             result = {**kept.metrics, "checkpoint_dir_name": kept.directory}
             happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "step": kept.step}

@@ -158,7 +158,10 @@ def verify(view: RunView, watch: Watch | None = None) -> Verification:
         except StoreError as error:
             result.unread[kept.directory] = error.message
     if not view.is_live:
-        result.litter = find_litter(view.store, view.identity.run_id, view.record)
+        is_damaged = bool(view.journal_damage)
+        result.litter = find_litter(
+            view.store, view.identity.run_id, view.record, is_damaged=is_damaged
+        )
     return result
 
 

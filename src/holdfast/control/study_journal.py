@@ -66,6 +66,11 @@ class StudyJournal:
         self._thread = threading.Thread(target=self._write, name="holdfast-study", daemon=True)
         self._thread.start()
 
+    @property
+    def has_lost_records(self) -> bool:
+        """Whether records of an earlier driver are gone."""
+        return self._run.has_lost_records
+
     def happen(self, kind: str, data: dict[str, Any]) -> None:
         """Have the study take in an event that will be durable soon.
 

@@ -45,7 +45,15 @@ SHOULD_CHECKPOINT = "should_checkpoint"  # in a result: whoever looks at it may 
 
 
 class Scribe(Protocol):
-    """Writes down what happens in a study."""
+    """Writes down what happens in a study.
+
+    Attributes:
+        has_lost_records: Whether what was written down before is damaged, so that a commit it does
+            not tell of may be one that was forgotten.
+    """
+
+    @property
+    def has_lost_records(self) -> bool: ...
 
     def happen(self, kind: str, data: dict[str, Any]) -> None:
         """Have the study take in an event that will be durable soon."""
@@ -131,7 +139,10 @@ class TrialCheckpoints(Checkpoints):
         unfinished = {**self.record.begun, **self.record.retired}
         numbers = sorted(n for n, directory in unfinished.items() if directory not in needed)
         if looks or numbers:
-            litter = find_litter(self.store, self.run_id, self.record)
+            litter = find_litter(
+                self.store, self.run_id, self.record, is_damaged=self._scribe.has_lost_records
+            )
+            self._scribe.check()  # or it may be the work of another driver by now
             remove_litter(self, [one for one in litter if one.key not in needed])
         if numbers:
             self._record_soon([("litter_swept", {"numbers": numbers})])

@@ -45,9 +45,18 @@ class Litter:
 
 
 def find_litter(
-    store: Store, run_id: str, record: RunRecord, *, in_flight: Collection[int] = ()
+    store: Store,
+    run_id: str,
+    record: RunRecord,
+    *,
+    in_flight: Collection[int] = (),
+    is_damaged: bool = False,
 ) -> list[Litter]:
-    """Return all litter of a run, leaving out the numbers that are being written right now."""
+    """Return all litter of a run, leaving out the numbers that are being written right now.
+
+    Where the journal `is_damaged`, a commit that it does not know may be one that it has forgotten,
+    and is none.
+    """
     found = [
         Litter(entry.key, entry.size, "a write that never finished")
         for entry in store.litter(PRIVATE if store.local else "")
@@ -59,7 +68,8 @@ def find_litter(
             key = f"{STAGING}/{folder}"
             found.append(Litter(key, _size_below(store, key), "staged and never committed"))
     found += _abandoned_folders(store, record, in_flight)
-    found += _stale_commits(store, run_id, record)
+    if not is_damaged:
+        found += _stale_commits(store, run_id, record)
     found += [
         Litter(key, entry.size, "a journal segment that no longer counts")
         for key in _stale_segments(store, run_id)
@@ -118,7 +128,9 @@ def _stale_commits(store: Store, run_id: str, record: RunRecord) -> Iterator[Lit
 
 def sweep(run: OpenRun, *, in_flight: Collection[int] = ()) -> list[Litter]:
     """Remove all litter of a run that this process holds, and return what it was."""
-    found = find_litter(run.store, run.run_id, run.record, in_flight=in_flight)
+    found = find_litter(
+        run.store, run.run_id, run.record, in_flight=in_flight, is_damaged=run.has_lost_records
+    )
     run.lease.check()  # whoever was replaced must not take its successor's work for litter
     remove_litter(run, found)
     swept = [n for n in (*run.record.begun, *run.record.retired) if n not in in_flight]

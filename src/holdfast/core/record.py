@@ -88,9 +88,8 @@ class RunRecord:
         """Take in one event of the journal."""
         match kind:
             case "run_opened":
-                self.epoch = data["epoch"]
+                self.open(data["epoch"])
                 self.next_number = max(self.next_number, data["next_number"])
-                self.closed = False
             case "run_closed":
                 self.closed = True
             case "checkpoint_begun":
@@ -125,6 +124,10 @@ class RunRecord:
                 self._restore(data)
             case _:
                 pass  # another part of the run keeps its own account
+
+    def open(self, epoch: int) -> None:
+        """Begin an epoch: what a driver of an earlier one commits from now on does not count."""
+        self.epoch, self.closed = epoch, False
 
     def usable(self) -> list[Kept]:
         """Return the checkpoints that may be restored, newest first."""

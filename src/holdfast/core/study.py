@@ -146,6 +146,8 @@ class Study:
                 trial.status, trial.cut_off = Status.PENDING, True
         for again in data["again"]:
             self._try_again(Trial.from_data(again["trial"]), from_scratch=again["from_scratch"])
+        for trial in self.trials.values():
+            trial.checkpoints.open(data.get("epoch", 0))
 
     def _renew(self, trial: Trial) -> None:
         """Give a trial a full budget: a launch is the user's word to try again."""

@@ -232,7 +232,8 @@ class Launch:
     def _must_know_its_trials(self) -> None:
         """Raise if damage has left no trial of a study; say which are lost if it has left some."""
         url = self.run.store.url
-        if self.run.record.known_damage and not self.study.made:
+        is_damaged = self.run.record.known_damage or self.run.journal.damages
+        if is_damaged and not self.study.made:
             raise CannotRestoreStudy(
                 f"the journal of the study at {url} is damaged, and no trial is known any more: to"
                 " go on would be to begin anew, over what its trials have written",

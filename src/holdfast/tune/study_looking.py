@@ -149,7 +149,9 @@ class StudyLook:
         for directory, manifest in read_manifests(store, known):
             if isinstance(manifest, Damaged):
                 unreadable[directory] = manifest.message
-            elif manifest.run_id == run.identity.run_id and record.is_current(manifest):
+            elif manifest.run_id != run.identity.run_id:
+                continue
+            elif run.journal_damage or record.is_current(manifest):
                 record.apply("checkpoint_committed", Kept.of(manifest).to_data())
         identity = RunIdentity(run.identity.run_id, name, "trial", run.identity.created)
         return RunView(

@@ -15,6 +15,7 @@ from holdfast.control.run_view import RunView, Verification
 from holdfast.control.study_log import StudyTail
 from holdfast.control.trial_process import TrialCheckpoints
 from holdfast.control.upkeep import Litter, find_litter, remove_litter, sweep
+from holdfast.core.record import RunRecord
 from holdfast.core.trial import Trial
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child
@@ -136,7 +137,7 @@ def find_study_litter(study: StudyLook) -> list[Litter]:
     """
     found: list[Litter] = []
     if not study.run.is_live:
-        found = find_litter(study.run.store, study.run.identity.run_id, study.run.record)
+        found = _litter_in(study, study.run.store, study.run.record)
     for trial in study.trials:
         if not study.run.is_live or trial.is_finished():
             found = _joined(found, _below(f"{trial.folder}/", _litter_of(study, trial)))
@@ -165,7 +166,7 @@ class _Notes:
     """Writes down what happens to trials of a study that nobody drives."""
 
     def __init__(self, run: OpenRun) -> None:
-        self._run = run
+        self._run, self.has_lost_records = run, run.has_lost_records
 
     def happen(self, kind: str, data: dict[str, Any]) -> None:
         self._run.note(kind, data)
@@ -179,8 +180,12 @@ class _Notes:
 
 def _litter_of(study: StudyLook, trial: Trial) -> list[Litter]:
     store = child(study.run.store, trial.folder)
-    found = find_litter(store, study.run.identity.run_id, trial.checkpoints)
-    return _certain(study, trial, store, found)
+    return _certain(study, trial, store, _litter_in(study, store, trial.checkpoints))
+
+
+def _litter_in(study: StudyLook, store: Store, record: RunRecord) -> list[Litter]:
+    is_damaged = bool(study.run.journal_damage)
+    return find_litter(store, study.run.identity.run_id, record, is_damaged=is_damaged)
 
 
 def _certain(study: StudyLook, trial: Trial, store: Store, found: Iterable[Litter]) -> list[Litter]:

@@ -24,7 +24,7 @@ class Log:
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
         self.seen: list[Any] = []
-        self.is_replaced = False
+        self.is_replaced = self.has_lost_records = False
 
     def happen(self, kind: str, data: dict[str, Any]) -> None:
         self.seen.append(data.get("what", kind))
