@@ -45,6 +45,7 @@ class ExperimentAnalysis:
         default_metric: str | None = None,
         default_mode: str | None = None,
         reader: Callable[[Store], Sequence[TrialSummary]] | None = None,
+        _interrupted: bool | None = None,
     ) -> None:
         self._filesystem = storage_filesystem
         self._store = _open(experiment_checkpoint_path, storage_filesystem)
@@ -55,11 +56,25 @@ class ExperimentAnalysis:
                 hint="name the folder of the study: {storage_path}/{name}",
             )
         self.default_metric, self.default_mode = default_metric, default_mode
+        self._interrupted = _interrupted
 
     @property
     def experiment_path(self) -> str:
         """The study's folder, without a scheme."""
         return filesystem_path(self._store.url)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody, as by Ctrl+C, stopped the study before it was over.
+
+        Of a folder that is only looked at, as it is when this is first asked; of one that another
+        driver is at, or that holds nothing but the files of trials, False.
+        """
+        if self._interrupted is None:
+            from holdfast.tune.reading import is_interrupted
+
+            self._interrupted = is_interrupted(self._store)
+        return self._interrupted
 
     # ------------------------------------------------------------------ the best trial
 
@@ -216,6 +231,7 @@ class ExperimentAnalysis:
             metric=self.default_metric,
             mode=self.default_mode,
             filesystem=self._filesystem,
+            interrupted=self.interrupted,
         )
 
     def get_result(self, trial: TrialSummary | str) -> Result:

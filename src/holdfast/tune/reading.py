@@ -25,7 +25,9 @@ from holdfast.tune.trial_folders import stored_trials
 from holdfast.worker.job import unpack_value
 
 
-def results_of(launch: Launch, errors: Mapping[str, bytes | None]) -> ResultGrid:
+def results_of(
+    launch: Launch, errors: Mapping[str, bytes | None], *, interrupted: bool
+) -> ResultGrid:
     """Return what a study has come to, right after it was driven."""
     spec = launch.spec
     retention = retention_of(spec.run_config.checkpoint_config)
@@ -44,18 +46,21 @@ def results_of(launch: Launch, errors: Mapping[str, bytes | None]) -> ResultGrid
         metric=spec.tune_config.metric,
         mode=spec.tune_config.mode,
         filesystem=spec.run_config.storage_filesystem,
+        interrupted=interrupted,
     )
 
 
 def read_results(store: Store, spec: StudySpec, filesystem: Any = None) -> ResultGrid:
     """Return what a study has come to so far, whoever drives it; nothing of it is made or run."""
     retention = retention_of(spec.run_config.checkpoint_config)
+    study = look_at_study(store)
     return ResultGrid(
-        [summary(trial, store, retention, None) for trial in look_at_study(store).trials],
+        [summary(trial, store, retention, None) for trial in study.trials],
         store,
         metric=spec.tune_config.metric,
         mode=spec.tune_config.mode,
         filesystem=filesystem,
+        interrupted=study.is_interrupted,
     )
 
 
@@ -99,6 +104,11 @@ def known_trials(store: Store) -> list[StoredTrial]:
         return stored_trials(store)
     study = look_at_study(store)
     return [summary(trial, store, _retention(study.stored), None) for trial in study.trials]
+
+
+def is_interrupted(store: Store) -> bool:
+    """Whether the study in a folder was stopped before it was over; False if nobody can tell."""
+    return has_study(store) and look_at_study(store).is_interrupted
 
 
 def _retention(stored: StoredStudy | None) -> Retention:

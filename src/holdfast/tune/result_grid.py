@@ -34,9 +34,11 @@ class ResultGrid:
         metric: str | None = None,
         mode: str | None = None,
         filesystem: Any | None = None,
+        interrupted: bool = False,
     ) -> None:
         self._trials, self._store = trials, store
         self._metric, self._mode, self._filesystem = metric, mode, filesystem
+        self._interrupted = interrupted
 
     @property
     def experiment_path(self) -> str:
@@ -54,6 +56,15 @@ class ResultGrid:
     def trials(self) -> Sequence[TrialSummary]:
         """The trials as their study has kept them."""
         return self._trials
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody, as by Ctrl+C, stopped the study before it was over.
+
+        Then these results are not all, and `Tuner.restore` goes on with it. Of a study that
+        another driver is at, False.
+        """
+        return self._interrupted
 
     def __len__(self) -> int:
         return len(self._trials)

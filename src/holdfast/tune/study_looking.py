@@ -79,9 +79,14 @@ class StudyLook:
         """How the study goes or has come out."""
         if self.run.is_live:
             return "running"
-        if not self.is_over:
+        if self.is_interrupted:
             return "interrupted"
         return "failed trials" if self.counts.get(Status.ERROR) else "done"
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it is not over, and nobody drives it."""
+        return not (self.is_over or self.run.is_live)
 
     @property
     def metric(self) -> tuple[str | None, str | None]:

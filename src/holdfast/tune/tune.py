@@ -27,7 +27,6 @@ from holdfast.tune.tune_config import ResumeConfig
 from holdfast.tune.tuner import Tuner
 
 _SHOWN_MAX = 5
-_OVER = (Status.TERMINATED, Status.ERROR)
 # What a call says of the study and not of how it is searched or resumed.
 _OF_EXPERIMENT = (
     "stop", "config", "resources_per_trial", "num_samples", "local_dir", "upload_dir",
@@ -135,7 +134,7 @@ def run_experiments(
     outcomes = []
     for experiment in _experiments(experiments):
         outcomes.append(_outcome(experiment, given))
-        if outcomes[-1].was_interrupted:
+        if outcomes[-1].grid.interrupted:
             break
     if raise_on_failed_trial:
         _must_have_completed(outcomes)
@@ -173,6 +172,7 @@ def _run(given: Mapping[str, Any]) -> Any:
         trials=trials,
         default_metric=config.metric,
         default_mode=config.mode,
+        _interrupted=outcome.grid.interrupted,
     )
 
 
@@ -183,11 +183,6 @@ class _Outcome:
     spec: StudySpec
     grid: ResultGrid
     url: str
-
-    @property
-    def was_interrupted(self) -> bool:
-        """Whether somebody stopped it before all its trials were over."""
-        return any(trial.status not in _OVER for trial in self.grid.trials)
 
 
 def _outcome(experiment: Experiment, given: Mapping[str, Any]) -> _Outcome:
@@ -226,7 +221,7 @@ def _must_work(spec: StudySpec) -> None:
 
 def _must_have_completed(outcomes: Sequence[_Outcome]) -> None:
     """Raise if trials have failed; where somebody stopped a study, he knows."""
-    trials = [trial for one in outcomes if not one.was_interrupted for trial in one.grid.trials]
+    trials = [trial for one in outcomes if not one.grid.interrupted for trial in one.grid.trials]
     failed = [trial for trial in trials if trial.status is Status.ERROR]
     if not failed:
         return

@@ -257,7 +257,7 @@ class Tuner:
         """Run the study to its end and return what it has come to.
 
         A trial that fails does not raise; its error is in the results. After Ctrl+C the results so
-        far are returned, and the study can be restored.
+        far are returned, `ResultGrid.interrupted` is true, and the study can be restored.
         """
         standard_files.complete()
         spec = self._spec
@@ -311,9 +311,11 @@ class Tuner:
         shower.begin(launch.run.store.url, launch.how)
         try:
             controller = launch.drive(observers)
-            self._results = results_of(launch, controller.errors)
+            interrupted = controller.is_stopped and not launch.study.is_over
+            self._results = results_of(launch, controller.errors, interrupted=interrupted)
             resume = what_goes_on(launch, controller)
-            shower.output.end(shower.progress(), resume=resume)
+            returns = not controller.departures.takes_driver
+            shower.output.end(shower.progress(), resume=resume, interrupted=interrupted and returns)
         finally:
             shower.output.close()
             callbacks.flush(durable=True)

@@ -39,7 +39,41 @@ def interrupted_study(lab: Lab) -> Any:
     statuses = [trial.status for trial in results._trials]  # noqa: SLF001
     assert statuses[:2] == [Status.TERMINATED, Status.ERROR]
     assert Status.TERMINATED not in statuses[2:]
+    assert results.interrupted
     return train
+
+
+def test_a_script_can_see_whether_a_study_was_interrupted(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = interrupted_study(lab)
+    assert "Interrupted: 1 of 4 trials are done. fit() returns what" in capsys.readouterr().err
+    assert Tuner.restore(str(lab.study), train).get_results().interrupted
+    assert tune.ExperimentAnalysis(lab.study).interrupted
+    assert tune.ExperimentAnalysis(lab.study).result_grid.interrupted
+
+    results = lab.restore(train)
+
+    assert not results.interrupted  # one has failed, and that is how it has come out
+    assert "Interrupted" not in capsys.readouterr().err
+    assert not tune.ExperimentAnalysis(lab.study).interrupted
+    assert not Tuner.restore(str(lab.study), train).get_results().interrupted
+
+
+def test_tune_run_tells_of_an_interrupt_too(lab: Lab) -> None:
+    notes, driver = lab.notes, os.getpid()
+
+    def train(config: dict[str, Any]) -> None:
+        for step in range(begin(notes), 3):
+            if step == 1 and is_first(notes.with_name("stop")):
+                os.kill(driver, signal.SIGINT)
+            save(step, {})
+
+    given: dict[str, Any] = {"storage_path": str(lab.storage), "name": "study", "num_samples": 3}
+    given |= {"max_concurrent_trials": 1, "raise_on_failed_trial": False}
+
+    assert tune.run(train, **given).interrupted
+    assert not tune.run(train, **given, resume=True).interrupted
 
 
 FLAGS = [

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.metric_history import flattened
-from holdfast.core.trial import Trial
+from holdfast.core.trial import Status, Trial
 from holdfast.tune.logger.plain import readable
 from holdfast.tune.progress.tables import cell, inferred_metrics, last_line
 from holdfast.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
@@ -102,6 +102,16 @@ def failed(trial: Trial, *, is_last: bool) -> str:
     why = f": {last_line(trial.error)}" if trial.error else ""
     what = "failed for good" if is_last else "was lost and will be tried again"
     return f"{trial} {what}{why}"
+
+
+def interrupted(counts: Mapping[str, int], total: int | None) -> str:
+    """Return a line on a study that somebody has stopped, for whose script it goes on."""
+    done = counts.get(Status.TERMINATED, 0)
+    planned = f"of {total} trials are" if total is not None else "trials are"
+    return (
+        f"Interrupted: {done} {planned} done. fit() returns what there is, and the script goes on;"
+        " .interrupted of the results is True"
+    )
 
 
 def _metrics(trial: Trial, result: Mapping[str, Any], *, all_metrics: bool) -> str:

@@ -139,8 +139,12 @@ class StudyOutput:
             self._status_at = now
             self._print("\n".join(self._header(progress)))
 
-    def end(self, progress: Progress, *, resume: str | None = None) -> None:
+    def end(
+        self, progress: Progress, *, resume: str | None = None, interrupted: bool = False
+    ) -> None:
         """The study is over, or this driver leaves it; `resume` is the call that goes on with it.
+
+        `interrupted` if somebody wanted that, and the script may take the study for done.
 
         The last table stays, and under it the best trial and what has failed.
         """
@@ -150,7 +154,7 @@ class StudyOutput:
         for line in self._budget.rest(self._clock.monotonic(), is_end=True):
             self._print(line)
         with self._guarded():
-            self._screen.print(self._summary(progress, resume))
+            self._screen.print(self._summary(progress, resume, interrupted=interrupted))
 
     def close(self) -> None:
         """Give the terminal back, also if the study ends badly; may be called more than once."""
@@ -165,7 +169,7 @@ class StudyOutput:
     def _header(self, progress: Progress) -> list[str]:
         return header_lines(progress, self._metric, self._mode)
 
-    def _summary(self, progress: Progress, resume: str | None) -> str:
+    def _summary(self, progress: Progress, resume: str | None, *, interrupted: bool) -> str:
         counts = progress.counts or counts_of(progress.trials)
         parts = [as_text(trial_table(progress, self._layout))]
         total = sum(counts.values()) if progress.total is None else progress.total
@@ -177,6 +181,8 @@ class StudyOutput:
         if errors.rows:
             parts.append(f"Failed:\n{as_text(errors)}")
         parts += progress.notes
+        if interrupted:
+            parts.append(lines.interrupted(counts, progress.total))
         if resume:
             parts.append(f"To go on with it:\n  {resume}")
         return "\n".join(part for part in parts if part)
@@ -223,8 +229,13 @@ class ReporterOutput(StudyOutput):
     def update(self, progress: Progress) -> None:
         self._report(progress, done=False)
 
-    def end(self, progress: Progress, *, resume: str | None = None) -> None:
+    def end(
+        self, progress: Progress, *, resume: str | None = None, interrupted: bool = False
+    ) -> None:
         self._report(progress, done=True)
+        if interrupted and self._verbosity:
+            counts = progress.counts or counts_of(progress.trials)
+            self._print(lines.interrupted(counts, progress.total))
         if resume and self._verbosity:
             self._print(f"To go on with it:\n  {resume}")
 

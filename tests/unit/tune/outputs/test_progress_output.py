@@ -155,6 +155,26 @@ def test_the_end_says_what_came_out_and_how_to_go_on() -> None:
     assert text.endswith("To go on with it:\n  Tuner.restore('/a/b', trainable=f).fit()")
 
 
+@pytest.mark.parametrize("is_reporter", [False, True])
+def test_a_script_that_goes_on_after_ctrl_c_is_told_of_with_what_is_done(
+    is_reporter: bool,
+) -> None:
+    paper = Paper()
+    told = output(paper)
+    if is_reporter:
+        told = ReporterOutput(CLIReporter(), screen=paper)
+    trials = several(TERMINATED=3, ERROR=1, RUNNING=2)
+
+    told.end(Progress(trials=trials, total=20), resume="restore(…)", interrupted=True)
+
+    text = "\n".join(paper.lines)
+    assert (
+        "Interrupted: 3 of 20 trials are done. fit() returns what there is, and the script goes on;"
+        " .interrupted of the results is True\n"
+    ) in text
+    assert text.endswith("To go on with it:\n  restore(…)")
+
+
 def test_nothing_is_said_at_verbosity_0() -> None:
     paper = Paper()
     told = output(paper, 0)
