@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.control.open_run import open_run
 from holdfast.storage.locate import open_store
+from tests.faults.campaign import census
 from tests.faults.campaign.census import Leftovers
 from tests.faults.campaign.conftest import TOY, Campaign
 from tests.runs import commit, save_files
@@ -83,7 +84,10 @@ def test_a_socket_bound_to_a_path_of_ours_is_found(campaign: Campaign) -> None:
         assert len(campaign.census.leftovers().sockets) == 1
 
 
-def test_shared_memory_that_nobody_uses_is_found(campaign: Campaign, tmp_path: Path) -> None:
+def test_shared_memory_that_nobody_uses_is_found(
+    campaign: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(census, "OTHERS_TAKE_S", 0.1)
     (tmp_path / "memory" / "forgotten").touch()
 
     assert campaign.census.leftovers().shared_memory == ["forgotten"]

@@ -17,7 +17,8 @@ from tests.faults.campaign.toy_script import WORKERS, weights_after
 
 pytestmark = pytest.mark.slow
 
-KILLS, TORCH_KILLS = 100, 10
+KILLS = [40, pytest.param(100, marks=pytest.mark.long)]
+TORCH_KILLS = [6, pytest.param(20, marks=pytest.mark.long)]
 ENOUGH = 100_000  # more steps than the run gets to before it is told where to end
 
 
@@ -66,8 +67,9 @@ class Killer:
 
 
 @pytest.mark.req("T-012", "T-014", "T-016", "T-066", "T-067", "T-071", "T-073", "T-074")
-def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_happened(
-    toy: Campaign,
+@pytest.mark.parametrize("kills", KILLS)
+def test_a_run_whose_driver_is_killed_so_many_times_ends_as_if_nothing_had_happened(
+    toy: Campaign, kills: int
 ) -> None:
     """Only drivers are killed; what they started ends with them.
 
@@ -80,12 +82,12 @@ def test_a_run_whose_driver_is_killed_a_hundred_times_ends_as_if_nothing_had_hap
     ]
     kill = Killer(toy, seed=5, deeds=160)
 
-    for _ in range(KILLS):
+    for _ in range(kills):
         kill(steps=ENOUGH, deaths=deaths)
     steps = max(toy.acknowledged()) + 6
     printed = toy.finish(steps=steps, deaths=deaths)
 
-    assert kill.at_deeds > 30 and kill.outside > 30
+    assert kill.at_deeds > 0.3 * kills and kill.outside > 0.3 * kills
     assert printed["weights"] == weights_after(steps, 0)
     checkpoint = Result.from_path(toy.run).checkpoint
     assert checkpoint is not None
@@ -110,16 +112,17 @@ def test_a_killed_driver_takes_no_retry_from_the_workers(toy: Campaign) -> None:
 
 
 @pytest.mark.req("T-016", "T-038", "T-066", "T-070", "T-074", "T-086")
+@pytest.mark.parametrize("kills", TORCH_KILLS)
 def test_drivers_killed_at_random_do_not_change_a_bit_of_the_weights(
-    torch_run: Campaign, undisturbed: str
+    torch_run: Campaign, undisturbed: str, kills: int
 ) -> None:
     kill = Killer(torch_run, seed=11, deeds=160, takes_trees=True)
 
-    for _ in range(TORCH_KILLS):
+    for _ in range(kills):
         kill(steps=STEPS)
     printed = torch_run.finish(steps=STEPS)
 
-    assert kill.at_deeds > 2 and kill.outside > 2
+    assert kill.at_deeds > 1 and kill.outside > 1
     assert printed["weights"] == undisturbed
     torch_run.must_be_whole(STEPS)
 

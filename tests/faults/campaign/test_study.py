@@ -21,8 +21,8 @@ from tests.patience import PATIENCE_S
 from tests.unit.tune.outputs.event_reader import read_events
 
 SCRIPT = "tests.faults.campaign.study_script"
-TRIALS = 200
-KILLS = 50
+# Trials, and kills of their driver.
+SIZES = [(100, 25), pytest.param((200, 50), marks=pytest.mark.long)]
 # Of the notes between two kills, at most: so that all of them come in time. The journal is not as
 # good to tell how far a study is: it shrinks.
 GROWTH_BYTES = {"function": 1200, "class": 500}
@@ -30,7 +30,7 @@ GROWTH_BYTES = {"function": 1200, "class": 500}
 pytestmark = pytest.mark.slow
 
 
-def launch(folder: Path, kind: str) -> subprocess.Popen[str]:
+def launch(folder: Path, kind: str, trials: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
             sys.executable,
@@ -38,7 +38,7 @@ def launch(folder: Path, kind: str) -> subprocess.Popen[str]:
             "tests.faults.campaign.study_script",
             str(folder),
             kind,
-            str(TRIALS),
+            str(trials),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -113,36 +113,38 @@ def kill_after_some_progress(
 @pytest.mark.req("U-007")
 @pytest.mark.req("U-015")
 @pytest.mark.parametrize("kind", ["function", "class"])
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]} trials")
 def test_killed_again_and_again_a_study_loses_nothing_and_repeats_nothing(
-    kind: str, tmp_path: Path
+    kind: str, size: tuple[int, int], tmp_path: Path
 ) -> None:
+    trials, kills = size
     dice, trials_killed, in_states = random.Random(3), 0, 0
-    for _ in range(KILLS):
-        driver = launch(tmp_path, kind)
+    for _ in range(kills):
+        driver = launch(tmp_path, kind, trials)
         trials_killed += kill_after_some_progress(driver, tmp_path, dice, GROWTH_BYTES[kind])
         in_states += states_in(tmp_path) > 0
         assert driver.returncode == -signal.SIGKILL, "the study ended before its last kill"
         assert survivors(tmp_path) == []
-    driver = launch(tmp_path, kind)
+    driver = launch(tmp_path, kind, trials)
     out, errors = driver.communicate()
 
     assert driver.returncode == 0, errors
-    assert json.loads(out) == {"trials": TRIALS, "errors": 0}
-    assert trials_killed >= KILLS // 2
-    assert in_states >= KILLS // 4  # the driver had taken a state, and perhaps not written it
-    assert len(list(tmp_path.glob("died-*"))) >= TRIALS // 10  # those that killed themselves
+    assert json.loads(out) == {"trials": trials, "errors": 0}
+    assert trials_killed >= kills // 2
+    assert in_states >= kills // 4  # the driver had taken a state, and perhaps not written it
+    assert len(list(tmp_path.glob("died-*"))) >= trials // 10  # those that killed themselves
     assert survivors(tmp_path) == []
-    check_files(tmp_path / "study")
-    check_steps(tmp_path)
-    check_finished(tmp_path)
+    check_files(tmp_path / "study", trials)
+    check_steps(tmp_path, trials)
+    check_finished(tmp_path, trials - kills)
     if kind == "function":
         check_acknowledged(tmp_path)
 
 
-def check_files(study: Path) -> None:
+def check_files(study: Path, trials: int) -> None:
     """Every step is once in every file, and no checkpoint is left half."""
     folders = [one for one in study.iterdir() if not one.name.startswith(".")]
-    assert len(folders) == TRIALS
+    assert len(folders) == trials
     for folder in folders:
         rows = [json.loads(line) for line in (folder / "result.json").read_text().splitlines()]
         steps = [row["training_iteration"] for row in rows]
@@ -164,7 +166,7 @@ def check_files(study: Path) -> None:
         assert not list(folder.glob(".holdfast/staging/*")), folder
 
 
-def check_steps(folder: Path) -> None:
+def check_steps(folder: Path, trials: int) -> None:
     """No trial goes back before a checkpoint that was acknowledged: every step is saved.
 
     A step begins only when the one before it is saved, so it is the least that can begin again.
@@ -175,10 +177,10 @@ def check_steps(folder: Path) -> None:
         if what == "began":
             assert int(step[0]) >= reached.get(trial, 1), line
             reached[trial] = int(step[0])
-    assert len(reached) == TRIALS
+    assert len(reached) == trials
 
 
-def check_finished(folder: Path) -> None:
+def check_finished(folder: Path, finished_min: int) -> None:
     """No trial that the driver knew to be finished ran again.
 
     It can be killed when it knows and has told nobody.
@@ -189,7 +191,7 @@ def check_finished(folder: Path) -> None:
         if what == "finished":
             finished.add(trial)
         assert what == "finished" or trial not in finished, line
-    assert len(finished) > TRIALS - KILLS
+    assert len(finished) > finished_min
 
 
 def check_acknowledged(folder: Path) -> None:

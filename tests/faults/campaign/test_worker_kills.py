@@ -40,8 +40,9 @@ def is_told(card: str, words: str) -> bool:
 @pytest.mark.parametrize(
     "who",
     [
-        pytest.param([(0,), (1,)], id="one rank"),
-        pytest.param([(0, 1)], id="all ranks"),
+        pytest.param([(0,), (1,), (0, 1)], id="in turn"),
+        pytest.param([(0,), (1,)], id="one rank", marks=pytest.mark.long),
+        pytest.param([(0, 1)], id="all ranks", marks=pytest.mark.long),
     ],
 )
 def test_no_death_of_workers_changes_a_bit_of_what_a_run_comes_to(
