@@ -13,8 +13,9 @@ from holdfast.core.failure_hints import is_aftermath
 from holdfast.core.outcomes import Finished, Raised
 
 FINISH_SAVE_S = 30.0
-# A process that has used much memory takes its time to die, after its connections are closed.
-CAUSE_S = 1.0
+# A process that has used much memory takes its time to die, after its connections are closed: the
+# kernel frees some 10 GB in a second, if it has nothing else to do.
+CAUSE_S = 5.0
 
 
 class LastMoments:

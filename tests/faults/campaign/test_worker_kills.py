@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.control import last_moments
 from holdfast.core.failure_card import headline
 from holdfast.core.outcomes import Raised
 from holdfast.errors import NotSaved
@@ -18,7 +19,7 @@ from tests.faults.campaign.conftest import STEPS, Campaign, wait_for_end
 from tests.faults.campaign.deaths import SAID, WAYS, Death, campaign_of
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import folder_with, note
-from tests.patience import pause
+from tests.patience import PATIENCE_S, pause
 
 
 def card_of(campaign: Campaign, attempt: int) -> str:
@@ -115,8 +116,12 @@ def test_the_others_are_told_what_kept_a_rank_from_saving(tmp_path: Path) -> Non
     assert "rank 1: MemoryError" in told[0]["text"]
 
 
-def test_a_rank_whose_peer_is_gone_is_not_taken_for_the_cause(tmp_path: Path) -> None:
+def test_a_rank_whose_peer_is_gone_is_not_taken_for_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is heard of first: a process that has used much memory takes its time to die."""
+    monkeypatch.setattr(last_moments, "CAUSE_S", PATIENCE_S)
+    monkeypatch.setattr(last_moments, "FINISH_SAVE_S", PATIENCE_S)
     lab = Lab(tmp_path)
     notes = lab.notes
 
@@ -127,7 +132,7 @@ def test_a_rank_whose_peer_is_gone_is_not_taken_for_the_cause(tmp_path: Path) ->
             raise RuntimeError("Connection closed by peer")
         while not lab.begun(rank=0):
             pause()
-        wait_for_end(lab.begun(rank=0)[0]["pid"], 10.0)
+        wait_for_end(lab.begun(rank=0)[0]["pid"], PATIENCE_S)
         select.select([], [], [], 0.5)  # it is as good as dead, but not yet to the kernel
         WAYS["SIGSEGV"]()
 

@@ -67,6 +67,6 @@ def test_a_rank_that_lives_and_does_not_come_is_given_up_after_the_timeout(lab: 
         dist.all_reduce(torch.ones(1))
 
     with pytest.raises(WorkerGroupError, match=r"^rank 0 .*raised RuntimeError.*Timed out"):
-        lab.fit(loop, torch_config=TorchConfig(timeout_s=1))
+        lab.fit(loop, torch_config=TorchConfig(timeout_s=10))
 
     assert not [fact["pid"] for fact in lab.begun() if is_running(fact["pid"])]
