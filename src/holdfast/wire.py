@@ -104,6 +104,10 @@ class JobDone(msgspec.Struct, tag=True, frozen=True):
     value: bytes | None = None
 
 
+class Leaving(msgspec.Struct, tag=True, frozen=True):
+    """The function is done, and the process ends once it has done what was left to its end."""
+
+
 # ---------------------------------------------------------------------- to a worker
 
 
@@ -111,6 +115,10 @@ class Assigned(msgspec.Struct, tag=True, frozen=True):
     """What to run, and everything there is to know about it: the first message, or after a job."""
 
     job: bytes
+
+
+class Dismissed(msgspec.Struct, tag=True, frozen=True):
+    """There are no more jobs: the process is to end, after what was left to its end."""
 
 
 class Slotted(msgspec.Struct, tag=True, frozen=True):
@@ -196,7 +204,9 @@ Message: TypeAlias = (
     | SawNotice
     | LastWords
     | JobDone
+    | Leaving
     | Assigned
+    | Dismissed
     | Slotted
     | Resend
     | Committed

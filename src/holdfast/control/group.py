@@ -22,6 +22,7 @@ from holdfast.wire import (
     Began,
     Committed,
     Delivered,
+    Leaving,
     Meeting,
     Message,
     Met,
@@ -162,6 +163,8 @@ class Group:
                 self._hold_meetings()
             case SawNotice():
                 self.saw_notice = True
+            case Leaving():
+                pass  # how it was is said apart
             case other:
                 log.warning("rank %d said something unexpected: %r", rank, other)
         self._follow_up()

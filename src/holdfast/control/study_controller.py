@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.control.dismissal import end_processes
 from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun
 from holdfast.control.resuming_study import continue_study, folder_problem
@@ -108,8 +109,8 @@ class StudyController:
             self._journal.close()
 
     def _stop_all(self) -> None:
-        for launch in (*self._processes, *self._idle):
-            self._engine.stop_group(launch)
+        over = self.study.is_over
+        end_processes(self._engine, self._clock, self._processes, self._idle, is_over=over)
         self._aside.close()
 
     def _turn(self) -> None:

@@ -28,6 +28,7 @@ from holdfast.wire import (
     Committed,
     Delivered,
     Judged,
+    Leaving,
     Meeting,
     Message,
     Met,
@@ -218,6 +219,8 @@ class TrialProcess:
                 self._tell(Met(index, 0, data))
             case SawNotice():
                 self.saw_notice = True
+            case Leaving():
+                pass  # how it was is said apart
             case other:
                 log.warning("%s said something unexpected: %r", self.trial, other)
 

@@ -10,7 +10,7 @@ from holdfast.control.trial_process import TrialProcess
 from holdfast.core.outcomes import Hung
 from holdfast.core.progress import Learned, Progress
 from holdfast.engine.base import Engine
-from holdfast.wire import Message, Reported
+from holdfast.wire import Leaving, Message, Reported
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,9 @@ class TrialWatch:
         progress = self._progress.get(launch)
         if progress is None:
             return
-        if isinstance(message, Reported) and message.metrics:
+        if isinstance(message, Leaving):
+            progress.finished(0, self._clock.monotonic())
+        elif isinstance(message, Reported) and message.metrics:
             progress.reported(0, self._clock.monotonic())
         else:
             progress.made(0, self._clock.monotonic())

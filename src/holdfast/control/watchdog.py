@@ -13,7 +13,7 @@ from holdfast.control.plan import Plan
 from holdfast.core.outcomes import Evicted, Hung, WorkerExit
 from holdfast.core.progress import Learned, Progress
 from holdfast.engine.base import Engine
-from holdfast.wire import Message, Reported
+from holdfast.wire import Leaving, Message, Reported
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,8 @@ class Watchdog:
         now = self._clock.monotonic()
         if isinstance(message, Reported):
             self._progress.reported(rank, now)
+        elif isinstance(message, Leaving):
+            self._progress.finished(rank, now)
         else:
             self._progress.made(rank, now)
 

@@ -9,6 +9,7 @@ itself, it does to memory that it shares until then, and pays for a copy page by
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import importlib
@@ -18,6 +19,7 @@ import os
 import signal
 import sys
 import traceback
+import weakref
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -76,6 +78,22 @@ def get_ready() -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.basicConfig(format=LOG_FORMAT)
+    forget_exit_work()
+
+
+def forget_exit_work() -> None:
+    """Take out what is left to the end of this process: it is no worker's to do.
+
+    What the driver has registered it does itself; what an import registers here is of the kind that
+    every process has, and what of it a worker needs is done at its end.
+    """
+    atexit._clear()  # noqa: SLF001
+    finalize: Any = weakref.finalize
+    for info in finalize._registry.values():  # noqa: SLF001
+        info.atexit = False
+    finalize._registered_with_atexit = False  # noqa: SLF001
+    vars(logging)["_handlerList"].clear()
+    getattr(sys.modules.get("multiprocessing.process"), "_children", set()).clear()
 
 
 def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoReturn:

@@ -6,6 +6,7 @@ further than what was decided about it.
 
 from __future__ import annotations
 
+import atexit
 import copy
 import inspect
 import tempfile
@@ -102,6 +103,18 @@ class FunctionProgram:
 _kept: list[Trainable] = []  # of the trial before, in a process that does several
 
 
+def _keep(trial: Trainable) -> None:
+    """Keep the object of a trial for the next one; if there is none, it ends with the process."""
+    atexit.unregister(_stop_kept)  # or there would be one more for each trial
+    atexit.register(_stop_kept)
+    _kept.append(trial)
+
+
+def _stop_kept() -> None:
+    while _kept:
+        _kept.pop().stop()
+
+
 @dataclass(frozen=True)
 class ClassProgram:
     """Advances an object of a `Trainable` class step by step.
@@ -129,7 +142,7 @@ class ClassProgram:
             trial.stop()
             raise
         if context.job.stays:
-            _kept.append(trial)
+            _keep(trial)
         else:
             trial.stop()
         return how

@@ -22,9 +22,19 @@ import cloudpickle
 from holdfast.channel import Channel
 from holdfast.core.log_lines import LOG_FORMAT, RAISED
 from holdfast.storage.contact import never_give_up
-from holdfast.wire import Assigned, Began, JobDone, LastWords, Message, Warned
+from holdfast.wire import (
+    Assigned,
+    Began,
+    Dismissed,
+    JobDone,
+    LastWords,
+    Leaving,
+    Message,
+    Warned,
+)
 from holdfast.worker.context import WorkerContext, current, enter
 from holdfast.worker.conversation import Conversation
+from holdfast.worker.exit_work import ExitWork
 from holdfast.worker.job import Job, Task, unpack_job, unpack_task
 
 log = logging.getLogger(__name__)
@@ -44,6 +54,7 @@ def main(handle: int) -> None:
     channel = Channel(socket.socket(fileno=handle))
     desk = Desk(channel, lambda: os._exit(DRIVER_IS_GONE))
     _pass_on_signals(desk.conversation)
+    exit_work, raised = ExitWork(), False
     try:
         while (job := desk.next_job()) is not None:
             value = _returned(_work(desk, job))
@@ -54,13 +65,19 @@ def main(handle: int) -> None:
             sys.stderr.flush()
             channel.send(JobDone(value=value))
             channel.flush(None)  # nothing is said after it that would take it along
+        else:
+            channel.send(LastWords())
     except BaseException as error:  # noqa: BLE001  # sys.exit in user code is a failure too
         channel.send(_last_words(error))  # first: the log may be on a disk that is full
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.write(f"{RAISED}\n{user_trace(error)}")
+        raised = True
+    if exit_work.is_left:
+        channel.send(Leaving())
     # A driver that is put to sleep takes it when it wakes; one that is gone takes us along.
     channel.flush(None)
+    exit_work.finish(after_error=raised)
 
 
 class Desk:
@@ -68,7 +85,7 @@ class Desk:
 
     def __init__(self, channel: Channel, on_gone: Callable[[], None]) -> None:
         self._channel, self._on_gone = channel, on_gone
-        self._jobs: queue.SimpleQueue[Assigned] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Assigned | Dismissed] = queue.SimpleQueue()
         self._has_begun = False
         self._hearing = threading.Lock()
         self._early: list[Message] = []  # what was said while a job was being unpacked
@@ -77,7 +94,10 @@ class Desk:
         self.conversation = Conversation(channel, self._hear, on_gone)
 
     def next_job(self) -> Job | None:
-        """Return the next job once it has come; None if the driver is gone before the first."""
+        """Return the next job once it has come.
+
+        None if there will be no more, or the driver is gone before the first.
+        """
         if not self._has_begun:
             self._has_begun = True
             messages = self._channel.wait()
@@ -88,7 +108,10 @@ class Desk:
             assert isinstance(first, Assigned), f"{first!r} came before a job"
             self.conversation.listen(others)
         else:
-            first = self._jobs.get()
+            message = self._jobs.get()
+            if isinstance(message, Dismissed):
+                return None
+            first = message
             self.conversation.begin_anew()
         return unpack_job(first.job)
 
@@ -103,7 +126,7 @@ class Desk:
         return context
 
     def _hear(self, message: Message) -> None:
-        if isinstance(message, Assigned):
+        if isinstance(message, Assigned | Dismissed):
             self._jobs.put(message)
             return
         with self._hearing:
