@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.examples.seeds.sitecustomize import FAULT
-from tests.patience import pause
+from tests.families import end_family
+from tests.patience import pause, wait_until
 
 FOLDER = Path(__file__).parent
 MARK = "HOLDFAST_TEST_EXAMPLE"
@@ -129,8 +130,7 @@ class Machine:
         while len(os.listdir(self.marks)) < workers:
             assert process.poll() is None, process.communicate()[1]
             pause()
-        process.send_signal(number)
-        process.communicate()  # which they all print to, as long as they live
+        end_family(process, number)
         for mark in self.marks.iterdir():
             mark.unlink()
         return process.returncode
@@ -151,7 +151,7 @@ class Machine:
         for process in self.launched:
             process.kill()
             process.communicate()
-        assert self.processes() == []
+        wait_until(lambda: not self.processes(), "something outlives its driver")
 
 
 def printed(run: Path) -> dict[tuple[int, int], list[str]]:

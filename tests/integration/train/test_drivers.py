@@ -22,6 +22,7 @@ from holdfast.control.run_view import look, verify
 from holdfast.control.upkeep import find_litter
 from holdfast.storage.locate import open_store
 from holdfast.train import Checkpoint, Result
+from tests.families import end_family
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import BELL, begin, die, is_first, is_running, note, save
 from tests.integration.train.script import WORKERS, next_weights
@@ -58,10 +59,7 @@ class Launcher:
         return output.strip()
 
     def kill(self, driver: subprocess.Popen[str]) -> None:
-        """Kill a driver, and no one else; return once nothing of it runs any more.
-
-        The zygote, which goes last, has inherited the driver's output: it ends when all are gone.
-        """
+        """Kill a driver, and no one else; return once nothing of it runs any more."""
         end(driver, signal.SIGKILL)
         assert self.processes() == []
 
@@ -98,8 +96,7 @@ def wait_for_step(lab: Lab, step: int, driver: subprocess.Popen[str]) -> None:
 
 
 def end(process: subprocess.Popen[str], number: int) -> int:
-    process.send_signal(number)
-    process.communicate()
+    end_family(process, number)
     return process.returncode
 
 

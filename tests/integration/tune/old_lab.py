@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from tests.families import end_family
 from tests.integration.train.loops import read_notes
 from tests.integration.tune import classes
 from tests.integration.tune.classes import Counter
@@ -72,8 +73,7 @@ class OldLab:
         while len(self.noted("waits")) < waiting:
             assert driver.poll() is None, driver.communicate()[1]
             pause()
-        driver.send_signal(number)
-        _, errors = driver.communicate()  # which all its processes hold on to
+        _, errors = end_family(driver, number)
         return errors
 
     def open_gate(self) -> None:

@@ -18,6 +18,7 @@ import holdfast
 from holdfast import tune
 from holdfast.errors import ConfigError
 from holdfast.tune import RunConfig, Trainable, Tuner
+from tests.families import end_family
 from tests.integration.train.loops import BELL, read_notes
 
 SCRIPT = "tests.integration.tune.objects_script"
@@ -129,8 +130,7 @@ def killed(tmp_path: Path, bell: int) -> Path:
         os.read(bell, 1 << 16)
     os.close(death)
     os.close(bell)
-    driver.send_signal(signal.SIGKILL)
-    driver.communicate()  # the zygote, which goes last, has inherited the driver's output
+    end_family(driver, signal.SIGKILL)
     return tmp_path
 
 

@@ -13,6 +13,7 @@ import pytest
 from holdfast import tune
 from tests.integration.tune.classes import Counter
 from tests.integration.tune.old_lab import OldLab, old_lab
+from tests.patience import pause
 
 __all__ = ["old_lab"]
 
@@ -188,6 +189,7 @@ def two_trials(old_lab: OldLab) -> dict[str, Any]:
     driver = old_lab.launch(config, **given)
     while len(old_lab.noted("waits")) < 1:
         assert driver.poll() is None
+        pause()
     (old_lab.folder / "gate").touch()
     driver.communicate()
     (old_lab.folder / "fixed").touch()
