@@ -98,6 +98,7 @@ def _facts_of(trial: Trial) -> dict[str, object]:
         "step": trial.step,
         "last_result": _plain(trial.last_result),
         "attempts": trial.run.attempts,
+        "failures": trial.failures(),
         "started": trial.started_at,
         "error": trial.error,
         "checkpoints": checkpoint_facts(trial.checkpoints),
@@ -209,6 +210,12 @@ def _how_to_go_on(study: StudyLook) -> Iterator[str]:
         yield f"To try again what failed: Tuner.restore({arguments}, resume_errored=True).fit()"
 
 
+def _attempts(trial: Trial) -> str:
+    failures = trial.failures()
+    failed = f"; {failures} of them failed" if failures else ""
+    return f"{trial.run.attempts}{failed}"
+
+
 def print_trial(study: StudyLook, trial: Trial) -> None:
     """Print what is known of a trial."""
     from holdfast.tune.result import AUTO_RESULT_KEYS
@@ -220,7 +227,7 @@ def print_trial(study: StudyLook, trial: Trial) -> None:
         "of study": f"{study.run.identity.name} at {study.run.store.url}, {study.status}",
         "at": view.store.url,
         "state": f"{trial.status}{cut_off}",
-        "attempts": trial.run.attempts,
+        "attempts": _attempts(trial),
         "config": metrics(trial.config, most=12) or "none",
     }
     if trial.last_result:

@@ -6,11 +6,12 @@ It is data that only the study changes; what others want to happen to it, they a
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from holdfast.core.budget import failures_in
 from holdfast.core.metric_history import flattened, is_number
 from holdfast.core.record import RunRecord
 from holdfast.core.reserving import Rooms, reserve
@@ -159,6 +160,10 @@ class Trial:
             custom_name=data.get("name"),
         )
 
+    def failures(self) -> int:
+        """Return how often it has failed, under all drivers; pauses and preemptions are none."""
+        return failures_in(self.run.losses) + failures_in(self.run.lost_before)
+
     def is_finished(self) -> bool:
         """Whether nothing more will happen to it."""
         return self.status in OVER
@@ -258,6 +263,7 @@ class Trial:
             return False
         is_running = self.status is Status.RUNNING
         found = other.donor or Donor(other.folder, usable[0].directory)
+        self.evaluated_params = values_now(self.evaluated_params, self.config, config)
         self.config, self.experiment_tag = config, tag
         self.donor = found._replace(
             attempt=self.run.attempts if is_running else 0,
@@ -338,6 +344,45 @@ class Trial:
 
     def __repr__(self) -> str:
         return f"Trial({self}, {self.status})"
+
+
+def values_now(
+    known: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values that were searched for as a new config has them, by path.
+
+    Those of the `known` paths, and of others that have changed.
+    """
+    changed = {
+        path: value
+        for path, value in _changes(before, after)
+        if not any(f"{path}/".startswith(f"{one}/") or one.startswith(f"{path}/") for one in known)
+    }
+    return {path: _value_at(after, path, value) for path, value in known.items()} | changed
+
+
+def _value_at(config: Any, path: str, otherwise: Any) -> Any:
+    if isinstance(config, Mapping) and path in config:
+        return config[path]
+    first, _, rest = path.partition("/")
+    inner: Any = None
+    if isinstance(config, Mapping):
+        inner = config.get(first)
+    elif isinstance(config, list | tuple) and first.isdigit() and int(first) < len(config):
+        inner = config[int(first)]
+    if inner is None:
+        return otherwise
+    return _value_at(inner, rest, otherwise) if rest else inner
+
+
+def _changes(before: Any, after: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in after.items():
+        old = before.get(name) if isinstance(before, Mapping) else None
+        is_folder = isinstance(value, Mapping) and not any(key[:1] == "$" for key in value)
+        if is_folder:
+            yield from _changes(old, value, f"{above}{name}/")
+        elif value != old:
+            yield f"{above}{name}", value
 
 
 _PLAIN = (

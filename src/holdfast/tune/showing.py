@@ -15,6 +15,7 @@ from holdfast.core.study import Study
 from holdfast.core.trial import Status, Trial
 from holdfast.errors import ConfigError
 from holdfast.tune.progress import Progress, ReporterOutput, StudyOutput
+from holdfast.tune.progress.lines import Before
 from holdfast.tune.progress.tables import best_of
 from holdfast.tune.progress_reporter import ProgressReporter
 from holdfast.tune.study_spec import StudySpec
@@ -38,6 +39,7 @@ class Shower(StudyObserver):
         self._began = clock.monotonic()
         self._updated_at = float("-inf")
         self._over: dict[str, Trial] = {}
+        self._begun: dict[str, Before] = {}
         self._best: Trial | None = None
         self._has_told_of_pauses = False
 
@@ -62,7 +64,19 @@ class Shower(StudyObserver):
     def trial_started(self, trial: Trial, after_step: int) -> None:
         del after_step
         self._over.pop(trial.trial_id, None)  # it had ended, and goes on
-        self.output.trial_started(trial)
+        before = self._begun.get(trial.trial_id)
+        if before is None and trial.run.attempts > 1:  # under another driver
+            before = Before(None, trial.failures(), None)
+        self._begun[trial.trial_id] = Before.of(trial)
+        self.output.trial_started(trial, before, self._donor_of(trial))
+
+    def _donor_of(self, trial: Trial) -> str | None:
+        """Return whose weights a trial has been given, None if it goes on from its own."""
+        if trial.donor is None:
+            return None
+        folder = trial.donor.folder
+        known = [*self._study.trials.values(), *self._study.finished.values()]
+        return next((str(one) for one in known if one.folder == folder), folder)
 
     def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
         self.output.trial_reported(trial, result)
@@ -89,6 +103,7 @@ class Shower(StudyObserver):
         )
 
     def trial_ended(self, trial: Trial) -> None:
+        self._begun.pop(trial.trial_id, None)
         if trial.status is Status.TERMINATED:
             self.output.trial_finished(trial)
         self._note_end(trial)

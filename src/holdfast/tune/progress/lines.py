@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.metric_history import flattened
-from holdfast.core.trial import Status, Trial
+from holdfast.core.trial import Donor, Status, Trial, values_now
 from holdfast.tune.logger.plain import readable
 from holdfast.tune.progress.tables import cell, inferred_metrics, last_line
 from holdfast.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
@@ -72,13 +73,56 @@ class ResultLines:
         self._told_at.pop(trial.trial_id, None)
 
 
-def started(trial: Trial) -> str:
-    """Return a line on an attempt that has begun."""
-    attempt = trial.run.attempts
-    again = f" again (attempt {attempt})" if attempt > 1 else ""
-    parameters = readable(trial.evaluated_params)
-    known = ", ".join(f"{name}={cell(value)}" for name, value in parameters.items())
-    return f"{trial} started{again}" + (f" with {known}" if known else "")
+@dataclass(frozen=True, slots=True)
+class Before:
+    """How a trial stood when it last began, for what to say when it begins again.
+
+    Attributes:
+        config: What its trainable was called with; None if that is not known.
+        failures: How often it had failed by then.
+        donor: What it was given then.
+    """
+
+    config: Mapping[str, Any] | None
+    failures: int
+    donor: Donor | None
+
+    @classmethod
+    def of(cls, trial: Trial) -> Before:
+        return cls(trial.config, trial.failures(), trial.donor)
+
+
+def started(trial: Trial, before: Before | None = None, donor: str | None = None) -> str:
+    """Return a line on an attempt that has begun.
+
+    `before` is None where nobody knows what was before; `donor` is who it has weights of.
+    """
+    known = _told(readable(trial.evaluated_params))
+    with_known = f" with {known}" if known else ""
+    if trial.run.attempts <= 1 and donor is None:
+        return f"{trial} started{with_known}"
+    if before is None or trial.failures() > before.failures:
+        return f"{trial} started again (attempt {trial.run.attempts}){with_known}"
+    if trial.donor is None or trial.donor == before.donor:
+        return f"{trial} goes on after step {trial.step}{with_known}"
+    changes = with_known
+    if before.config is not None:
+        changes = f": {_changed(before.config, trial) or 'nothing changed'}"
+    what = "changed" if donor == str(trial) else f"took over the weights of {donor}"
+    return f"{trial} {what}{changes}"
+
+
+def _told(parameters: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={cell(value)}" for name, value in parameters.items())
+
+
+def _changed(before: Mapping[str, Any], trial: Trial) -> str:
+    old = readable(values_now(trial.evaluated_params, before, before))
+    return ", ".join(
+        f"{name} {cell(old[name])} → {cell(value)}"
+        for name, value in readable(trial.evaluated_params).items()
+        if old[name] != value
+    )
 
 
 def reported(trial: Trial, result: Mapping[str, Any], *, all_metrics: bool = False) -> str:

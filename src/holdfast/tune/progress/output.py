@@ -92,10 +92,12 @@ class StudyOutput:
             told = "".join(f"\n  {key}: {value}" for key, value in (facts or {}).items())
             self._print(f"Study {name!r} at {path}{told}")
 
-    def trial_started(self, trial: Trial) -> None:
-        """An attempt of a trial has begun."""
+    def trial_started(
+        self, trial: Trial, before: lines.Before | None = None, donor: str | None = None
+    ) -> None:
+        """An attempt of a trial has begun; see `lines.started`."""
         if self._tells_events():
-            self._line("started", lines.started, trial)
+            self._line("started", lines.started, trial, before, donor)
 
     def trial_reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
         """A trial has a new result."""

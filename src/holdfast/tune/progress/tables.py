@@ -254,8 +254,7 @@ def trial_table(progress: Progress, layout: Layout | None = None) -> Table:
         values = [flattened(trial.last_result).get(name) for trial in shown]
         columns.append((title, [cell(value, width) for value in values]))
     columns.append(("checkpoint", [_checkpoint_age(trial, progress.now) for trial in shown]))
-    if any(trial.run.attempts > 1 for trial in shown):
-        columns.append(("attempts", [cell(trial.run.attempts or None) for trial in shown]))
+    columns.append(("failures", [cell(trial.failures() or None) for trial in shown]))
     kept = [(title, cells) for title, cells in columns if any(cells)]
     rows = tuple(zip(*(cells for _, cells in kept), strict=True))
     return Table(tuple(title for title, _ in kept), rows, note)
@@ -284,12 +283,12 @@ def error_table(
     failed = [trial for trial in trials if trial.status is Status.ERROR]
     shown = failed if rows_max is None else failed[:rows_max]
     rows = tuple(
-        (str(trial), cell(trial.run.attempts or 1), shortened(last_line(trial.error), width_max))
+        (str(trial), cell(trial.failures() or 1), shortened(last_line(trial.error), width_max))
         for trial in shown
     )
     more = max(count, len(failed)) - len(shown)
     note = f"… {more} more trials have failed" if more else ""
-    return Table(("trial", "attempts", "error"), rows, note)
+    return Table(("trial", "failures", "error"), rows, note)
 
 
 def _named(given: Columns, otherwise: Mapping[str, str]) -> dict[str, str]:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.budget import Blame
+from holdfast.core.record import Kept
 from holdfast.core.run_machine import Run
-from holdfast.core.trial import Status, Trial
+from holdfast.core.trial import Status, Trial, values_now
 from holdfast.errors import ConfigError
-from holdfast.tune.progress import Layout, PlainScreen, Progress, StudyOutput, screen_for
-from holdfast.tune.progress.lines import LineBudget
+from holdfast.tune.progress import Layout, PlainScreen, Progress, StudyOutput, lines, screen_for
+from holdfast.tune.progress.lines import Before, LineBudget
 from holdfast.tune.progress.notebook import NotebookScreen
 from holdfast.tune.progress.output import ReporterOutput, Screen
 from holdfast.tune.progress.terminal import LiveScreen
@@ -378,3 +380,73 @@ def test_a_reporter_of_the_users_decides_when_and_cannot_end_the_study(
     assert own.told == [(2, False, ("1 CPU",)), (2, True, ())]
     assert paper.lines == ["To go on with it:\n  restore()"]
     assert len(caplog.records) == 1
+
+
+# ---------------------------------------------------------------------- attempts, not failures
+
+
+def paused(config: dict[str, Any], **fields: Any) -> Trial:
+    known = {"lr": config["lr"], "net/depth": config["net"]["depth"]}
+    return trial(3, config=config, evaluated_params=known, step=6, run=Run(attempts=11), **fields)
+
+
+def other(number: int) -> Trial:
+    """Return a trial that has saved itself."""
+    saved = Kept(number=0, directory="c", epoch=1, attempt=1, step=1, metrics={}, created=1.0)
+    donor = trial(number, folder=f"folder-{number}")
+    donor.checkpoints.kept[0] = saved
+    return donor
+
+
+def test_a_pause_does_not_read_as_a_failure() -> None:
+    one = paused({"lr": 0.1, "net": {"depth": 2}})
+
+    assert lines.started(one, Before.of(one)) == (
+        "trainable_t003 goes on after step 6 with lr=0.1, net/depth=2"
+    )
+
+
+def test_a_trial_that_has_failed_since_is_started_again() -> None:
+    one = paused({"lr": 0.1, "net": {"depth": 2}})
+    before = Before.of(one)
+    one.run = Run(attempts=12, losses={Blame.PROCESS: 1})
+
+    assert lines.started(one, before).startswith("trainable_t003 started again (attempt 12) with")
+
+
+def test_who_takes_over_weights_is_told_with_what_has_changed() -> None:
+    one = paused({"lr": 0.00012, "net": {"depth": 2}, "batch": 8, "fixed": [1]})
+    before = Before.of(one)
+    config = {"lr": 0.0152, "net": {"depth": 2}, "batch": 16, "fixed": [1]}
+
+    assert one.become(other(7), config, "3@perturbed")
+
+    assert one.evaluated_params == {"lr": 0.0152, "net/depth": 2, "batch": 16}
+    assert lines.started(one, before, "trainable_t007") == (
+        "trainable_t003 took over the weights of trainable_t007: lr 0.00012 → 0.0152, batch 8 → 16"
+    )
+    assert lines.started(one, Before.of(one), "trainable_t007").startswith(
+        "trainable_t003 goes on after step 6 with lr=0.0152"
+    )
+
+
+def test_under_another_driver_only_what_is_now_is_told() -> None:
+    one = paused({"lr": 0.1, "net": {"depth": 2}})
+    one.become(other(7), {"lr": 0.5, "net": {"depth": 2}}, "tag")
+    before = Before(None, 0, None)
+
+    assert lines.started(one, before, "trainable_t007") == (
+        "trainable_t003 took over the weights of trainable_t007 with lr=0.5, net/depth=2"
+    )
+
+
+def test_values_that_are_no_plain_ones_are_found_in_a_new_config() -> None:
+    known = {"size": {"$tuple": [1, 2]}, "layers/0": 8, "a/b": 1}
+    before = {"size": {"$tuple": [1, 2]}, "layers": [8, 4], "a/b": 1, "gone": 1}
+    after = {"size": {"$tuple": [3, 4]}, "layers": [9, 4], "a/b": 2}
+
+    assert values_now(known, before, after) == {
+        "size": {"$tuple": [3, 4]},
+        "layers/0": 9,
+        "a/b": 2,
+    }

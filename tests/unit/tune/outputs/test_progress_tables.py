@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from holdfast.core.budget import Blame
 from holdfast.core.record import Kept
 from holdfast.core.run_machine import Run
 from holdfast.core.trial import Status
@@ -28,7 +29,7 @@ from tests.unit.tune.outputs.shown_trials import several, trial
 
 def test_a_row_says_what_people_look_for() -> None:
     saved = Kept(number=0, directory="c", epoch=1, attempt=1, step=1, metrics={}, created=1000.0)
-    one = trial(3, run=Run(attempts=2))
+    one = trial(3, run=Run(attempts=5, losses={Blame.CODE: 1}, lost_before={Blame.PROCESS: 1}))
     one.checkpoints.kept[0] = saved
 
     table = trial_table(Progress(trials=[one], now=1090.0))
@@ -43,7 +44,7 @@ def test_a_row_says_what_people_look_for() -> None:
         "total time (s)": "1.5",
         "loss": "0.25",
         "checkpoint": "1 min 30 s ago",
-        "attempts": "2",
+        "failures": "2",
     }
 
 
