@@ -23,10 +23,7 @@ from holdfast.storage.locate import open_store
 from holdfast.testing.proxy import Answer, FaultyProxy
 from holdfast.testing.servers import S3Server
 
-pytestmark = [
-    pytest.mark.timeout(60),
-    pytest.mark.filterwarnings("ignore:.*restore is deprecated:DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*restore is deprecated:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)

@@ -30,6 +30,7 @@ from holdfast.testing.study_play import Driver, Event, Played, Script, play
 from tests.faults.stories import ROOT, FakeClock
 from tests.faults.study.plays import script
 from tests.faults.study.test_equivalence import must_be_what_was_left
+from tests.patience import PATIENCE_S
 
 FLUSHED_EVERY = 4  # events
 GOES_ON_FOR = 3  # events, while the write that will fail is under way
@@ -47,7 +48,7 @@ class SlowFail(Fail):
         verdict = super().judge(step)
         if len(self.failed) > before:
             self.met.set()
-            assert self.may_fail.wait(60), "the loop stands still"
+            assert self.may_fail.wait(PATIENCE_S), "the loop stands still"
         return verdict
 
 

@@ -144,7 +144,7 @@ def test_nothing_outlives_a_driver_that_is_killed_while_zygote_and_keeper_sleep(
     for pid in (keeper, zygote):
         os.kill(pid, signal.SIGSTOP)
         while state_of(pid) != "T":
-            os.sched_yield()
+            pause()
 
     host.kill()
 

@@ -215,7 +215,7 @@ def test_a_message_that_is_larger_than_any_can_be_is_refused_and_the_line_goes_o
 
     channel.send(Meeting(2, b"small"))
 
-    assert peer.wait(10.0) == [Meeting(2, b"small")]
+    assert peer.wait(PATIENCE_S) == [Meeting(2, b"small")]
 
 
 def test_a_message_whose_frame_would_be_too_long_is_refused(

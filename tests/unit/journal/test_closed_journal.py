@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.storage.base import Store
+from tests.patience import PATIENCE_S
 from tests.unit.journal.holders import FakeClock, Faults, Writer, at_rest, take, texts
 from tests.unit.journal.test_interrupts import interrupt_at
 
@@ -57,7 +58,7 @@ def test_what_is_appended_while_a_write_fails_is_refused_with_it(
 
     writing = threading.Thread(target=flush)
     writing.start()
-    assert faults.entered.wait(10)
+    assert faults.entered.wait(PATIENCE_S)
     believe(writer, "b", "c")
     faults.gate.set()
     writing.join()
