@@ -116,3 +116,41 @@ def test_an_enemy_neither_sees_nor_changes_what_is_in_the_shared_folder(
     assert attack.returncode == 0, attack.stderr
     assert json.loads(attack.stdout) == []
     assert contents == ["alice's", "alice's"]
+
+
+STUDY = """
+import sys
+from holdfast import train, tune
+train.DataParallelTrainer(
+    lambda config: train.report({"loss": 1}), train_loop_config={"token": "hush"},
+    run_config=train.RunConfig(name="run", storage_path=sys.argv[1])).fit()
+tune.Tuner(
+    lambda config: tune.report({"loss": 1}), param_space={"x": 1},
+    run_config=tune.RunConfig(name="study", storage_path=sys.argv[1])).fit()
+"""
+
+
+def test_others_look_at_a_run_and_a_study_and_not_at_what_may_hold_secrets(shared: str) -> None:
+    home = os.path.join(shared, "of-alice")
+    os.chmod(home, 0o755)
+    env = {"TMPDIR": shared, "HOME": home}
+    ran = run_as(ALICE, "-c", STUDY, home, env=env)
+    assert ran.returncode == 0, ran.stderr
+
+    for name in ("run", "study"):
+        for command in ("show", "verify", "ls"):
+            path = f"{home}/{name}" if command != "ls" else home
+            looked = run_as(MALLORY, "-m", "holdfast.cli", command, path, env=env)
+            assert looked.returncode == 0, f"{command} {name}: {looked.stdout}{looked.stderr}"
+            assert "hush" not in looked.stdout
+    closed = {
+        os.path.relpath(path, home)
+        for path in Path(home).rglob("*")
+        if path.is_file() and not path.stat().st_mode & 0o044
+    }
+    (pickled,) = (Path(path).name for path in closed if path.endswith(".pkl"))
+    assert closed == {
+        "run/.holdfast/trainer.json",
+        f"run/.holdfast/pickled/{pickled}",
+        "study/.holdfast/study.json",
+    }

@@ -7,8 +7,8 @@ import numbers
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast.core.names import shown
 from holdfast.errors import ConfigError
+from holdfast.storage.uris import shown_location
 
 
 class Problems:
@@ -24,7 +24,7 @@ class Problems:
 
     def add(self, name: str, rule: str, *, hint: str | None = None) -> None:
         """Remember that the value of the field `name` breaks `rule`."""
-        self.tell(f"{name}={shown(getattr(self._config, name))}: {rule}", hint=hint)
+        self.tell(f"{name}={shown_location(getattr(self._config, name))}: {rule}", hint=hint)
 
     def tell(self, line: str, *, hint: str | None = None) -> None:
         """Remember a problem that is told in full."""

@@ -14,11 +14,12 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from holdfast.api.checks import Problems, checking, is_flag, is_log_target, this_is
 from holdfast.api.deprecated import renamed
+from holdfast.api.plain import NEVER_KEPT
 from holdfast.api.representation import readable
 from holdfast.api.scaling import ScalingConfig
 from holdfast.api.spelling import spelled
@@ -193,7 +194,7 @@ class SyncConfig:
     sync_artifacts: bool = False
     sync_artifacts_on_checkpoint: bool = True
     _: KW_ONLY
-    upload_dir: str | None = None
+    upload_dir: str | None = field(default=None, metadata={NEVER_KEPT: True})
     syncer: object = "auto"
     sync_on_checkpoint: bool = True
 

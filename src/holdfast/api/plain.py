@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pathlib
-import re
 import urllib.parse
 from types import FunctionType
 from typing import Any
@@ -31,11 +30,12 @@ from holdfast.api.recorded_names import (
     recorded_thing,
 )
 from holdfast.checkpoint import Checkpoint
+from holdfast.storage import uris
+
+NEVER_KEPT = "never kept"  # in the metadata of a dataclass's field: it may hold secrets
 
 _MARK = "@"
 _DEPTH_MAX = 100
-_SECRETS = re.compile(r"(key|secret|token|password|service_account)", re.IGNORECASE)
-_USER = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 
 
 class NotPlain(Exception):
@@ -187,7 +187,11 @@ def _dataclass(value: Any, kind: type, depth: int) -> dict[str, Any]:
     is_more |= not is_ours and not only_holds_fields(kind)
     if is_more or held - given or required - given:
         raise NotPlain(f"an instance of {kind.__qualname__} is more than its fields")
-    fields = {field: to_plain(getattr(value, field), depth) for field in sorted(given)}
+    fields = {
+        field.name: to_plain(field.default if NEVER_KEPT in field.metadata else given, depth)
+        for field in sorted(dataclasses.fields(value), key=lambda field: field.name)
+        for given in [getattr(value, field.name)]
+    }
     return {"class": name, "fields": fields}
 
 
@@ -196,6 +200,11 @@ def _dataclass(value: Any, kind: type, depth: int) -> dict[str, Any]:
 
 def reference_to(checkpoint: Checkpoint) -> str:
     """Return where a checkpoint's files are, without what is secret about it."""
+    return uris.without_credentials(location_of(checkpoint))
+
+
+def location_of(checkpoint: Checkpoint) -> str:
+    """Return where a checkpoint's files are, with all that opens its store."""
     state = checkpoint.__getstate__()
     if state["_given_filesystem"] is not None:
         raise NotPlain("the checkpoint is on a filesystem object")
@@ -206,9 +215,7 @@ def reference_to(checkpoint: Checkpoint) -> str:
     options = dict(urllib.parse.parse_qsl(query))
     if state["_run"] is not None:
         options = {**state["_run"][0].get("options", {}), **options}
-    shown = {name: value for name, value in options.items() if not _SECRETS.search(name)}
-    place = _USER.sub("", place)
-    return f"{place}?{urllib.parse.urlencode(shown)}" if shown else place
+    return f"{place}?{urllib.parse.urlencode(options)}" if options else place
 
 
 def opened_as(location: str, beside: str | None) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
-_PASSWORD = re.compile(r"(?<=://)[^/@:]*:[^/@]*(?=@)")
-_QUERY = re.compile(r"(?<=\?).+", re.DOTALL)
+from holdfast.storage.uris import without_secrets
 
 
 def readable(config: Any, plain: Any, always: tuple[str, ...] = ()) -> str:
@@ -18,13 +16,6 @@ def readable(config: Any, plain: Any, always: tuple[str, ...] = ()) -> str:
         if field.name in always or getattr(config, field.name) != getattr(plain, field.name)
     )
     return f"{type(config).__name__}({', '.join(changed)})"
-
-
-def without_secrets(path: str) -> str:
-    """Return a storage path without the password and the query that a URI may have."""
-    if "://" not in path:
-        return path
-    return _QUERY.sub("…", _PASSWORD.sub("…", path))
 
 
 def _written(value: object) -> str:

@@ -14,10 +14,11 @@ from holdfast.checkpoint.metadata import read_metadata, write_metadata
 from holdfast.checkpoint.verification import identity_of, manifest_of, must_be_whole
 from holdfast.core.manifest import FileEntry, Manifest
 from holdfast.errors import ConfigError
-from holdfast.storage.arrow import absolute, arrow_filesystem, filesystem_path
+from holdfast.storage.arrow import absolute, arrow_filesystem, filesystem_of, filesystem_path
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, describe, open_store, reopen
 from holdfast.storage.transfer import download_tree
+from holdfast.storage.uris import without_secrets
 from holdfast.storage.watching import Watch
 
 _GONE = {
@@ -80,7 +81,9 @@ class Checkpoint(metaclass=_Named):
         """The filesystem that `path` is on, as pyarrow has them."""
         if self._given_filesystem is not None:
             return self._given_filesystem
-        return arrow_filesystem(self._location)
+        return (
+            arrow_filesystem(self._location) if self._run is None else filesystem_of(self._run[0])
+        )
 
     # ------------------------------------------------------------------ files
 
@@ -218,7 +221,7 @@ class Checkpoint(metaclass=_Named):
         self.__dict__.update(state)
 
     def __repr__(self) -> str:
-        return f"Checkpoint({self._location!r})"
+        return f"Checkpoint({without_secrets(self._location)!r})"
 
     def __fspath__(self) -> NoReturn:
         raise TypeError("a Checkpoint is not a path; use `with checkpoint.as_directory() as path`")

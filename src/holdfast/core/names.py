@@ -75,5 +75,9 @@ def cut_name(text: str, bytes_max: int) -> str:
 
 def shown(name: object) -> str:
     """Return `name` as an error message shows it: quoted, and cut where it is very long."""
-    text = repr(name)
+    return cut_short(repr(name))
+
+
+def cut_short(text: str) -> str:
+    """Return `text` as an error message has room for it."""
     return text if len(text) <= 80 else f"{text[:60]}…{text[-10:]}"

@@ -18,6 +18,8 @@ from holdfast.data.libraries import library
 from holdfast.data.plan import Plan
 from holdfast.data.selection import Wanted, within
 from holdfast.errors import ConfigError
+from holdfast.storage.arrow import open_location
+from holdfast.storage.uris import shown_location
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -131,7 +133,9 @@ def parquet_plan(paths: Paths, columns: Iterable[str] | None, filesystem: Any) -
     try:
         schema = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException as error:
-        raise ConfigError(f"the files at {paths} do not go together: {error}") from error
+        raise ConfigError(
+            f"the files at {_all_shown(paths)} do not go together: {error}"
+        ) from error
     plan = Parquet(fragments=tuple(fragments), schema=schema)
     return plan if columns is None else plan.selected(columns)
 
@@ -141,6 +145,11 @@ def text_plan(
 ) -> TextFiles:
     """Return a plan for the CSV or JSON files at `paths`."""
     return TextFiles(listed=listing(paths, endings, filesystem), kind=kind, options=options)
+
+
+def _all_shown(paths: Paths) -> str:
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    return ", ".join(shown_location(os.fspath(path)) for path in given)
 
 
 def listing(paths: Paths, endings: tuple[str, ...], filesystem: Any) -> tuple[Listed, ...]:
@@ -158,12 +167,12 @@ def _listed(path: str, endings: tuple[str, ...], filesystem: Any) -> Listed:
         if not isinstance(filesystem, fs.FileSystem):
             filesystem = fs.PyFileSystem(fs.FSSpecHandler(filesystem))
     elif "://" in path:
-        filesystem, inside = fs.FileSystem.from_uri(path)
+        filesystem, inside = open_location(path)
     else:
         filesystem, inside = fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(path))
     info = filesystem.get_file_info(inside)
     if info.type == fs.FileType.NotFound:
-        raise ConfigError(f"{path!r}: there is no such file or folder")
+        raise ConfigError(f"{shown_location(path)}: there is no such file or folder")
     if info.type == fs.FileType.File:
         return Listed(filesystem, os.path.dirname(inside), (inside,))
     below = filesystem.get_file_info(fs.FileSelector(inside, recursive=True))
@@ -171,7 +180,7 @@ def _listed(path: str, endings: tuple[str, ...], filesystem: Any) -> Listed:
     files = [name for name in names if _is_data(name.removeprefix(inside), endings)]
     if not files:
         raise ConfigError(
-            f"{path!r}: no file in this folder ends with {' or '.join(endings)}",
+            f"{shown_location(path)}: no file in this folder ends with {' or '.join(endings)}",
             hint="name the files themselves" if names else None,
         )
     return Listed(filesystem, inside, tuple(files))

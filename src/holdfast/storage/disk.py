@@ -25,6 +25,8 @@ from typing import Any, Protocol
 from holdfast.storage.base import Buffer
 
 LOCK_POLL_S = 0.005
+READABLE = 0o666  # by whoever the umask lets
+OWN = 0o600  # by nobody else
 _SYNC_FILE_RANGE_WRITE = 2
 
 
@@ -40,7 +42,7 @@ class Stat:
 class Disk(Protocol):
     """File operations as the kernel names them; every failure is an `OSError`."""
 
-    def create(self, path: str) -> int: ...
+    def create(self, path: str, mode: int = READABLE) -> int: ...
     def open(self, path: str) -> int: ...
     def open_append(self, path: str) -> int: ...
     def read_into(self, handle: int, buffer: memoryview, offset: int) -> int: ...
@@ -63,8 +65,8 @@ class Disk(Protocol):
 class PosixDisk:
     """The real disk of this machine."""
 
-    def create(self, path: str) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    def create(self, path: str, mode: int = READABLE) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
     def open(self, path: str) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -25,7 +25,7 @@ from holdfast.storage.base import (
     TreeWriter,
 )
 from holdfast.storage.digest import digest_bytes
-from holdfast.storage.disk import Disk, PosixDisk
+from holdfast.storage.disk import OWN, READABLE, Disk, PosixDisk
 from holdfast.storage.disk_errors import explained
 from holdfast.storage.local_files import Appender, LocalTree, remove_tree, write_new
 
@@ -46,10 +46,12 @@ class LocalStore:
         root: str | os.PathLike[str],
         disk: Disk | None = None,
         durable: set[str] | None = None,
+        mode: int = READABLE,
     ) -> None:
         self.root = os.path.abspath(os.fspath(root))
         self._below = os.path.join(self.root, "")  # joined once, not for every key
         self.disk: Disk = disk if disk is not None else PosixDisk()
+        self._mode = mode  # of what is put
         # Folders whose names are known to be on disk for good, below the root and above it.
         self._durable: set[str] = set() if durable is None else durable
 
@@ -67,7 +69,11 @@ class LocalStore:
 
     def child(self, key: str) -> LocalStore:
         """Return the store of what is below the folder `key`; it knows what this one knows."""
-        return LocalStore(self.path(key), self.disk, self._durable)
+        return LocalStore(self.path(key), self.disk, self._durable, self._mode)
+
+    def closed_to_others(self) -> LocalStore:
+        """Return the same store; what is put through it only this user can read."""
+        return LocalStore(self.root, self.disk, self._durable, OWN)
 
     @property
     def is_durable(self) -> bool:
@@ -130,7 +136,7 @@ class LocalStore:
         with explained("write", path, key):
             self.make_folder(folder)
             try:
-                write_new(self.disk, temporary, data)
+                write_new(self.disk, temporary, data, self._mode)
                 self._put_in_place(key, temporary, condition)
             except BaseException:
                 self._remove_quietly(temporary)

@@ -13,7 +13,7 @@ import xxhash
 
 from holdfast.storage.base import Buffer, Source
 from holdfast.storage.buffers import borrow, give_back
-from holdfast.storage.disk import Disk
+from holdfast.storage.disk import READABLE, Disk
 from holdfast.storage.disk_errors import explained
 
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ def _digest_range(disk: Disk, handle: int, buffer: memoryview, start: int, end: 
     return Digested(digest.digest(), at - start, is_longer)
 
 
-def write_new(disk: Disk, path: str, data: Buffer) -> None:
+def write_new(disk: Disk, path: str, data: Buffer, mode: int = READABLE) -> None:
     """Make a file whose bytes are durable on return; its name is not."""
-    handle = disk.create(path)
+    handle = disk.create(path, mode)
     try:
         disk.write(handle, data)
         disk.sync(handle)

@@ -17,12 +17,12 @@ from holdfast.storage.below import Below, child
 from holdfast.storage.local import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.retry import Retrying, RetryPolicy
-from holdfast.storage.uris import Uri
+from holdfast.storage.uris import Uri, shown_location
 
 START_S = 15.0  # for a first answer; then the user rather hears that there is none
 _POLICY = tuple(one.name for one in fields(RetryPolicy))
 
-__all__ = ["child", "describe", "describe_child", "open_store", "reopen"]
+__all__ = ["child", "closed_to_others", "describe", "describe_child", "open_store", "reopen"]
 
 
 def open_store(
@@ -84,6 +84,15 @@ def far_away() -> RetryPolicy:
     return RetryPolicy(deadline_s=None, start_s=start_s)
 
 
+def closed_to_others(store: Store) -> Store:
+    """Return the same store; on a disk, only this user can read what is put through it."""
+    local = store.local
+    if local is None:
+        return store  # who may read it is said by its bucket
+    closed = local.closed_to_others()
+    return store.around(closed) if isinstance(store, Retrying) else closed
+
+
 def describe(store: Store) -> dict[str, Any]:
     """Return plain data from which `reopen` makes the same store in another process.
 
@@ -143,7 +152,8 @@ def _local_path(path: str) -> str:
     expanded = os.path.expanduser(path)
     if path.startswith("~") and expanded == path:
         raise ConfigError(
-            f"the storage path {shown(path)} begins with the home of a user that is not known here",
+            f"the storage path {shown_location(path)} begins with the home of a user that is not"
+            " known here",
             hint=f"write ./{path} if it is the name of a folder",
         )
     return expanded

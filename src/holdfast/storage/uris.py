@@ -1,5 +1,9 @@
 """What a storage path says: schemes, buckets, query parameters. Nothing is opened here.
 
+A path as a user wrote it may hold secrets, in its query or before an `@`. Whoever shows one, in an
+error, a log or a `repr`, calls `shown_location`, and whoever writes one down `without_credentials`.
+What a store calls its `url` holds none.
+
 Object keys are taken as they are written, not percent-decoded, so that a URL we show is one that
 can be given back; the query is decoded, because secrets hold every kind of character.
 """
@@ -11,12 +15,31 @@ import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.core.names import shown
+from holdfast.core.names import cut_short, shown
 from holdfast.errors import ConfigError
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _ONE_SLASH = re.compile(r"(s3|gs|gcs|az|abfss?|file|memory):(?!//)", re.IGNORECASE)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_LOCATION = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*(?=://)|s3|gs|gcs|az|abfss?):(?P<slashes>/*)"
+    r"(?P<place>[^?]*)\??(?P<query>.*)",
+    re.DOTALL | re.IGNORECASE,
+)
+_INSIDE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s'\"]+")
+_BUCKETS = {"s3", "gs", "gcs", "az", "abfs", "abfss"}  # whose hosts have no port
+_PORT = re.compile(r"[^:@]*:\d*")
+# What may be written down of a query; anything else, known or not, might open somebody's store.
+_NO_SECRETS = {
+    "account_name",
+    "allow_bucket_creation",
+    "anonymous",
+    "endpoint",
+    "endpoint_override",
+    "force_virtual_addressing",
+    "region",
+    "scheme",
+}
 _AZURE_HOST = re.compile(r"([a-z0-9]{3,24})\.(dfs|blob)\.[a-z0-9.]+", re.IGNORECASE)
 
 SCHEMES = ("s3://", "gs://", "az://", "abfs://", "file://", "memory://")
@@ -40,15 +63,16 @@ def split(path: str) -> Uri | None:
         )
     if "\x00" in path:
         raise ConfigError(
-            f"the storage path {shown(path)} holds a NUL character",
+            f"the storage path {shown_location(path)} holds a NUL character",
             hint="check how the path was put together",
         )
     found = _URI.fullmatch(path)
     if found is None:
         if one := _ONE_SLASH.match(path):
             raise ConfigError(
-                f"the storage path {shown(path)} begins with {one[0]} but is not a URI",
-                hint=f"write {one[0]}// for a URI, or ./{path} for a folder of that name",
+                f"the storage path {shown_location(path)} begins with {one[0]} but is not a URI",
+                hint=f"write {one[0]}// for a URI,"
+                f" or ./{without_secrets(path)} for a folder of that name",
             )
         return None
     scheme, rest = found[1].lower(), found[2]
@@ -58,6 +82,48 @@ def split(path: str) -> Uri | None:
     place, _, query = rest.partition("?")
     authority, _, inner = place.partition("/")
     return Uri(scheme, authority, inner.strip("/"), _query(query, scheme))
+
+
+def is_misspelt(path: str) -> bool:
+    """Whether a path was meant as a URI and is none: `split` says what is wrong with it."""
+    return _ONE_SLASH.match(path) is not None
+
+
+def shown_location(location: object) -> str:
+    """Return a location as messages show it: quoted, cut where it is long, without its secrets."""
+    if isinstance(location, str):
+        return shown(without_secrets(location))
+    # Something else, given by mistake: a list of locations, say.
+    return cut_short(_INSIDE.sub(lambda found: without_secrets(found[0]), repr(location)))
+
+
+def without_secrets(location: str) -> str:
+    """Return a location with its query, and a user with a password, as `…`; for people to read."""
+    found = _LOCATION.fullmatch(location)
+    if found is None or found["scheme"].lower() in ("file", "memory"):
+        return location
+    place = found["place"]
+    first = place.partition("/")[0]
+    if ":" in first and "@" in place:
+        # A password that was not encoded may hold slashes: all up to the last @ may be part of it.
+        place = f"…@{place.rpartition('@')[2]}"
+    elif ":" in first and (found["scheme"].lower() in _BUCKETS or not _PORT.fullmatch(first)):
+        place = "…"
+    query = "?…" if found["query"] else ""
+    return f"{found['scheme']}:{found['slashes']}{place}{query}"
+
+
+def without_credentials(location: str) -> str:
+    """Return a location with nothing in it but what says where it is; it may be written down."""
+    uri = split(location)
+    if uri is None or uri.scheme in ("file", "memory"):
+        return location
+    before, at, host = uri.authority.rpartition("@")
+    if ":" in host:
+        return without_secrets(location)  # half a password; it cannot be opened in any case
+    place = f"{uri.scheme}://{uri.authority if at and ':' not in before else host}/{uri.path}"
+    kept = {name: value for name, value in uri.options.items() if name in _NO_SECRETS}
+    return f"{place}?{urllib.parse.urlencode(kept)}" if kept else place
 
 
 def unknown_scheme(uri: Uri) -> ConfigError:
@@ -71,6 +137,11 @@ def bucket_name(name: str, scheme: str) -> str:
     if not name:
         raise ConfigError(
             f"the storage path {scheme}:// names no bucket", hint=f"{scheme}://bucket/folder"
+        )
+    if ":" in name:
+        raise ConfigError(
+            f"the {scheme}:// storage path has a colon where the name of a bucket ends",
+            hint="write / in a key or password as %2F, + as %2B, @ as %40",
         )
     if not _BUCKET.fullmatch(name) or ".." in name:
         raise ConfigError(
@@ -90,7 +161,8 @@ def endpoint_url(given: str, scheme: str | None) -> str:
         is_good = False
     if not is_good or re.search(r"[\s?#@]", url):
         raise ConfigError(
-            f"endpoint_override={shown(given)}: must be a host, a host:port, or an http(s) URL",
+            f"endpoint_override={shown_location(url)}: must be a host, a host:port, or an http(s)"
+            " URL",
             hint="endpoint_override=http://127.0.0.1:9000",
         )
     return url.rstrip("/")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.storage.base import Buffer
-from holdfast.storage.disk import Stat
+from holdfast.storage.disk import READABLE, Stat
 from holdfast.testing.oplog import (
     ROOT,
     FolderSynced,
@@ -119,7 +119,7 @@ class SimDisk:
 
     # ------------------------------------------------------------------ files
 
-    def create(self, path: str) -> int:
+    def create(self, path: str, mode: int = READABLE) -> int:  # nobody else is here
         with self._guard:
             folder, name = self._vacant(path)
             return self._opened(self._new_file(folder, name, path), path, offset=0)

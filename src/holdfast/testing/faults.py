@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from holdfast.storage.base import Buffer
-from holdfast.storage.disk import Disk, Stat
+from holdfast.storage.disk import READABLE, Disk, Stat
 
 Verb: TypeAlias = Literal[
     "create",
@@ -172,10 +172,10 @@ class TappedDisk:
         self._disk, self._tap = disk, tap
         self._paths: dict[int, str] = {}  # of open handles
 
-    def create(self, path: str) -> int:
+    def create(self, path: str, mode: int = READABLE) -> int:
         # A file that was not created has no handle to return, so that to skip is to allow.
         self._consent("create", path)
-        return self._opened(self._disk.create(path), path)
+        return self._opened(self._disk.create(path, mode), path)
 
     def open(self, path: str) -> int:
         return self._opened(self._disk.open(path), path)

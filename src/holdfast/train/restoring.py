@@ -60,7 +60,8 @@ def run_place(path: str | os.PathLike[str], filesystem: object | None = None) ->
     name = inner.rstrip("/").rpartition("/")[2]
     if not name:
         raise ConfigError(
-            f"{shown(text)} cannot be the folder of a run: that is {{storage_path}}/{{name}}",
+            f"{uris.shown_location(text)} cannot be the folder of a run:"
+            " that is {storage_path}/{name}",
             hint="give the path that Result.path had, or that the first launch told",
         )
     around = place.rstrip("/").removesuffix(name)
@@ -87,7 +88,7 @@ def can_restore(path: str | os.PathLike[str], filesystem: object | None = None) 
         raise
     except (HoldfastError, OSError, TypeError, ValueError) as error:
         if not isinstance(error, RunMissing):
-            log.warning("%s cannot be restored: %s", shown(path), error)
+            log.warning("%s cannot be restored: %s", uris.shown_location(path), error)
         return False
     try:
         _must_be_of_train(store, view.identity.kind)

@@ -21,7 +21,7 @@ from holdfast.core.record import Kept, RunRecord
 from holdfast.core.retention import Retention, ranked, score_of
 from holdfast.core.run_machine import Ending, Over, Run
 from holdfast.errors import ConfigError, StoreError
-from holdfast.storage.arrow import arrow_filesystem, filesystem_path
+from holdfast.storage.arrow import filesystem_of, filesystem_path
 from holdfast.storage.base import Store
 from holdfast.storage.locate import describe, open_store, reopen
 from holdfast.worker.job import unpack_value
@@ -83,7 +83,7 @@ class Result:
         """The filesystem that `path` is on: the one given, or else as pyarrow has them."""
         if self._filesystem is not None or self._history is None:
             return self._filesystem
-        return arrow_filesystem(self._history.location)
+        return filesystem_of(self._history.described)
 
     @property
     def metrics_dataframe(self) -> Any:
@@ -147,8 +147,9 @@ class _HistoryAt:
         return _history_at, (describe(self._store), self._checkpoints, self._attempt)
 
     @property
-    def location(self) -> str:
-        return self._store.url
+    def described(self) -> dict[str, Any]:
+        """What opens its store again, secrets included."""
+        return describe(self._store)
 
     def rows(self) -> list[Row]:
         if self._rows is None:

@@ -1,8 +1,11 @@
 """What is kept of a trainer so that the deprecated `restore(path)` needs nothing but the path.
 
 One sealed line of JSON, `.holdfast/trainer.json`. It holds what the launch was given, as far as it
-is plain data, and where the training function is found; no code, no storage path, no secrets. The
-run itself never reads it: a launch means what it says.
+is plain data, and where the training function is found. It has no code, no storage path, nothing of
+what opens a store, and no environment of workers. But `train_loop_config` is kept as it was given,
+because `restore` must call the function with it, and a closure is kept with all it holds: if these
+hold a key or a token, so does the record. On a disk nobody else can read it therefore; in a bucket,
+whoever can read the run can. The run itself never reads it: a launch means what it says.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.api.config import RunConfig, ScalingConfig, SyncConfig
+from holdfast.api.config import RunConfig, ScalingConfig
 from holdfast.api.plain import NotPlain, to_plain
 from holdfast.control.open_run import OpenRun
 from holdfast.errors import Damaged, FormatTooNew, LeaseLost, ObjectMissing
 from holdfast.storage.base import Store
+from holdfast.storage.locate import closed_to_others
 from holdfast.storage.sealed import seal, unseal
 from holdfast.train.pickled import FOLDER, KEPT_BYTES_MAX, key_of, pickled, reference_to_pickle
 from holdfast.train.references import CannotRestore, reference_to_function
@@ -94,8 +98,6 @@ class Keeper:
             for one in dataclasses.fields(config)
             if one.name not in _NEVER_KEPT and getattr(config, one.name) != getattr(plain, one.name)
         }
-        if isinstance(sync := changed.get("sync_config"), SyncConfig):
-            changed["sync_config"] = dataclasses.replace(sync, upload_dir=None)
         return self.values(changed, prefix=f"{kind}.", skipped=_SECRET)
 
     def values(
@@ -137,9 +139,10 @@ def keep_trainer(run: OpenRun, make: Callable[[Keeper], StoredTrainer]) -> None:
         ):
             return
         run.lease.check()
+        closed = closed_to_others(run.store)
         for key, data in keeper.pickles.items():
-            run.store.put(key, data)
-        run.store.put(TRAINER_KEY, line)  # from here on the new ones count, and not before
+            closed.put(key, data)
+        closed.put(TRAINER_KEY, line)  # from here on the new ones count, and not before
         for entry in list(run.store.entries(FOLDER)):
             if entry.key not in keeper.pickles:
                 run.store.delete(entry.key)

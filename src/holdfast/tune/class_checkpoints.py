@@ -23,6 +23,7 @@ import cloudpickle
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
+from holdfast.storage.uris import without_secrets
 
 DICTIONARY = "_dict_checkpoint.pkl"
 PREFIX = ".tune_path.json"
@@ -77,7 +78,7 @@ def folder_of(path: str | os.PathLike[str]) -> str:
         if isinstance(inside, str) and os.path.basename(inside) == name:
             return above
     raise ConfigError(
-        f"there is no checkpoint at {given}",
+        f"there is no checkpoint at {without_secrets(given)}",
         hint="give the folder of one, such as {storage_path}/{name}/{trial}/checkpoint_000000",
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.api.checks import this_is
 from holdfast.api.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
-from holdfast.api.plain import reference_to
+from holdfast.api.plain import location_of
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.core.trial import Trial
@@ -213,7 +213,7 @@ def _location(restore: Any) -> str | None:
     if restore is None:
         return None
     if isinstance(restore, Checkpoint):
-        return reference_to(restore)
+        return location_of(restore)
     location: str = os.fspath(restore)
     if has_scheme(location):
         return location

@@ -12,6 +12,7 @@ from holdfast.control.identity import find_identity
 from holdfast.errors import ConfigError, Damaged, ObjectMissing, RunMissing
 from holdfast.storage.base import Store
 from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.uris import without_secrets
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.search.objects import keys_of
 from holdfast.tune.stored_study import has_study
@@ -143,5 +144,5 @@ def fork_plan(origin: Origin, made: StudySpec, before: StudySpec, results: Resul
         f"  new      {many}",
     ]
     if made.restore_path is not None:
-        lines.append(f"  start    every trial from {made.restore_path}")
+        lines.append(f"  start    every trial from {without_secrets(made.restore_path)}")
     return "\n".join(lines)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from holdfast.checkpoint import Checkpoint
-from holdfast.storage.arrow import arrow_filesystem
+from holdfast.storage.arrow import filesystem_of
 
 # ---------------------------------------------------------------------- names of metrics
 
@@ -94,12 +94,12 @@ class Result:
         _storage_filesystem: Any | None = None,
         *,
         config: dict[str, Any] | None = None,
-        _location: str | None = None,
+        _describe: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.metrics, self.checkpoint, self.error, self.path = metrics, checkpoint, error, path
         self.best_checkpoints = list(best_checkpoints or ())
         self._frame, self._config = metrics_dataframe, config
-        self._filesystem, self._location = _storage_filesystem, _location
+        self._filesystem, self._describe = _storage_filesystem, _describe
 
     @classmethod
     def from_path(
@@ -125,9 +125,9 @@ class Result:
     @property
     def filesystem(self) -> Any:
         """The filesystem that `path` is on: the one given, or else as pyarrow has them."""
-        if self._filesystem is not None or self._location is None:
+        if self._filesystem is not None or self._describe is None:
             return self._filesystem
-        return arrow_filesystem(self._location)
+        return filesystem_of(self._describe())
 
     @property
     def metrics_dataframe(self) -> Any:

@@ -9,9 +9,9 @@ from holdfast.core.metric_history import flattened
 from holdfast.core.retention import score_of
 from holdfast.core.trial import Status
 from holdfast.data.libraries import library
-from holdfast.storage.arrow import arrow_filesystem, filesystem_path
+from holdfast.storage.arrow import filesystem_of, filesystem_path
 from holdfast.storage.base import Store
-from holdfast.storage.locate import child
+from holdfast.storage.locate import child, describe
 from holdfast.tune.choosing import best_trial, checked_scope, no_best, wanted
 from holdfast.tune.result import CONFIG, TRIAL_ID, Result
 from holdfast.tune.summaries import TrialSummary, error_of
@@ -50,7 +50,7 @@ class ResultGrid:
         """The filesystem that `experiment_path` is on: the one given, or as pyarrow has them."""
         if self._filesystem is not None:
             return self._filesystem
-        return arrow_filesystem(self._store.url)
+        return filesystem_of(describe(self._store))
 
     @property
     def trials(self) -> Sequence[TrialSummary]:
@@ -165,16 +165,17 @@ class ResultGrid:
 def result_of(trial: TrialSummary, store: Store, filesystem: Any | None = None) -> Result:
     """Return what a trial has come to; its rows are read when they are asked for."""
     location = f"{store.url.rstrip('/')}/{trial.folder}"
+    frame = FrameAt(store, trial.folder)
     return Result(
         metrics=dict(trial.last_result) if trial.last_result else None,
         checkpoint=trial.checkpoint,
         error=error_of(trial),
         path=filesystem_path(location),
-        metrics_dataframe=FrameAt(store, trial.folder),
+        metrics_dataframe=frame,
         best_checkpoints=trial.checkpoints,
         _storage_filesystem=filesystem,
         config=trial.config,
-        _location=location,
+        _describe=frame.described,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from holdfast.errors import ConfigError, Conflict, RunHeld, RunMissing
 from holdfast.journal.lease import Lease, newest_epoch, take_lease
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, open_store
+from holdfast.storage.uris import without_credentials
 from holdfast.tune.search.objects import keys_of
 from holdfast.tune.spec_again import spec_again, with_given
 from holdfast.tune.stored_study import (
@@ -218,6 +220,8 @@ def begun(given: StudySpec, store: Store) -> StudySpec:
             f"the study {given.name!r} goes on as it was begun; ignored: {'; '.join(changes)}"
         )
     again = {name: getattr(given, name) for name in PER_TRIAL if name not in study.per_trial}
+    if given.restore_path is not None and _place(given) == _place(kept):
+        again["restore_path"] = given.restore_path  # it may say how its store is opened
     here = dataclasses.replace(kept.run_config, storage_path=config.storage_path)
     return dataclasses.replace(kept, run_config=here, loggers=given.loggers, **again)
 
@@ -249,7 +253,8 @@ def _changes(kept: StudySpec, given: StudySpec, study: StoredStudy) -> Iterator[
     for name in PER_TRIAL:
         if name in study.per_trial:
             default = () if name == "export_formats" else None
-            yield from _change(name, default, getattr(kept, name), getattr(given, name))
+            value_of = _place if name == "restore_path" else operator.attrgetter(name)
+            yield from _change(name, default, value_of(kept), value_of(given))
 
 
 def _changes_of_space(given: StudySpec, study: StoredStudy) -> Iterator[str]:
@@ -262,6 +267,10 @@ def _changes_of_space(given: StudySpec, study: StoredStudy) -> Iterator[str]:
             yield f"config[{key!r}], which it did not have"
         elif old[key] != new[key]:
             yield f"config[{key!r}]={shown(given.param_space.get(key, new[key]))}"
+
+
+def _place(spec: StudySpec) -> str | None:
+    return None if spec.restore_path is None else without_credentials(spec.restore_path)
 
 
 def _change(name: str, default: Any, old: Any, new: Any) -> Iterator[str]:

@@ -9,9 +9,10 @@ from typing import Any
 
 from holdfast.api.checks import is_whole
 from holdfast.api.config import RunConfig
-from holdfast.api.plain import CannotBeMade, from_plain
+from holdfast.api.plain import CannotBeMade, from_plain, opened_as
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
+from holdfast.storage.arrow import absolute
 from holdfast.tune.stored_study import PER_TRIAL, CannotRestoreStudy, StoredStudy, configs_of
 from holdfast.tune.study_spec import StudySpec
 from holdfast.tune.tune_config import TuneConfig
@@ -42,7 +43,7 @@ def place_of(path: str | os.PathLike[str], filesystem: Any = None) -> tuple[str,
         parent, _, name = folder.rstrip("/").rpartition("/")
         return f"{parent}{mark}{query}", name
     if filesystem is None:
-        text = os.path.abspath(os.path.expanduser(text))
+        text = absolute(text)
     parent, name = os.path.split(text.rstrip("/"))
     return parent, name
 
@@ -83,13 +84,13 @@ def spec_again(
         param_space=space_of(param_space),
         name=name,
         stored=study,
-        **_per_trial(study),
+        **_per_trial(study, parent),
     )
 
 
-def _per_trial(study: StoredStudy) -> dict[str, Any]:
+def _per_trial(study: StoredStudy, storage_path: str) -> dict[str, Any]:
     try:
-        return {
+        kept = {
             name: from_plain(study.per_trial[name]) for name in PER_TRIAL & study.per_trial.keys()
         }
     except CannotBeMade as error:
@@ -97,6 +98,10 @@ def _per_trial(study: StoredStudy) -> dict[str, Any]:
             f"what every trial of the study is given cannot be made again: {error}",
             hint="give it again: tune.run(…, resume=True) with the arguments it was begun with",
         ) from error
+    if isinstance(kept.get("restore_path"), str):
+        # What opens its store was not written down; the study's own may do.
+        kept["restore_path"] = opened_as(kept["restore_path"], storage_path)
+    return kept
 
 
 def with_given(

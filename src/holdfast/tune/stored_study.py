@@ -2,7 +2,9 @@
 
 One sealed line of JSON, `.holdfast/study.json`. It holds the configs and the search space as far as
 they are plain data: schedulers, searchers and stoppers as the calls that made them. No code, no
-storage path, no secrets. What is not plain must be given again, and is named when it is missed.
+storage path, nothing of what opens a store. But values are kept as they were given: a token in the
+search space, or in an argument of a searcher, is in here and in the files of each trial. On a disk
+nobody else can read this one. What is not plain must be given again, and is named when missed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from holdfast.control.identity import STUDY_KEY
 from holdfast.core.study_rules import Rules
 from holdfast.errors import CannotResume, Damaged, FormatTooNew, ObjectMissing
 from holdfast.storage.base import Store
+from holdfast.storage.locate import closed_to_others
 from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.uris import without_credentials
 from holdfast.tune.tune_config import TuneConfig
 
 T = TypeVar("T")
@@ -66,7 +70,8 @@ class StoredStudy:
 
     def write(self, store: Store) -> None:
         """Put it to rest."""
-        store.put(STUDY_KEY, seal({"format": FORMAT, **dataclasses.asdict(self)}) + b"\n")
+        line = seal({"format": FORMAT, **dataclasses.asdict(self)}) + b"\n"
+        closed_to_others(store).put(STUDY_KEY, line)
 
 
 def stored(
@@ -97,7 +102,9 @@ def stored(
 
 def _plain_only(values: Mapping[str, Any]) -> dict[str, Any]:
     kept = {}
-    for name, value in values.items():
+    for name, given in values.items():
+        is_place = name == "restore_path" and given is not None
+        value = without_credentials(given) if is_place else given
         with contextlib.suppress(NotPlain):  # it comes again with the script
             kept[name] = to_plain(value)
     return kept

@@ -24,7 +24,7 @@ from holdfast.core.run_history import RunHistory
 from holdfast.core.study import Study
 from holdfast.core.study_rules import Rules
 from holdfast.core.trial import Status, Trial
-from holdfast.errors import ConfigError, Damaged, HoldfastError, RunMissing
+from holdfast.errors import ConfigError, Damaged, HoldfastError, RunMissing, StoreDenied
 from holdfast.journal.replay import read_journal
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, open_store
@@ -206,6 +206,10 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
     except CannotRestoreStudy as error:
         if tail.state is not None or tail.events or has_study(store):  # or it was not begun yet
             damage[STUDY_KEY] = [error.message.removeprefix(f"{store.url}/{STUDY_KEY}: ")]
+    except StoreDenied:
+        # It is another user's, who alone may read how it was begun; the rest is for all to see.
+        if store.local is None:
+            raise
     study, unsure = _as_begun(stored)
     has_results = any(kind == "trial_result" for kind, _ in tail.events)
     run.journal_damage.extend(_recall(study, tail))

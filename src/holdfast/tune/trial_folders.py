@@ -23,6 +23,7 @@ from holdfast.errors import ObjectMissing
 from holdfast.storage.arrow import absolute, filesystem_path, has_scheme
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, describe, open_store, reopen
+from holdfast.storage.uris import without_secrets
 from holdfast.tune.errors import TuneError
 from holdfast.tune.logger import csv_rows, json_lines
 from holdfast.tune.result import (
@@ -74,6 +75,10 @@ class FrameAt:
             log.warning("there are no results in %s/%s", self._store.url, self._folder)
         return frame_of(rows or ())
 
+    def described(self) -> dict[str, Any]:
+        """Return what opens the store again that it is in, secrets included."""
+        return describe(self._store)
+
     def __reduce__(self) -> tuple[object, ...]:
         return _frame_at, (describe(self._store), self._folder)
 
@@ -97,16 +102,17 @@ def result_at(path: str | os.PathLike[str], filesystem: Any | None = None) -> Re
     if config is None and metrics is not None and isinstance(metrics.get(CONFIG), dict):
         config = metrics[CONFIG]
     kept = list(_checkpoints(store, location, filesystem, rows))
+    frame = FrameAt(store, "")
     return Result(
         metrics=metrics,
         checkpoint=kept[-1][0] if kept else None,
         error=_error_in(store, metrics),
         path=filesystem_path(location).rstrip("/"),
-        metrics_dataframe=FrameAt(store, ""),
+        metrics_dataframe=frame,
         best_checkpoints=kept,
         _storage_filesystem=filesystem,
         config=config,
-        _location=location,
+        _describe=frame.described,
     )
 
 
@@ -163,14 +169,14 @@ def _error_in(store: Store, metrics: Mapping[str, Any] | None) -> Exception | No
 
 def _not_a_trial(store: Store, location: str, filesystem: Any | None) -> str:
     """Return what is wrong with a folder that is not a trial's, and which is right."""
-    said = f"{location} is not the folder of a trial: it has no {EXPR_RESULT_FILE}"
+    said = f"{without_secrets(location)} is not the folder of a trial: it has no {EXPR_RESULT_FILE}"
     trials = [name for name in store.folders() if _is_trial(child(store, name))]
     if trials:
         more = f" and {len(trials) - _NAMES_MAX} more" if len(trials) > _NAMES_MAX else ""
         return f"{said}; it is that of a study, whose trials are {_listed(trials)}{more}"
     parent, name = _parent(location)
     if parent and _is_trial(open_store(parent, filesystem)):
-        return f"{said}; {name} is part of the trial in {parent}"
+        return f"{said}; {name} is part of the trial in {without_secrets(parent)}"
     if not store.folders() and next(iter(store.entries()), None) is None:
         return f"{said}; there is nothing there"
     return said
