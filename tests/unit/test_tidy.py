@@ -58,10 +58,15 @@ class Module:
         return ast.parse(self.source, self.path)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree: every rule looks at it, and walking takes seconds."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def imports(self) -> list[str]:
         """The full names of modules imported anywhere in the file."""
         found: list[str] = []
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 found.extend(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -82,7 +87,7 @@ def short_modules(module: Module) -> Iterator[str]:
 
 
 def short_functions(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -108,7 +113,7 @@ def no_pickle_at_rest(module: Module) -> Iterator[str]:
 def environment_in_one_place(module: Module) -> Iterator[str]:
     if not module.is_below("src") or module.path == READS_ENVIRONMENT:
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.Attribute(attr="environ" | "environb" | "getenv" | "putenv" as name):
                 yield f"line {node.lineno}: os.{name}"
@@ -122,7 +127,7 @@ def private_folders_in_one_place(module: Module) -> Iterator[str]:
     """A name in the shared folder for temporary files is anybody's until it was looked at."""
     if not module.is_below("src/holdfast") or module.path == MAKES_PRIVATE_FOLDERS:
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.Attribute(attr="gettempdir" | "gettempdirb" | "mktemp" as name):
                 yield f"line {node.lineno}: tempfile.{name}"
@@ -141,7 +146,7 @@ def numbered_promises(module: Module) -> Iterator[str]:
 
 def nothing_swallowed(module: Module) -> Iterator[str]:
     """An error that may pass is named; whatever is not expected must be heard of."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.ExceptHandler(type=kind, body=[ast.Pass() | ast.Expr(value=ast.Constant())]):
                 kinds = [kind]
@@ -160,9 +165,9 @@ def no_sleeping_tests(module: Module) -> Iterator[str]:
         isinstance(node, ast.ImportFrom)
         and node.module == "time"
         and any(alias.name == "sleep" for alias in node.names)
-        for node in ast.walk(module.tree)
+        for node in module.nodes
     )
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="time"), attr="sleep")):
                 yield f"line {node.lineno}: time.sleep; wait for the event, or pass a clock"
@@ -174,14 +179,21 @@ def patient_tests(module: Module) -> Iterator[str]:
     """No outcome depends on how busy the machine is; `tests.patience` is long enough for all."""
     if not module.is_below("tests"):
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.Call(func=ast.Attribute(attr="sched_yield")):
                 yield f"line {node.lineno}: spins; tests.patience.pause leaves the processor free"
             case ast.Attribute(value=ast.Attribute(attr="mark"), attr="timeout"):
                 yield f"line {node.lineno}: a limit of its own; that of all tests is enough"
-            case ast.keyword(arg="timeout", value=ast.Constant(value=int() | float() as limit_s)):
-                if limit_s < HURRY_S:
+            case (
+                ast.keyword(arg="timeout", value=ast.Constant(value=int() | float() as limit_s))
+                | ast.Call(
+                    func=ast.Attribute(attr="wait" | "join" | "next_event"),
+                    args=[ast.Constant(value=int() | float() as limit_s)],
+                )
+            ):
+                # Less than a second is not meant to be enough.
+                if 1 < limit_s < HURRY_S:
                     yield f"line {node.lineno}: {limit_s:g} s may be too short; use PATIENCE_S"
             case ast.Assert(test=ast.Compare(ops=[*_, ast.Lt() | ast.LtE()]) as claim):
                 if re.search(r"time\.(monotonic|perf_counter)\(\) - .+<", ast.unparse(claim)):
@@ -219,6 +231,7 @@ MORE_PLANTED: list[tuple[Rule, Module]] = [
     (nothing_swallowed, Module("src/x.py", "with suppress(Exception):\n    f()\n")),
     (no_sleeping_tests, Module("tests/conftest.py", "import time\ntime.sleep(1)\n")),
     (patient_tests, Module("tests/x.py", "driver.wait(timeout=5)\n")),
+    (patient_tests, Module("tests/x.py", "thread.join(10.0)\n")),
     (patient_tests, Module("tests/x.py", "@pytest.mark.timeout(300)\ndef test(): ...\n")),
     (patient_tests, Module("tests/x.py", "assert time.monotonic() - began < 5\n")),
     (patient_tests, Module("tests/x.py", "assert 1 < time.monotonic() - began < 5\n")),
@@ -238,6 +251,7 @@ INNOCENT: list[tuple[Rule, Module]] = [
     (nothing_swallowed, Module("src/x.py", "try: f()\nexcept Exception: g()\n")),
     (no_sleeping_tests, Module("tests/x.py", "clock.sleep(1)\n")),
     (patient_tests, Module("tests/x.py", "driver.wait(timeout=PATIENCE_S)\n")),
+    (patient_tests, Module("tests/x.py", "assert not channel.wait(0.1)\n")),
     (patient_tests, Module("tests/x.py", "assert time.monotonic() - began >= 0.1\n")),
     (pure_core, Module("src/holdfast/core/x.py", "import json, holdfast.errors\n")),
     (pure_core, Module("src/holdfast/core/x.py", "from holdfast.core.names import f\n")),

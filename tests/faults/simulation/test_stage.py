@@ -279,7 +279,7 @@ def test_an_event_is_waited_for(stage: Stage, said: Callable[[str], list[str]]) 
     def play() -> None:
         said(str(event.wait(1.0)))
         stage.at(3.0, event.set)
-        said(str(event.wait(9.0)))
+        said(str(event.wait(90.0)))
         event.clear()
         said(str(event.is_set()))
 

@@ -15,7 +15,7 @@ from holdfast.engine.local import LocalEngine
 from holdfast.engine.nodes import LocalNodes
 from holdfast.testing.suites.engine import ENTRY, ends, is_running, log_of, reports, start, state_of
 from holdfast.wire import Assigned
-from tests.patience import pause
+from tests.patience import PATIENCE_S, pause
 
 
 def names(engine: LocalEngine) -> list[str]:
@@ -100,7 +100,7 @@ def test_what_a_worker_had_said_comes_before_the_loss_of_its_node(
         pause()
 
     nodes.fail("node-0")
-    events = [engine.next_event(10.0) for _ in range(52)]
+    events = [engine.next_event(PATIENCE_S) for _ in range(52)]
 
     assert events.count(NodesChanged()) == 1
     assert isinstance(events[-1], Ended)
@@ -135,7 +135,7 @@ def test_a_node_that_will_leave_keeps_its_workers(
 
     nodes.drain("node-1", leaves=1234.5)
 
-    assert engine.next_event(5.0) == NodesChanged()
+    assert engine.next_event(PATIENCE_S) == NodesChanged()
     assert engine.next_event(0.1) is None
     assert [node.leaves for node in engine.nodes()] == [None, 1234.5]
 
