@@ -162,7 +162,6 @@ def left_on_storage(where: str) -> list[str]:
     return [key for key in keys if SECRET_KEY.encode() in store.get(key).data]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_secret_in_a_storage_path_stays_there(
     way: str, s3_server: S3Server, new_folder: Callable[[], str], tmp_path: Path
