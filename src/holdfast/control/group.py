@@ -192,6 +192,7 @@ class Group:
         index = report.index
         self.step_reached = max(self.step_reached, index)
         self._gathering.reported(rank, index, report.metrics, saves=report.saves, line=report.line)
+        self._observers.tell("rank_reported", rank, index, report.metrics)
         if rank == min(self.running):
             self._keep_row(index, report.metrics)
         if not report.saves:

@@ -22,6 +22,9 @@ class Observer:
     def group_started(self, attempt: int, world_size: int, step: int | None) -> None:
         """The workers of an attempt run; they carry on from `step`, or begin."""
 
+    def rank_reported(self, rank: int, step: int, metrics: Mapping[str, Any]) -> None:
+        """A rank has made the report `step`; others may not have, and may never."""
+
     def reported(
         self, step: int, metrics: Mapping[int, Mapping[str, Any]], checkpoint: Checkpoint | None
     ) -> None:

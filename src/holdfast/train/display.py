@@ -5,12 +5,29 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from holdfast.control.observing import Observer
 from holdfast.control.output import Echo
 from holdfast.control.plan import Plan
+from holdfast.core.not_finite import NotFinite, in_words
 from holdfast.core.outcomes import WorkerExit
+
+log = logging.getLogger(__name__)
+
+
+class LossWatch(Observer):
+    """Warns once of a metric that is not finite; training goes on."""
+
+    def __init__(self, score: str | None = None) -> None:
+        self._not_finite = NotFinite([score])
+
+    def rank_reported(self, rank: int, step: int, metrics: Mapping[str, Any]) -> None:
+        if news := self._not_finite.news(metrics):
+            log.warning(
+                "%s in report %d of rank %d; training goes on, and this is said once for a metric",
+                in_words(news), step, rank,
+            )  # fmt: skip
 
 
 class Display(Observer):

@@ -34,7 +34,7 @@ from holdfast.engine.selection import local_engine
 from holdfast.errors import ConfigError
 from holdfast.train.backend import BackendConfig
 from holdfast.train.callbacks import CallbackObserver, TrainRunContext
-from holdfast.train.display import Display
+from holdfast.train.display import Display, LossWatch
 from holdfast.train.reported import ValidationConfig, ValidationTaskConfig
 from holdfast.worker.context import WorkerContext
 from holdfast.worker.entry import doing_here, is_in_function
@@ -114,9 +114,10 @@ def drive(launch: Launch, run: OpenRun, engine: Engine) -> Outcome:
     # In this very process everything is seen as it happens.
     level = "CRITICAL" if launch.is_inline else launch.run.logging_config.log_level
     display = Display(plan, level)
+    losses = LossWatch(launch.run.checkpoint_config.checkpoint_score_attribute)
     callbacks = [CallbackObserver(callback, context) for callback in launch.run.callbacks]
     controller = RunController(
-        run, history, engine, plan, observers=[display, *callbacks], ledger=ledger
+        run, history, engine, plan, observers=[display, losses, *callbacks], ledger=ledger
     )
     try:
         with _listening(launch.run, controller, engine):

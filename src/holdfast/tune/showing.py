@@ -10,6 +10,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.study_plan import Resumption, StudyObserver
 from holdfast.core.names import shown
+from holdfast.core.not_finite import NotFinite, in_words
 from holdfast.core.reserving import total
 from holdfast.core.study import Study
 from holdfast.core.trial import Status, Trial
@@ -40,6 +41,10 @@ class Shower(StudyObserver):
         self._updated_at = float("-inf")
         self._over: dict[str, Trial] = {}
         self._begun: dict[str, Before] = {}
+        self._not_finite = NotFinite([self._metric])
+        self._with_nan: set[str] = set()  # trials that are not over
+        self._nan_count = 0
+        self._first_nan = ""
         self._best: Trial | None = None
         self._has_told_of_pauses = False
 
@@ -79,7 +84,22 @@ class Shower(StudyObserver):
         return next((str(one) for one in known if one.folder == folder), folder)
 
     def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
+        self._look_for_nan(trial, result)
         self.output.trial_reported(trial, result)
+
+    def _look_for_nan(self, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Warn once in a study of a metric that is not finite, and count the trials with one."""
+        not_finite = self._not_finite.found(result)
+        if not not_finite or trial.trial_id in self._with_nan:
+            return
+        self._with_nan.add(trial.trial_id)
+        self._nan_count += 1
+        if self._nan_count == 1:
+            self._first_nan = f"{in_words(not_finite)} of {trial}"
+            log.warning(
+                "%s reported %s at step %d; the study goes on, and other trials are only counted",
+                trial, in_words(not_finite), trial.step,
+            )  # fmt: skip
 
     def trial_saved(self, trial: Trial, checkpoint: Checkpoint) -> None:
         self.output.trial_saved(trial, checkpoint.path)
@@ -104,6 +124,7 @@ class Shower(StudyObserver):
 
     def trial_ended(self, trial: Trial) -> None:
         self._begun.pop(trial.trial_id, None)
+        self._with_nan.discard(trial.trial_id)
         if trial.status is Status.TERMINATED:
             self.output.trial_finished(trial)
         self._note_end(trial)
@@ -142,9 +163,16 @@ class Shower(StudyObserver):
             total=self._samples,
             elapsed_s=self._clock.monotonic() - self._began,
             now=self._clock.now(),
+            notes=self._notes(),
             resources=in_use(total(study.room.nodes), study.free_resources()),
             best=best_of([*best, *live], self._metric, self._mode),
         )
+
+    def _notes(self) -> list[str]:
+        if not self._nan_count:
+            return []
+        some = "1 trial has" if self._nan_count == 1 else f"{self._nan_count} trials have"
+        return [f"{some} reported what is not finite, first {self._first_nan}"]
 
 
 def in_use(there: Mapping[str, float], free: Mapping[str, float]) -> str:

@@ -259,3 +259,19 @@ def test_a_function_that_cannot_be_unpickled_is_told_apart_from_one_that_raises(
         train.WorkerGroupError, match="with all it holds, was unpickled in the worker"
     ):
         lab.fit(lambda: stubborn)
+
+
+def test_a_loss_that_is_nan_is_told_once_with_rank_and_report(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    def loop() -> None:
+        rank = train.get_context().get_world_rank()
+        for step in range(1, 5):
+            train.report({"loss": float("nan") if (rank, step >= 3) == (1, True) else 0.5})
+
+    lab.fit(loop, workers=2)
+
+    told = [line for line in caplog.messages if "nan" in line]
+    assert told == [
+        "loss=nan in report 3 of rank 1; training goes on, and this is said once for a metric"
+    ]

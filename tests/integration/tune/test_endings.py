@@ -155,3 +155,22 @@ def test_a_function_that_returns_is_done_with_what_it_reported_last(lab: Lab) ->
 
     assert last(result)["done"] is True
     assert [row["step"] for row in lab.rows("00000")] == [0, 1]
+
+
+def test_of_trials_whose_loss_is_nan_one_is_told_and_the_others_are_counted(
+    lab: Lab, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for step in range(1, 4):
+            tune.report({"loss": float("nan") if config["x"] and step >= 2 else 0.5})
+
+    results = lab.fit(train, {"x": tune.grid_search([0, 1, 2])}, tune={"max_concurrent_trials": 1})
+
+    assert results.num_errors == 0
+    first = results.trials[1]
+    [told] = [line for line in caplog.messages if "nan" in line]
+    assert told == (
+        f"{first} reported loss=nan at step 2; the study goes on, and other trials are only counted"
+    )
+    end = capsys.readouterr().err
+    assert f"2 trials have reported what is not finite, first loss=nan of {first}" in end

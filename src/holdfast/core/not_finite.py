@@ -1,0 +1,50 @@
+"""Metrics that are no numbers any more: NaN, and losses that are infinite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+METRICS_MAX = 3  # that are told of; where all are NaN, people know after a few
+
+
+class NotFinite:
+    """Says of each metric once that it is not finite; of a few, then no more.
+
+    NaN counts in any metric. Infinity has its uses, and counts where a metric is called a loss or
+    is one of those `watched`.
+    """
+
+    def __init__(self, watched: Collection[str | None] = ()) -> None:
+        self._watched = frozenset(watched)
+        self._told: set[str] = set()
+
+    def found(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Return the metrics that are not finite, by path."""
+        return dict(self._found(metrics, ""))
+
+    def news(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Return those of them that nobody was told of yet, and take it that somebody is now."""
+        if len(self._told) >= METRICS_MAX:
+            return {}
+        new = {name: one for name, one in self.found(metrics).items() if name not in self._told}
+        new = dict(list(new.items())[: METRICS_MAX - len(self._told)])
+        self._told.update(new)
+        return new
+
+    def _found(self, metrics: Mapping[str, Any], above: str) -> Iterator[tuple[str, float]]:
+        for name, value in metrics.items():
+            if isinstance(value, float):
+                if not math.isfinite(value) and self._counts(f"{above}{name}", value):
+                    yield f"{above}{name}", value
+            elif isinstance(value, Mapping):
+                yield from self._found(value, f"{above}{name}/")
+
+    def _counts(self, name: str, value: float) -> bool:
+        return math.isnan(value) or name in self._watched or "loss" in name.lower()
+
+
+def in_words(metrics: Mapping[str, float]) -> str:
+    """Return metrics on one line: `loss=nan, val/loss=inf`."""
+    return ", ".join(f"{name}={value}" for name, value in metrics.items())
