@@ -13,6 +13,7 @@ from holdfast.checkpoint import Checkpoint, verification
 from holdfast.checkpoint.checkpoint import trust
 from holdfast.checkpoint.manifests import manifest_key
 from holdfast.errors import ConfigError, Damaged, StoreError
+from holdfast.storage.damage import damage_of
 from holdfast.storage.locate import open_store
 from tests.runs import commit, save_files
 
@@ -88,7 +89,6 @@ def test_a_checkpoint_is_read_once_per_process(
     run_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
-    damage_of = verification.damage_of
 
     def counted(store: Any, prefix: str, *more: Any) -> list[str]:
         reads.append(prefix)

@@ -27,6 +27,8 @@ from tests.runs import save_files
 class Scribe:
     """Has a study take in what happens."""
 
+    has_lost_records = False
+
     def __init__(self, study: Study) -> None:
         self.study = study
 
