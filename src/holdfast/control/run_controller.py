@@ -152,7 +152,9 @@ class RunController:
             self._give_up(self._open_run.lost)
         self._take_news()
         self._start_if_due()
-        match self._engine.next_event(self._patience_s()):
+        event = self._engine.next_event(self._patience_s())
+        self._open_run.lease.check_after_sleep()
+        match event:
             case Said() as said:
                 self._hear(said)
             case Ended() as ended:

@@ -77,6 +77,7 @@ class StudyJournal:
         Raises what closed the journal if it is closed: the study has believed what is in none, and
         whoever goes on with it begins at what is.
         """
+        self._run.lease.check_after_sleep()
         self._last = self._run.append(kind, data)
         self._since_state += 1
         self._study.take(kind, data)

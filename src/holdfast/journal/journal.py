@@ -253,6 +253,7 @@ class Journal:
 
     def _open_segment(self) -> None:
         assert self._store.local is not None
+        self._lease.check()  # or a file of ours would lie in what may be another's run by now
         header = self._next_header()
         line = header.to_line()
         appender = self._store.local.appender(segment_key(header.name))

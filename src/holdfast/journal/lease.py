@@ -1,9 +1,13 @@
 """Who may write to a run: one holder at a time, each with an epoch one higher than the last.
 
-A lease is one object per epoch, `lease/{epoch}.json`. Taking the run means creating the object of
-the next epoch, which a store lets only one of many do; after that nobody but the holder writes
-it, so heartbeats need no lock and cannot hit a successor's. An epoch is over as soon as the next
-one's object exists.
+    .holdfast/lease/{epoch}.json            who has taken the epoch; created once, never rewritten
+    .holdfast/lease/{epoch}-{token}.json    that it lives, or has left; written by its holder alone
+
+Taking the run means creating the first of these for the next epoch, which a store lets only one of
+many do. The token is made anew with each taking, so heartbeats need no lock and cannot hit anybody
+else's, wherever the run's folder is by then. An epoch is over as soon as a later one was taken, or
+as what bears its token is not there any more: the folder was moved or deleted, and what is in its
+place is another's.
 
 That gives a fence without a clock: a writer first writes, then looks whether its epoch is over,
 and only then acknowledges. A successor first creates its object and then reads the journal. So
@@ -15,9 +19,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,6 +51,10 @@ BEATS_PER_LIFE = 3
 BEATS_WATCHED = 1.5  # more than one, so that a beat that is late is not missed
 TRIES_MAX = 5
 
+_NAME = re.compile(r"(\d{8,})(-[0-9a-f]+)?\.json")
+# Tokens whose holder was in this process and has let go of them, even if no store took it down.
+_LET_GO: set[str] = set()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
@@ -56,6 +65,7 @@ class LeaseRecord:
         released: Whether the holder gave the run back in good order.
         journal_next: The number the journal's next record will have; what is below it was
             acknowledged, so a journal that ends earlier has lost something.
+        beats: How often the holder has said that it lives; 0 in the object that says who it is.
     """
 
     epoch: int
@@ -66,6 +76,7 @@ class LeaseRecord:
     time_to_live_s: float
     released: bool = False
     journal_next: int = 0
+    beats: int = 0
 
     def to_record(self) -> dict[str, Any]:
         return {
@@ -78,6 +89,7 @@ class LeaseRecord:
             "time_to_live_s": self.time_to_live_s,
             "released": self.released,
             "journal_next": self.journal_next,
+            "beats": self.beats,
         }
 
     @classmethod
@@ -90,13 +102,21 @@ class LeaseRecord:
         fields = {name: record[name] for name in cls.__slots__ if name != "owner"}
         return cls(owner=Owner.from_record(record["owner"]), **fields)
 
+    def to_bytes(self) -> bytes:
+        return seal(self.to_record()) + b"\n"
+
     def expires(self) -> float:
         return self.renewed + self.time_to_live_s
 
 
 def lease_key(epoch: int) -> str:
-    """Return where the lease of an epoch rests."""
+    """Return where it rests who has taken an epoch."""
     return f"{LEASES}/{epoch:08d}.json"
+
+
+def beat_key(epoch: int, token: str) -> str:
+    """Return where the holder of an epoch says that it lives."""
+    return f"{LEASES}/{epoch:08d}-{token}.json"
 
 
 def newest_epoch(store: Store) -> int:
@@ -104,18 +124,65 @@ def newest_epoch(store: Store) -> int:
 
     An epoch whose lease is gone is known by what was journaled under it: it is not taken twice.
     """
-    leases = (_epoch_of(entry.key) for entry in store.entries(LEASES))
-    return max((epoch for epoch in (*leases, *epochs_written(store)) if epoch), default=0)
+    return max((*_epochs_taken(_names(store)), *epochs_written(store)), default=0)
 
 
 def read_lease(store: Store, epoch: int) -> LeaseRecord | None:
-    """Return the record of an epoch; None if it is damaged, so that nobody can say who holds it."""
+    """Return the record of an epoch; None if it is damaged, so that nobody can say who holds it.
+
+    Either of its objects tells who that is, and only the later one whether it lives.
+    """
+    taken = _read_record(store, lease_key(epoch), epoch)
+    if taken is None or taken.beats:
+        keys = [f"{LEASES}/{name}" for name in _names(store) if _is_beat_of(epoch, name)]
+        beat = _read_record(store, keys[0], epoch) if len(keys) == 1 else None
+        return beat if beat is not None and beat.beats else None
     try:
-        data = store.get(lease_key(epoch)).data
+        beat = _record_at(store, beat_key(epoch, taken.token), epoch)
+    except ObjectMissing:
+        # It has not come to that, unless something was written since.
+        return None if epoch in epochs_written(store) else taken
+    is_its_own = beat is not None and beat.token == taken.token and beat.beats
+    return beat if is_its_own else None
+
+
+def _read_record(store: Store, key: str, epoch: int) -> LeaseRecord | None:
+    with contextlib.suppress(ObjectMissing):
+        return _record_at(store, key, epoch)
+    return None
+
+
+def _record_at(store: Store, key: str, epoch: int) -> LeaseRecord | None:
+    """Return what an object says; None if it is damaged. Raises `ObjectMissing`."""
+    data = store.get(key).data
+    try:
         record = LeaseRecord.from_record(unseal(data.removesuffix(b"\n")))
-    except (Damaged, ObjectMissing, KeyError, TypeError):
+    except (Damaged, KeyError, TypeError):
         return None
     return record if record.epoch == epoch else None  # that of another epoch, put in its place
+
+
+def _names(store: Store) -> list[str]:
+    """Return the names of all objects of leases.
+
+    A listing, also to look for a single one: a client of NFS may answer from memory that there is
+    no such name, and asks its server before it lists a folder.
+    """
+    if store.local is not None:
+        return store.local.names(LEASES)
+    return [entry.key.rsplit("/", 1)[-1] for entry in store.entries(LEASES)]
+
+
+def _epochs_taken(names: Iterable[str]) -> Iterator[int]:
+    for name in names:
+        named = _NAME.fullmatch(name)
+        if named is not None and named[2] is None:
+            yield int(named[1])
+
+
+def _is_beat_of(epoch: int, name: str) -> bool:
+    named = _NAME.fullmatch(name)
+    return named is not None and named[2] is not None and int(named[1]) == epoch
 
 
 def take_lease(
@@ -155,7 +222,9 @@ def take_lease(
             journal_next=held.record.journal_next if held and held.record else 0,
         )
         try:
-            store.put(lease_key(record.epoch), seal(record.to_record()) + b"\n", IF_ABSENT)
+            store.put(lease_key(record.epoch), record.to_bytes(), IF_ABSENT)
+            record = replace(record, beats=1)
+            store.put(beat_key(record.epoch, record.token), record.to_bytes())
         except Conflict:
             continue  # somebody was quicker: look who
         except StoreError:
@@ -170,11 +239,12 @@ def take_lease(
 
 def _give_back(store: Store, record: LeaseRecord) -> None:
     """Release a lease whose put failed: it may have arrived all the same, and nobody holds it."""
+    _LET_GO.add(record.token)
     with contextlib.suppress(StoreError):
         found = read_lease(store, record.epoch)
         if found is not None and found.token == record.token:
-            released = replace(record, released=True)
-            store.put(lease_key(record.epoch), seal(released.to_record()) + b"\n")
+            released = replace(record, released=True, beats=2)
+            store.put(beat_key(record.epoch, record.token), released.to_bytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +257,11 @@ class _Holder:
 
     @classmethod
     def of(cls, store: Store, epoch: int) -> _Holder:
-        entry = store.stat(lease_key(epoch))
-        record = read_lease(store, epoch)
-        modified = entry.modified if entry else epochs_written(store).get(epoch, 0.0)
+        record, modified = read_lease(store, epoch), 0.0
+        if record is None:
+            ours = f"{LEASES}/{epoch:08d}"
+            found = [one.modified for one in store.entries(LEASES) if one.key.startswith(ours)]
+            modified = max(found, default=epochs_written(store).get(epoch, 0.0))
         return cls(record, modified, epoch)
 
     def must_be_gone(self, run: str, clock: Clock, store: Store) -> None:
@@ -208,7 +280,7 @@ class _Holder:
                 self.epoch,
             )
             return
-        if record.released or record.owner.is_proven_dead():
+        if record.released or record.token in _LET_GO or record.owner.is_proven_dead():
             return
         left_s = record.expires() - clock.now()
         if left_s <= 0 and not self._beats(store, record, clock):
@@ -272,7 +344,9 @@ class Lease:
     ) -> None:
         self._store, self._run, self._clock = store, run, clock
         self._record = record
+        self._beat = beat_key(record.epoch, record.token)
         self._lock = threading.Lock()
+        self._looked_at = record.taken
         self.replaced = replaced
 
     @property
@@ -288,20 +362,43 @@ class Lease:
 
         Call it after a write and before the write is acknowledged: see the module's docstring.
         """
-        if self._store.stat(lease_key(self.epoch + 1)) is None:
+        now, names = self._clock.now(), _names(self._store)
+        newest = max(_epochs_taken(names), default=0)
+        if newest > self.epoch:
+            successor = None
+            with contextlib.suppress(FormatTooNew, StoreError):  # it exists, and that counts
+                successor = read_lease(self._store, newest)
+            who = f" by {successor.owner}" if successor else ""
+            raise LeaseLost(
+                f"{self._run} was taken over{who}; epoch {self.epoch} of this driver is over",
+                hint="nothing: the other driver carries on from the last acknowledged checkpoint",
+            )
+        if self._beat.rpartition("/")[2] not in names:
+            raise LeaseLost(
+                f"{self._run} is not there any more: what this driver has written was moved or"
+                " deleted, and whatever is in its place now is another's",
+                hint="if it was moved, go on with it where it is now",
+            )
+        self._looked_at = now
+
+    def check_after_sleep(self) -> None:
+        """Raise `LeaseLost` if this epoch is over, if nobody has looked for half a lease's life.
+
+        Heartbeats look more often than that. So who calls this before each thing it does finds out
+        when it wakes, whatever has kept it, and pays nothing while it is awake. What cannot be seen
+        now is no reason to stop: nothing is acknowledged without another look.
+        """
+        if abs(self._clock.now() - self._looked_at) < self._record.time_to_live_s / 2:
             return
-        successor = None
-        with contextlib.suppress(FormatTooNew, StoreError):  # it exists, and that is what counts
-            successor = read_lease(self._store, self.epoch + 1)
-        who = f" by {successor.owner}" if successor else ""
-        raise LeaseLost(
-            f"{self._run} was taken over{who}; epoch {self.epoch} of this driver is over",
-            hint="nothing: the other driver carries on from the last acknowledged checkpoint",
-        )
+        try:
+            self.check()
+        except StoreError as error:
+            log.debug("whether %s is still ours could not be seen: %s", self._run, error)
 
     def renew(self, journal_next: int) -> None:
         """Say that the holder lives, and how far its journal is acknowledged."""
         with self._lock:
+            self.check()  # or it would leave something where another's run may be by now
             self._record = replace(
                 self._record, renewed=self._clock.now(), journal_next=journal_next
             )
@@ -309,8 +406,14 @@ class Lease:
         self.check()
 
     def release(self, journal_next: int) -> None:
-        """Give the run back, so that the next driver need not wait."""
+        """Give the run back, so that the next driver need not wait; it may not be ours any more."""
         with self._lock:
+            _LET_GO.add(self._record.token)
+            try:
+                self.check()
+            except LeaseLost as lost:
+                log.debug("there is nothing to give back: %s", lost)
+                return
             self._record = replace(
                 self._record,
                 renewed=self._clock.now(),
@@ -320,7 +423,8 @@ class Lease:
             self._write()
 
     def _write(self) -> None:
-        self._store.put(lease_key(self.epoch), seal(self._record.to_record()) + b"\n")
+        self._record = replace(self._record, beats=self._record.beats + 1)
+        self._store.put(self._beat, self._record.to_bytes())
 
 
 class Heartbeat:
@@ -352,8 +456,3 @@ class Heartbeat:
             except StoreError as error:
                 # The fence keeps a run safe whose lease could not be renewed; try again in time.
                 log.warning("could not renew the lease: %s", error)
-
-
-def _epoch_of(key: str) -> int | None:
-    name = key.rsplit("/", 1)[-1].removesuffix(".json")
-    return int(name) if name.isdigit() else None

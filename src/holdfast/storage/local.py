@@ -120,6 +120,10 @@ class LocalStore:
             if entry is not None:
                 yield entry
 
+    def names(self, folder: str) -> list[str]:
+        """Return what is directly below a folder; nothing if it is not there."""
+        return [name for name, _ in self._scan(folder) if not _is_temporary(name)]
+
     def folders(self, prefix: str = "") -> list[str]:
         return sorted(
             name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import operator
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +24,9 @@ from holdfast.control.identity import find_identity
 from holdfast.control.study_plan import Resumption
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError, Conflict, RunHeld, RunMissing
-from holdfast.journal.lease import Lease, newest_epoch, take_lease
+from holdfast.journal.lease import Lease, LeaseRecord, lease_key, newest_epoch, take_lease
 from holdfast.storage.base import Store
+from holdfast.storage.local import TEMPORARY, LocalStore
 from holdfast.storage.locate import child, open_store
 from holdfast.storage.uris import without_credentials
 from holdfast.tune.search.objects import keys_of
@@ -148,7 +150,7 @@ def make_room(spec: StudySpec, store: Store) -> None:
     if newest_epoch(store):
         lease = take_lease(store, run=f"the study at {store.url}", waits=True)
         if _study_at(store) != run_id:  # it was moved, and a new one begun, in this moment
-            raise RunHeld(f"another driver has just begun a study at {store.url}")
+            raise _just_begun(store)
     for name in _new_names(spec.name):
         try:
             parent.local.move_tree(spec.name, name)
@@ -158,10 +160,35 @@ def make_room(spec: StudySpec, store: Store) -> None:
     moved = child(parent, name)
     if lease is not None:  # where it is now: whoever goes on with it need not wait
         Lease(moved, lease.record, "", SYSTEM_CLOCK, None).release(lease.record.journal_next)
+        _leave_epoch(parent.local, spec.name, lease.record)
     print(  # noqa: T201
         f"holdfast: what was at {store.url} is moved aside to {moved.url}, and a new study begins;"
         " resume=True would have gone on with it",
         file=sys.stderr,
+    )
+
+
+def _leave_epoch(parent: LocalStore, name: str, taken: LeaseRecord) -> None:
+    """Have the new study begin behind the last epoch of the one that was in its place.
+
+    So nothing that a driver of that one may still write, when it wakes, has the name of anything
+    that is written now. The folder comes into being with it.
+    """
+    prepared = f".{secrets.token_hex(8)}{TEMPORARY}"
+    aside = parent.child(prepared)
+    released = dataclasses.replace(taken, released=True, journal_next=0, beats=0)
+    aside.put(lease_key(taken.epoch), released.to_bytes())
+    try:
+        parent.move_tree(prepared, name)
+    except Conflict as error:
+        parent.discard_tree(prepared)
+        raise _just_begun(parent.child(name)) from error
+
+
+def _just_begun(store: Store) -> RunHeld:
+    return RunHeld(
+        f"another driver has just begun a study at {store.url}",
+        hint="another name; or wait until it is done, and give the same command again",
     )
 
 

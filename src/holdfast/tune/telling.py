@@ -29,6 +29,7 @@ class CallbackTeller(StudyObserver):
 
     Args:
         config_of: The config of a trial as its process has it.
+        fence: Raises if the study is another driver's by now.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class CallbackTeller(StudyObserver):
         callbacks: CallbackList,
         study: Study,
         config_of: Callable[[Trial], Mapping[str, Any]],
+        fence: Callable[[], None] = lambda: None,
     ) -> None:
         self._callbacks, self._study, self._config_of = callbacks, study, config_of
         self._turns = 0
@@ -46,6 +48,9 @@ class CallbackTeller(StudyObserver):
             for one in callbacks
             if isinstance(one, FileLogger) and type(one).flush is FileLogger.flush
         ]
+        for one in callbacks:
+            if isinstance(one, FileLogger):
+                one.fence_by(fence)
         self._numbered = [one for one in self._files if one.is_numbered]
         self._behind = _Behind(self._reconcile)
         self._writer = Writer([self._behind, *self._files])

@@ -303,7 +303,7 @@ class Tuner:
             total_num_samples=launch.search.total,
         )
         observers: list[StudyObserver] = [
-            CallbackTeller(callbacks, launch.study, launch.config_of),
+            CallbackTeller(callbacks, launch.study, launch.config_of, launch.run.lease.check),
             FileTeller(launch.study, launch.run.store),
             ErrorFiles(launch.run.store),
             shower,

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import signal
+import subprocess
+import sys
+from typing import Any
 
 import pytest
 
+from holdfast import tune
 from holdfast.errors import ConfigError, RunHeld
 from tests.integration.tune.old_lab import OldLab, old_lab, saved
+from tests.patience import pause
 
 __all__ = ["old_lab"]
 
@@ -48,6 +55,60 @@ def test_what_was_moved_aside_can_be_gone_on_with(old_lab: OldLab) -> None:
 
     assert old_lab.counts() == [4, 5, 6]
     assert trial.status == "TERMINATED" and saved(trial) == [3, 6]
+
+
+SLEEPY = """
+import functools, runpy, sys
+from holdfast.tune import launching
+launching.open_run = functools.partial(launching.open_run, time_to_live_s=1.0)
+runpy.run_module("tests.integration.tune.classes", run_name="__main__")
+"""
+
+
+class Wakes(tune.Callback):
+    """Wakes another driver in the middle of a trial, and sees it end."""
+
+    def __init__(self, sleeper: subprocess.Popen[str]) -> None:
+        self.sleeper, self.said = sleeper, ""
+
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any
+    ) -> None:
+        if result["training_iteration"] == 3:
+            self.sleeper.send_signal(signal.SIGCONT)
+            self.said = self.sleeper.communicate()[1]
+
+
+def test_a_driver_that_wakes_when_its_study_was_moved_aside_leaves_the_new_one_alone(
+    old_lab: OldLab,
+) -> None:
+    """Seen to write into it, and to give its lease back, so that a third driver was let in."""
+    given = {"name": "study", "local_dir": str(old_lab.storage), "config": WAITS}
+    sleeper = subprocess.Popen(
+        [sys.executable, "-c", SLEEPY, str(old_lab.notes), json.dumps(given)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    old_lab.drivers.append(sleeper)
+    while not old_lab.noted("waits"):
+        assert sleeper.poll() is None, sleeper.communicate()[1]
+        pause()
+    sleeper.send_signal(signal.SIGSTOP)
+    old_lab.open_gate()  # its trial goes on, and has something to say when it wakes
+    wakes, trials = Wakes(sleeper), None
+    while trials is None:
+        with contextlib.suppress(RunHeld):  # until its lease has run out
+            trials = old_lab.run(callbacks=[wakes], checkpoint_freq=2).trials
+
+    assert [trial.status for trial in trials] == ["TERMINATED"]
+    assert sleeper.returncode != 0 and "LeaseLost" in wakes.said
+    assert [path.name for path in old_lab.study.glob("Counter*")] == [trials[0].folder]
+    leases = sorted(path.name for path in (old_lab.study / ".holdfast" / "lease").iterdir())
+    assert [name[:8] for name in leases] == ["00000002", "00000003", "00000003"]
+    [aside] = old_lab.storage.glob("study-moved-aside-*")
+    assert len(list(aside.glob("Counter*"))) == 1
 
 
 def test_a_study_that_another_driver_is_at_is_not_moved(old_lab: OldLab) -> None:

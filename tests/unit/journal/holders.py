@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError, StoreBusy
 from holdfast.journal.journal import Journal
-from holdfast.journal.lease import Lease, take_lease
+from holdfast.journal.lease import LEASES, Lease, take_lease
 from holdfast.journal.owner import Owner
 from holdfast.journal.replay import read_journal
 from holdfast.journal.segments import JOURNAL, Record
@@ -56,7 +56,7 @@ class Faults:
 
     Attributes:
         fails: Journal writes that fail although the bytes are at rest by then.
-        blind: Looks at the next lease that fail.
+        blind: Looks for the next lease that fail.
         gate: While it is set, a journal write waits for it; `entered` is set once one does.
     """
 
@@ -95,9 +95,10 @@ class FaultyMemory(MemoryStore):
             self.faults.after_write(key)
         return version
 
-    def stat(self, key: str) -> Entry | None:
-        self.faults.before_look(key)
-        return super().stat(key)
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        if prefix == LEASES:
+            self.faults.before_look(prefix)
+        yield from super().entries(prefix)
 
 
 class _SyncTap:
@@ -122,9 +123,9 @@ class FaultyLocal(LocalStore):
         super().__init__(root, TappedDisk(PosixDisk(), _SyncTap(faults)))
         self.faults = faults
 
-    def stat(self, key: str) -> Entry | None:
-        self.faults.before_look(key)
-        return super().stat(key)
+    def names(self, folder: str) -> list[str]:
+        self.faults.before_look(folder)
+        return super().names(folder)
 
 
 @dataclass

@@ -379,4 +379,6 @@ def test_segments_of_a_replaced_writer_are_known_to_be_of_no_use(
     with pytest.raises(LeaseLost):
         old.note("late")
 
-    assert Replay(store, RUN_ID).chain.stale == [".holdfast/journal/000001-000001.jsonl"]
+    # On a disk it looks before it makes a file; an object comes into being with what is in it.
+    late = [] if store.local else [".holdfast/journal/000001-000001.jsonl"]
+    assert Replay(store, RUN_ID).chain.stale == late

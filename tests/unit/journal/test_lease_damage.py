@@ -13,6 +13,7 @@ from holdfast.journal.lease import (
     LEASES,
     Lease,
     LeaseRecord,
+    beat_key,
     lease_key,
     read_lease,
     take_lease,
@@ -56,8 +57,10 @@ def flip(data: bytes) -> bytes:
 def test_a_lease_that_cannot_be_read_may_be_held_until_it_has_surely_run_out(
     store: Store, real_time: FakeClock, damage: Callable[[bytes], bytes]
 ) -> None:
-    take(store, real_time).release(journal_next=3)
-    store.put(lease_key(1), damage(store.get(lease_key(1)).data))
+    lease = take(store, real_time)
+    lease.release(journal_next=3)
+    beat = beat_key(1, lease.record.token)
+    store.put(beat, damage(store.get(beat).data))
 
     with pytest.raises(RunHeld) as caught:
         take(store, real_time)
@@ -69,8 +72,7 @@ def test_a_lease_that_cannot_be_read_may_be_held_until_it_has_surely_run_out(
 def test_a_lease_that_cannot_be_read_is_warned_of_when_it_is_replaced(
     store: Store, real_time: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    take(store, real_time)
-    store.put(lease_key(1), b"garbage")
+    store.put(beat_key(1, take(store, real_time).record.token), b"garbage")
     real_time.time += 31
 
     with caplog.at_level(logging.WARNING):
@@ -82,10 +84,11 @@ def test_a_lease_that_cannot_be_read_is_warned_of_when_it_is_replaced(
 
 def test_a_lease_in_the_place_of_another_does_not_count(store: Store, real_time: FakeClock) -> None:
     """That of an earlier epoch, long released, must not pass for that of a live holder."""
-    take(store, real_time).release(journal_next=0)
-    take(store, real_time)
-    released = store.get(lease_key(1)).data
-    store.put(lease_key(2), released)
+    first = take(store, real_time)
+    first.release(journal_next=0)
+    second = take(store, real_time)
+    released = store.get(beat_key(1, first.record.token)).data
+    store.put(beat_key(2, second.record.token), released)
 
     with pytest.raises(RunHeld, match="epoch 2 cannot be read"):
         take(store, real_time)
@@ -97,8 +100,10 @@ def test_an_epoch_whose_lease_is_gone_is_not_taken_twice(
     """What was journaled under it shows that it was taken, and when it was last alive."""
     holders.take(store, real_time).leave()
     real_time.time = time.time()
-    holders.take(store, real_time).note("a")
+    holder = holders.take(store, real_time)
+    holder.note("a")
     store.delete(lease_key(2))
+    store.delete(beat_key(2, holder.lease.record.token))
     real_time.time = time.time()
 
     with pytest.raises(RunHeld, match="epoch 2 cannot be read"):
@@ -113,7 +118,22 @@ def test_an_epoch_whose_lease_is_gone_is_not_taken_twice(
 
 def test_a_holder_writes_its_damaged_lease_anew(store: Store, clock: FakeClock) -> None:
     lease = take(store, clock)
-    store.put(lease_key(1), b"garbage")
+    store.put(beat_key(1, lease.record.token), b"garbage")
+
+    lease.renew(journal_next=3)
+
+    assert read_lease(store, 1) == lease.record
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_who_has_taken_a_run_is_known_by_its_heartbeat_too(
+    store: Store, clock: FakeClock, *, is_gone: bool
+) -> None:
+    lease = take(store, clock)
+    if is_gone:
+        store.delete(lease_key(1))
+    else:
+        store.put(lease_key(1), b"garbage")
 
     lease.renew(journal_next=3)
 
@@ -158,5 +178,6 @@ def test_a_lease_at_rest_has_the_names_that_are_promised_to_plain_tools(clock: F
         "time_to_live_s": 30.0,
         "released": False,
         "journal_next": 0,
+        "beats": 1,
     }
     assert LeaseRecord.from_record(record.to_record()) == record

@@ -39,12 +39,16 @@ class RowFiles(Generic[P]):
     A numbered file is not written over: what takes its place has the next number, so that a reader
     that follows the old one notices. Any thread may call; only one writes at a time, and nobody who
     adds a row waits for it.
+
+    Attributes:
+        fence: Raises if these are the files of another driver's study by now; asked before writing.
     """
 
     def __init__(
         self, shelf: Shelf, format_: Format[P], name: str, *, numbered: str | None = None
     ) -> None:
         self._shelf, self._format, self._name = shelf, format_, name
+        self.fence: Callable[[], None] = lambda: None
         self._names = FileNames(name, numbered)
         self._empty = format_.load(b"").head
         self._files: dict[str, FileState[P]] = {}
@@ -181,6 +185,8 @@ class RowFiles(Generic[P]):
     def flush(self, *, durable: bool) -> bool:
         """Write what waits; with `durable`, for good. Return whether all of it went well."""
         with self._writing:
+            if not self._tried(self.fence):
+                return False
             with self._lock:
                 folders = [folder for folder, file in self._files.items() if file.needs_writing()]
             done = [self._write_out(folder, is_pressed=durable) for folder in folders]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
@@ -107,6 +107,10 @@ class FileLogger(LoggerCallback):
         self._rows = RowFiles(
             shelf_on(store), self._format(), self._file_name, numbered=self._numbered
         )
+
+    def fence_by(self, fence: Callable[[], None]) -> None:
+        """Write only while `fence` does not raise: the study may be another driver's by then."""
+        self._files.fence = fence
 
     def write_by(self, writer: Writer) -> None:
         """Leave it to `writer` when files are written, until the study ends."""
