@@ -18,27 +18,19 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.control.upkeep import sweep
-from holdfast.core.manifest import Manifest
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import StoreError
 from holdfast.journal.segments import JOURNAL
 from holdfast.storage import damage, transfer
-from holdfast.storage.base import Store
 from holdfast.storage.local import LocalStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Fail, ReadTappedDisk
 from holdfast.testing.oplog import Image
-from tests.faults.stories import ROOT, FakeClock, Teller
+from tests.faults.restores import Left, LeftRun, LeftStudy, must_be_as_left, saved_in
+from tests.faults.stories import ROOT, FakeClock
 
-PASSING = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE]
-SECOND_FAULTS = [
-    (errno.EIO, journal, lasting)
-    for journal in ("whole", "header", "commits", "gone")
-    for lasting in (False, True)
-]
-NEWEST = 2
+LASTING = pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
+RUN, STUDY = LeftRun(), LeftStudy()
 
 
 @pytest.fixture(autouse=True)
@@ -49,105 +41,70 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def left_behind(journal: str) -> Image:
-    """Return the disk of a run with three checkpoints whose journal is as told."""
+def left_behind(left: Left, journal: str) -> Image:
+    """Return the disk of something that was left, and whose journal is as told."""
     disk = SimDisk("/storage")
-    with TemporaryDirectory() as folder:
-        teller = Teller(Path(folder), disk, disk)
-        run = teller.open()
-        for _ in range(NEWEST + 1):
-            teller.commit(run)
-        teller.close(run)
     store = LocalStore(ROOT, disk)
-    match journal:
-        case "whole":
-            pass
-        case "gone":
-            store.delete_tree(JOURNAL)
-        case _:
-            [key] = [entry.key for entry in store.entries(JOURNAL)]
-            lines = store.get(key).data.splitlines(keepends=True)
-            lost = {
-                "header": [0],
-                "commits": [at for at, one in enumerate(lines) if b"commi" in one],
-            }
-            for at in lost[journal]:
-                lines[at] = b"#" * (len(lines[at]) - 1) + b"\n"
-            store.put(key, b"".join(lines))
+    with TemporaryDirectory() as folder:
+        left.leave(store, Path(folder), FakeClock())
+    if journal == "gone":
+        store.delete_tree(JOURNAL)
+    elif journal != "whole":
+        [key] = [entry.key for entry in store.entries(JOURNAL)]
+        lines = store.get(key).data.splitlines(keepends=True)
+        for at, line in enumerate(lines):
+            if at == 0 if journal == "header" else b"checkpoint_committed" in line:
+                lines[at] = b"#" * (len(line) - 1) + b"\n"
+        store.put(key, b"".join(lines))
     return disk.image()
 
 
-def files_of(disk: SimDisk) -> dict[str, bytes]:
-    """Return what is at rest of the checkpoints and of their manifests."""
-    store = LocalStore(ROOT, disk)
-    return {
-        entry.key: store.get(entry.key).data
-        for entry in store.entries()
-        if entry.key.startswith(("checkpoint_", ".holdfast/manifests/"))
-    }
-
-
-def restore(store: Store, clock: FakeClock) -> Manifest | None:
-    """Do what a driver does before its workers begin."""
-    run = open_run(store, name="story", clock=clock, beats=False)
-    with closed_at_last(run):
-        sweep(run)
-        return run.newest_good()
-
-
-@contextlib.contextmanager
-def closed_at_last(run: OpenRun) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        with contextlib.suppress(HoldfastError):
-            run.close()
-
-
 def failures(
-    code: int, journal: str, *, lasting: bool, match: str = "*"
+    left: Left, code: int, journal: str = "whole", *, lasting: bool = False, match: str = "*"
 ) -> Iterator[tuple[Fail, SimDisk]]:
     """Yield a tap for every look that can fail, with a disk for it, until one was not met."""
     for nth in itertools.count(1):
         tap = Fail(code, nth, match=match, lasting=lasting)
-        yield tap, SimDisk(image=left_behind(journal))
+        yield tap, SimDisk(image=left_behind(left, journal))
         if not tap.failed:
             return
 
 
-def must_go_on(disk: SimDisk, before: dict[str, bytes], tap: Fail, clock: FakeClock) -> None:
-    """The storage is back: a driver finds all that there was and begins with the newest."""
-    where = f"after {tap.failed[:1]}"
+def must_cost_nothing(left: Left, tap: Fail, disk: SimDisk) -> None:
+    clock, store = FakeClock(), LocalStore(ROOT, disk)
+    before = saved_in(store)
+    with contextlib.suppress(StoreError):  # no other error, and no OSError above all
+        left.restore(LocalStore(ROOT, ReadTappedDisk(disk, tap)), clock)
     clock.sleep(3600.0)
-    run = open_run(LocalStore(ROOT, disk), name="story", clock=clock, beats=False)
-    newest = run.newest_good()
-
-    assert run.record.quarantined() == [], where
-    assert sorted(run.record.kept) == list(range(NEWEST + 1)), where
-    assert newest is not None and newest.number == NEWEST, where
-    sweep(run)
-    run.close()
-    assert files_of(disk) == before, where
+    must_be_as_left(left, store, before, clock, f"after {tap.failed[:1]}")
 
 
-@pytest.mark.parametrize(
-    ("code", "journal", "lasting"),
-    [*SECOND_FAULTS, *((code, "whole", False) for code in (*PASSING, errno.EACCES))],
-)
-def test_a_look_that_fails_costs_no_checkpoint(code: int, journal: str, lasting: bool) -> None:
+@LASTING
+@pytest.mark.parametrize("journal", ["whole", "header", "commits", "gone"])
+def test_a_look_that_fails_costs_a_run_no_checkpoint(journal: str, *, lasting: bool) -> None:
     """With a journal that is damaged, this is a second fault during recovery from the first."""
-    for tap, disk in failures(code, journal, lasting=lasting):
-        before, clock = files_of(disk), FakeClock()
-        with contextlib.suppress(StoreError):  # no other error, and no OSError above all
-            restore(LocalStore(ROOT, ReadTappedDisk(disk, tap)), clock)
-        must_go_on(disk, before, tap, clock)
+    for tap, disk in failures(RUN, errno.EIO, journal, lasting=lasting):
+        must_cost_nothing(RUN, tap, disk)
 
 
-@pytest.mark.parametrize("code", [errno.EIO, *PASSING], ids=errno.errorcode.get)
+@LASTING
+def test_a_look_that_fails_costs_a_study_no_checkpoint(*, lasting: bool) -> None:
+    for tap, disk in failures(STUDY, errno.EIO, lasting=lasting):
+        must_cost_nothing(STUDY, tap, disk)
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES], ids=errno.errorcode.get)
+def test_no_kind_of_failure_costs_a_checkpoint(code: int) -> None:
+    for left in (RUN, STUDY):
+        for tap, disk in failures(left, code, match="* */checkpoint_0*"):
+            must_cost_nothing(left, tap, disk)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE], ids=errno.errorcode.get)
 def test_a_checkpoint_that_cannot_be_read_once_is_read_again(code: int) -> None:
-    for tap, disk in failures(code, "whole", lasting=False, match="* */checkpoint_0*"):
-        clock = FakeClock()
-        store = Retrying(LocalStore(ROOT, ReadTappedDisk(disk, tap)), RetryPolicy(), clock=clock)
-        newest = restore(store, clock)
+    for left in (RUN, STUDY):
+        for tap, disk in failures(left, code, match="* */checkpoint_0*"):
+            clock, tapped = FakeClock(), LocalStore(ROOT, ReadTappedDisk(disk, tap))
+            begins_with, _ = left.restore(Retrying(tapped, RetryPolicy(), clock=clock), clock)
 
-        assert newest is not None and newest.number == NEWEST, f"after {tap.failed}"
+            assert begins_with == left.begins_with, f"after {tap.failed}"

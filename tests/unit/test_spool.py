@@ -57,6 +57,20 @@ def test_every_folder_that_may_go_is_moved_and_not_copied(number: int, tmp_path:
     assert not source.exists()
 
 
+def test_a_file_that_has_another_name_elsewhere_is_copied(tmp_path: Path) -> None:
+    """Its owner may write to it by that name, and what was acknowledged must not change."""
+    source, other = tmp_path / "source", tmp_path / "other"
+    source.mkdir()
+    other.write_text("weights")
+    (source / "weights").hardlink_to(other)
+
+    taken = Spool(MemoryStore(), "run", 1, 0).take(str(source), 1, moves=True)
+    other.write_text("changed")
+
+    assert Path(taken, "weights").read_text() == "weights"
+    assert not source.exists()
+
+
 def test_a_later_attempt_of_the_same_trial_removes_what_an_earlier_one_left() -> None:
     trial = child(MemoryStore(), "trial")
     left = Spool(trial, "run", 1, 0).new(7)

@@ -176,14 +176,18 @@ def remove_directory(store: Store, directory: str) -> None:
     """Remove a checkpoint whose manifest is gone, metadata too; already gone is not an error.
 
     On a local disk it leaves its place in one step, so that nobody ever sees half of it, and what
-    a crash leaves of it lies where a sweep looks.
+    a crash leaves of it lies where a sweep looks. A link in its place is removed, and nothing that
+    lies behind one is: that is outside of the run.
     """
     store.delete(metadata_key(directory))
     if store.local is None:
         store.delete_tree(directory)
         return
+    if (link := store.local.link_above(directory)) is not None:
+        log.warning("%s/%s is left: it lies behind the link %s", store.url, directory, link)
+        return
     doomed = f"{STAGING}/gone-{secrets.token_hex(8)}"
-    if store.local.disk.stat(store.local.path(directory)) is not None:
+    if store.local.has(directory):
         store.local.move_tree(directory, doomed)
         _discard(store, doomed)
 

@@ -11,7 +11,7 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.identity import RUN_KEY, RunIdentity, find_identity, read_identity
 from holdfast.control.metric_reading import read_metric_rows
 from holdfast.control.metric_rows import METRICS
-from holdfast.control.upkeep import Litter, find_litter
+from holdfast.control.upkeep import Litter, find_litter, find_strays
 from holdfast.core.record import Kept, RunRecord
 from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Over
@@ -124,7 +124,7 @@ class Verification:
         unread: What could not be read, by key: nobody knows whether it is damaged.
         quarantined: Checkpoints set aside earlier, by folder.
         restorable: Those of them that are whole now.
-        foreign: Files in checkpoint folders that no manifest names.
+        foreign: Files in checkpoint folders that no manifest names, and such folders as a whole.
         litter: What a sweep would remove; empty for a live run, where it may be in use.
     """
 
@@ -162,6 +162,7 @@ def verify(view: RunView, watch: Watch | None = None) -> Verification:
         result.litter = find_litter(
             view.store, view.identity.run_id, view.record, is_damaged=is_damaged
         )
+        result.foreign += find_strays(view.store, view.identity.run_id, view.record)
     return result
 
 

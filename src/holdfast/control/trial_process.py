@@ -14,7 +14,7 @@ from holdfast.clock import Clock
 from holdfast.control.checkpoints import Checkpoints
 from holdfast.control.donors import find_whole
 from holdfast.control.trial_commits import Aside
-from holdfast.control.upkeep import find_litter, remove_litter
+from holdfast.control.upkeep import find_litter, remove_litter, say_strays
 from holdfast.core.judges import as_judged
 from holdfast.core.manifest import FileEntry, Manifest, Part
 from holdfast.core.outcomes import Died, Evicted, Finished, Hung, WorkerExit
@@ -77,6 +77,7 @@ class TrialCheckpoints(Checkpoints):
     ) -> None:
         super().__init__(store, run_id, epoch, trial.checkpoints, clock)
         self._trial, self._scribe = trial, scribe
+        self._has_said = False  # which checkpoints are neither used nor removed
 
     def _record(self, events: Iterable[Event]) -> None:
         self._record_soon(events)
@@ -145,6 +146,9 @@ class TrialCheckpoints(Checkpoints):
             )
             self._scribe.check()  # or it may be the work of another driver by now
             remove_litter(self, [one for one in litter if one.key not in needed])
+        if looks and not self._has_said:
+            self._has_said = True
+            say_strays(self.store, self.run_id, self.record)
         if numbers:
             self._record_soon([("litter_swept", {"numbers": numbers})])
 

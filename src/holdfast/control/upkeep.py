@@ -3,7 +3,8 @@
 Nothing is litter because we do not recognise it. Only what is certainly ours and certainly of no
 use is: puts that never finished, staging folders, folders of numbers that were given out and
 never committed or have been retired, commits by a driver that had been replaced, and journal
-segments that no longer count. A user's own files are never touched.
+segments that no longer count. A user's own files are never touched, and a checkpoint that the
+record does not know (one put back from a backup) is left and named.
 """
 
 from __future__ import annotations
@@ -103,27 +104,59 @@ def _abandoned_folders(
             if size or is_committed or _exists(store, directory):
                 yield Litter(directory, size, why, number)
     # A worker that was frozen, of a driver that was replaced, may write after all that was swept.
+    for folder, number in _unknown_folders(store, record):
+        if number in record.burnt and number not in in_flight:
+            yield Litter(folder, _size_below(store, folder), "never committed", number)
+
+
+def _unknown_folders(store: Store, record: RunRecord) -> Iterator[tuple[str, int]]:
+    """Yield folders that have the name of a checkpoint and are none, with the number in it."""
+    in_use = {kept.directory for kept in record.kept.values()}
     listed = in_use | set(record.begun.values()) | set(record.retired.values())
     for folder in store.folders():
         named = _NUMBERED.fullmatch(folder)
         if named is None or folder in listed or has_manifest(store, folder):
             continue
-        number, size = int(named[1]), _size_below(store, folder)
-        is_there = size or _exists(store, folder)  # some object stores list what is gone
-        if is_there and number < record.next_number and number not in in_flight:
-            yield Litter(folder, size, "never committed", number)
+        is_there = _size_below(store, folder) or _exists(store, folder)
+        if is_there and int(named[1]) < record.next_number:  # some stores list what is gone
+            yield folder, int(named[1])
 
 
 def _stale_commits(store: Store, run_id: str, record: RunRecord) -> Iterator[Litter]:
+    for directory, number in _unknown_commits(store, run_id, record):
+        if number in record.burnt or number in record.begun:
+            why = "committed by a driver that was replaced"
+            yield Litter(directory, _size_below(store, directory), why, number)
+
+
+def _unknown_commits(store: Store, run_id: str, record: RunRecord) -> Iterator[tuple[str, int]]:
+    """Yield checkpoints of the run that do not count, with their numbers."""
     known = {kept.directory for kept in record.kept.values()} | set(record.retired.values())
     for directory, manifest in read_manifests(store, known):
-        if (
-            isinstance(manifest, Manifest)
-            and manifest.run_id == run_id
-            and not record.is_current(manifest)
-        ):
-            why = "committed by a driver that was replaced"
-            yield Litter(directory, _size_below(store, directory), why, manifest.number)
+        is_of_run = isinstance(manifest, Manifest) and manifest.run_id == run_id
+        if isinstance(manifest, Manifest) and is_of_run and not record.is_current(manifest):
+            yield directory, manifest.number
+
+
+def find_strays(store: Store, run_id: str, record: RunRecord) -> list[str]:
+    """Return the folders of checkpoints that nothing is known of: no litter, and not used either.
+
+    Somebody may have put one back from a backup after it was retired, or the record of it is lost.
+    """
+    found = [*_unknown_folders(store, record), *_unknown_commits(store, run_id, record)]
+    return sorted(
+        folder for folder, number in found if number not in record.burnt | record.begun.keys()
+    )
+
+
+def say_strays(store: Store, run_id: str, record: RunRecord) -> None:
+    """Tell of every checkpoint that is neither used nor removed."""
+    for folder in find_strays(store, run_id, record):
+        log.warning(
+            "%s/%s is left as it is: it has the name of a checkpoint, and none is known there"
+            " (use it by its path, or delete it)",
+            store.url, folder,
+        )  # fmt: skip
 
 
 def sweep(run: OpenRun, *, in_flight: Collection[int] = ()) -> list[Litter]:
@@ -133,6 +166,7 @@ def sweep(run: OpenRun, *, in_flight: Collection[int] = ()) -> list[Litter]:
     )
     run.lease.check()  # whoever was replaced must not take its successor's work for litter
     remove_litter(run, found)
+    say_strays(run.store, run.run_id, run.record)
     swept = [n for n in (*run.record.begun, *run.record.retired) if n not in in_flight]
     if swept:
         run.note("litter_swept", {"numbers": sorted(set(swept))})
@@ -155,8 +189,7 @@ def remove_litter(run: Checkpoints, found: Iterable[Litter]) -> None:
 
 def _exists(store: Store, directory: str) -> bool:
     """Whether a folder is there even if it is empty, which only disks know."""
-    local = store.local
-    return local is not None and local.disk.stat(local.path(directory)) is not None
+    return store.local is not None and store.local.has(directory)
 
 
 def _size_below(store: Store, prefix: str) -> int:

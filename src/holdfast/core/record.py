@@ -71,6 +71,8 @@ class RunRecord:
         begun: Folders by number that were given out and have not been committed.
         names: All folders ever given out that have a name of the user's own.
         retired: Folders by number whose checkpoint was given up and may not be deleted yet.
+        burnt: Numbers that were given out, never committed, and swept: what comes to be in their
+            folders later is of a writer who was replaced.
         known_damage: Damage of the journal that has been reported already.
         closed: Whether the last driver left in good order.
     """
@@ -81,6 +83,7 @@ class RunRecord:
     begun: dict[int, str] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     retired: dict[int, str] = field(default_factory=dict)
+    burnt: set[int] = field(default_factory=set)
     known_damage: dict[str, str] = field(default_factory=dict)
     closed: bool = False
 
@@ -102,6 +105,7 @@ class RunRecord:
                 self.next_number = max(self.next_number, kept.number + 1)
                 self.kept[kept.number] = kept
                 self.begun.pop(kept.number, None)
+                self.burnt.discard(kept.number)
             case "checkpoint_retired":
                 self._retire(data["number"])
             case "checkpoint_quarantined" | "checkpoint_readmitted":
@@ -115,9 +119,7 @@ class RunRecord:
             case "checkpoint_validated":
                 self._add_metrics(data["number"], data["metrics"])
             case "litter_swept":
-                for number in data["numbers"]:
-                    self.begun.pop(number, None)
-                    self.retired.pop(number, None)
+                self._sweep(data["numbers"])
             case "journal_damaged":
                 self.known_damage[data["identity"]] = data["what"]
             case "record_snapshot":
@@ -176,6 +178,7 @@ class RunRecord:
                     "kept": [kept.to_data() for kept in self.kept.values()],
                     "begun": [[number, folder] for number, folder in self.begun.items()],
                     "retired": [[number, folder] for number, folder in self.retired.items()],
+                    "burnt": sorted(self.burnt),
                     "names": sorted(self.names),
                     "known_damage": dict(self.known_damage),
                     "closed": self.closed,
@@ -188,12 +191,19 @@ class RunRecord:
         self.kept = {one["number"]: Kept.from_data(one) for one in data["kept"]}
         self.begun = dict(data["begun"])
         self.retired = dict(data["retired"])
+        self.burnt = set(data.get("burnt", ()))
         self.names = set(data["names"])
         self.known_damage, self.closed = dict(data["known_damage"]), data["closed"]
 
     def _pins(self, number: int) -> tuple[str, ...]:
         kept = self.kept.get(number)
         return kept.pins if kept else ()
+
+    def _sweep(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            if self.begun.pop(number, None) is not None:
+                self.burnt.add(number)
+            self.retired.pop(number, None)
 
     def _retire(self, number: int) -> None:
         retired = self.kept.pop(number, None)

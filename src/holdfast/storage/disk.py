@@ -32,11 +32,12 @@ _SYNC_FILE_RANGE_WRITE = 2
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What is under a name: a folder, or a file of `size` bytes."""
+    """What is under a name: a folder, or a file of `size` bytes, or a link to either."""
 
     is_folder: bool
     size: int
     modified: float
+    is_link: bool = False
 
 
 class Disk(Protocol):
@@ -58,6 +59,7 @@ class Disk(Protocol):
     def rmdir(self, path: str) -> None: ...
     def sync_dir(self, path: str) -> None: ...
     def stat(self, path: str) -> Stat | None: ...
+    def lstat(self, path: str) -> Stat | None: ...
     def scan(self, path: str) -> list[tuple[str, bool]]: ...
     def lock(self, path: str, timeout_s: float) -> contextlib.AbstractContextManager[None]: ...
 
@@ -125,6 +127,15 @@ class PosixDisk:
         except (FileNotFoundError, NotADirectoryError):
             return None
         return Stat(stat.S_ISDIR(found.st_mode), found.st_size, found.st_mtime)
+
+    def lstat(self, path: str) -> Stat | None:
+        """Return what is under the name itself: a link is not followed, and is no folder."""
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        is_link = stat.S_ISLNK(found.st_mode)
+        return Stat(stat.S_ISDIR(found.st_mode), found.st_size, found.st_mtime, is_link)
 
     def scan(self, path: str) -> list[tuple[str, bool]]:
         with os.scandir(path) as found:

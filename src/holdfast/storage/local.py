@@ -185,7 +185,7 @@ class LocalStore:
             return
         path = self.path(prefix.rstrip("/"))
         with explained("delete", path, prefix):
-            if self.disk.stat(path) is None:
+            if self.disk.lstat(path) is None:
                 if self.disk.stat(os.path.dirname(path)) is not None:
                     self.disk.sync_dir(os.path.dirname(path))
                 return
@@ -202,6 +202,22 @@ class LocalStore:
         with explained("delete", path, key), contextlib.suppress(FileNotFoundError):
             self._forget(path)
             remove_tree(self.disk, path)
+
+    def has(self, key: str) -> bool:
+        """Whether there is anything of that name: a file, a folder even if empty, or a link."""
+        with explained("look at", self.path(key), key):
+            return self.disk.lstat(self.path(key)) is not None
+
+    def link_above(self, key: str) -> str | None:
+        """Return the first folder between the root and `key` that is a link, None if none is."""
+        parts = key.split("/")[:-1]
+        for depth in range(1, len(parts) + 1):
+            folder = "/".join(parts[:depth])
+            with explained("look at", self.path(folder), folder):
+                found = self.disk.lstat(self.path(folder))
+            if found is not None and found.is_link:
+                return folder
+        return None
 
     def write_tree(self, prefix: str) -> TreeWriter:
         return LocalTree(self, prefix.rstrip("/"))

@@ -161,8 +161,11 @@ def write_new(disk: Disk, path: str, data: Buffer, mode: int = READABLE) -> None
 
 
 def remove_tree(disk: Disk, path: str) -> None:
-    """Remove a file, or a folder and all that is in it; what is gone meanwhile is no error."""
-    found = disk.stat(path)
+    """Remove a file, a link, or a folder and all in it; what is gone meanwhile is no error.
+
+    No link is followed: what it leads to is somebody else's.
+    """
+    found = disk.lstat(path)
     if found is None or not found.is_folder:
         disk.remove(path)
         return

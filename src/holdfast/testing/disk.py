@@ -261,6 +261,9 @@ class SimDisk:
                 return Stat(is_folder=True, size=0, modified=modified)
             return Stat(is_folder=False, size=len(self._files[inode]), modified=modified)
 
+    def lstat(self, path: str) -> Stat | None:
+        return self.stat(path)  # there are no links here
+
     def scan(self, path: str) -> list[tuple[str, bool]]:
         with self._guard:
             entries = self._folders[self._folder(path)]

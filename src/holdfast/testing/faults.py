@@ -238,6 +238,9 @@ class TappedDisk:
     def stat(self, path: str) -> Stat | None:
         return self._disk.stat(path)
 
+    def lstat(self, path: str) -> Stat | None:
+        return self._disk.lstat(path)
+
     def scan(self, path: str) -> list[tuple[str, bool]]:
         return self._disk.scan(path)
 
@@ -280,6 +283,10 @@ class ReadTappedDisk(TappedDisk):
     def stat(self, path: str) -> Stat | None:
         self._may("stat", path)
         return super().stat(path)
+
+    def lstat(self, path: str) -> Stat | None:
+        self._may("stat", path)
+        return super().lstat(path)
 
     def scan(self, path: str) -> list[tuple[str, bool]]:
         self._may("scan", path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 
 from holdfast.checkpoint.commit import SPOOLED, STAGING
 from holdfast.storage.base import Store
@@ -45,7 +46,7 @@ class Spool:
     def take(self, source: str, index: int, *, moves: bool) -> str:
         """Make the files of `source` ours and return where they are now."""
         target = self.new(index)
-        if moves and not _has_links(source):
+        if moves and not _is_linked(source):
             with contextlib.suppress(OSError):  # it is on another disk, or a mount itself
                 os.rename(source, target)  # which an empty folder does not stand in the way of
                 return target
@@ -75,12 +76,19 @@ class Spool:
                 shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
 
 
-def _has_links(folder: str) -> bool:
-    """Whether something in it is a link, which may mean something else where it is moved to."""
+def _is_linked(folder: str) -> bool:
+    """Whether something in it is a link, or a file that has another name elsewhere.
+
+    A link may mean something else where it is moved to; and by its other name a file can be written
+    to after it was acknowledged.
+    """
     if os.path.islink(folder):
         return True
-    return any(
-        os.path.islink(os.path.join(parent, name))
-        for parent, folders, files in os.walk(folder)
-        for name in (*folders, *files)
-    )
+    for parent, folders, files in os.walk(folder):
+        if any(os.path.islink(os.path.join(parent, name)) for name in folders):
+            return True
+        for name in files:
+            found = os.lstat(os.path.join(parent, name))
+            if stat.S_ISLNK(found.st_mode) or found.st_nlink > 1:
+                return True
+    return False

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import tune
+from holdfast.storage.locate import open_store
+from holdfast.tune.schedulers import FIFOScheduler
 from holdfast.tune.stored_study import CannotRestoreStudy
+from holdfast.tune.study_looking import look_at_study
+from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
+from tests.integration.tune.trainables import Counter
 
 
 def train(config: dict[str, Any]) -> None:
@@ -56,3 +64,42 @@ def test_a_search_goes_on_after_a_lost_record_with_what_was_not_tried(lab: Lab) 
     with pytest.warns(UserWarning, match="trials are lost"):
         results = tune.Tuner.restore(str(lab.study), train).extend(num_samples=1).fit()
     assert [last(one)["loss"] for one in results] == [1, 0, 1]
+
+
+class PausesAtThree(FIFOScheduler):
+    """Has the first trial wait after its third step, and the driver leave when the second runs."""
+
+    def __init__(self, has_left: str) -> None:
+        super().__init__()
+        self.has_left = has_left
+
+    def on_trial_result(self, view: Any, trial: Any, result: dict[str, Any]) -> str:
+        if trial.number == 1 and is_first(Path(self.has_left)):
+            os.kill(os.getpid(), signal.SIGINT)
+        return self.PAUSE if result["training_iteration"] == 3 else self.CONTINUE
+
+    def choose_trial_to_run(self, view: Any) -> Any:
+        pending = [one for one in view.get_trials() if one.status == "PENDING"]
+        return pending[0] if pending else None  # one that waits goes on when nothing else can
+
+
+def test_a_trial_that_waits_goes_on_from_a_checkpoint_whose_record_is_lost(lab: Lab) -> None:
+    lab.fit(
+        Counter,
+        {"add": tune.grid_search([1, 10])},
+        stop={"training_iteration": 5},
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
+        tune={"max_concurrent_trials": 1, "scheduler": PausesAtThree(str(lab.folder / "left"))},
+    )
+    trial = look_at_study(open_store(lab.study)).trials[0]
+    saved = f'"id":"{trial.trial_id}","what":"checkpoint_committed","facts":{{"number":'
+    damage(lab, f"{saved}1,", f"{saved}2,", '"study_state"')
+    before = look_at_study(open_store(lab.study)).trials[0]
+    assert (str(before.status), sorted(before.checkpoints.kept)) == ("PAUSED", [0])
+
+    results = lab.restore(Counter)
+
+    assert [last(one)["count"] for one in results] == [5, 50]
+    after = look_at_study(open_store(lab.study)).trials[0]
+    assert sorted(after.checkpoints.kept)[:3] == [0, 1, 2]
+    assert after.checkpoints.kept[2].step == 3

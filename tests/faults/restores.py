@@ -1,0 +1,198 @@
+"""A run and a study that were left, and what a driver reads of them before anything runs.
+
+Whatever kept it from reading: no checkpoint is set aside, none is deleted, and the next driver
+begins everywhere with the newest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, Protocol
+
+from holdfast.checkpoint.commit import deliver
+from holdfast.clock import Clock
+from holdfast.control.observing import Observers
+from holdfast.control.open_run import OpenRun, open_run
+from holdfast.control.resuming_study import continue_study, recall
+from holdfast.control.study_journal import StudyJournal
+from holdfast.control.study_log import StudyTail
+from holdfast.control.study_plan import StudyPlan
+from holdfast.control.trial_process import TrialCheckpoints
+from holdfast.control.upkeep import sweep
+from holdfast.core.judges import Judges
+from holdfast.core.outcomes import Finished, to_data
+from holdfast.core.record import RunRecord
+from holdfast.core.retention import Retention
+from holdfast.core.study import Study
+from holdfast.core.study_rules import Rules
+from holdfast.core.trial import Trial
+from holdfast.errors import HoldfastError
+from holdfast.storage.base import Store
+from holdfast.storage.locate import child
+from holdfast.tune.onlooking import Onlooker
+from tests.runs import commit_to, save_files
+
+ROOMS = {"node": {"CPU": 4.0}}
+ENGINE: Any = SimpleNamespace(nodes=list)
+
+
+class Left(Protocol):
+    """Something that was left to be restored."""
+
+    begins_with: Any
+
+    def leave(self, store: Store, sources: Path, clock: Clock) -> None:
+        """Write it down, whole."""
+
+    def restore(self, store: Store, clock: Clock) -> tuple[Any, list[RunRecord]]:
+        """Do what a driver does before its processes begin; return with what they would begin.
+
+        And what is known then of checkpoints.
+        """
+
+
+class LeftRun:
+    """A training run with three checkpoints."""
+
+    begins_with = "checkpoint_000002"
+
+    def leave(self, store: Store, sources: Path, clock: Clock) -> None:
+        with open_run(store, name="left", clock=clock, beats=False) as run:
+            for step in (1, 2, 3):
+                commit_to(run, *_sources(sources, step, ranks=2), step=step)
+
+    def restore(self, store: Store, clock: Clock) -> tuple[Any, list[RunRecord]]:
+        with _held(open_run(store, name="left", clock=clock, beats=False)) as run:
+            sweep(run)
+            newest = run.newest_good()
+            return newest and newest.directory, [run.record]
+
+
+class LeftStudy:
+    """A study with a trial that ran, one that waits, and one that was given the first's weights."""
+
+    begins_with: ClassVar = {
+        name: f"{name[0]}/checkpoint_000001" for name in ("a", "b", "a taken over")
+    }
+
+    def leave(self, store: Store, sources: Path, clock: Clock) -> None:
+        with open_run(store, name="left", kind="tune", clock=clock, beats=False) as run:
+            study, journal = _begun(run)
+            opened = {"rooms": ROOMS, "resume_unfinished": True, "again": []}
+            journal.happen("study_opened", opened)
+            for number, trial_id in enumerate(("a", "b", "a taken over")):
+                journal.happen("trial_added", _added(trial_id, number))
+            for trial_id in ("a", "b"):
+                started = {"id": trial_id, "attempt": 1, "places": ["node"], "time": 0.0}
+                journal.happen("trial_started", {**started, "after_step": 0})
+                for step in (1, 2):
+                    checkpoints = _checkpoints(run, study.trials[trial_id], journal, clock)
+                    slot = checkpoints.begin_checkpoint(attempt=1)
+                    [source] = _sources(sources, step)
+                    part = deliver(checkpoints.store, slot, 0, source)
+                    checkpoints.commit_checkpoint(slot, [part], step=step)
+            ended = {"id": "b", "attempt": 1, "how": "paused", "exit": to_data(Finished(0, "node"))}
+            journal.happen("trial_exited", ended)
+            taker = study.trials["a taken over"]
+            assert taker.become(study.trials["a"], {}, "copied")
+            journal.write_state()
+            journal.settle()
+            journal.close()
+
+    def restore(self, store: Store, clock: Clock) -> tuple[Any, list[RunRecord]]:
+        with _held(open_run(store, name="left", kind="tune", clock=clock, beats=False)) as run:
+            study, journal = _begun(run)
+            with _closed(journal):
+                for trial in study.get_trials():
+                    mine = _checkpoints(run, trial, journal, clock)
+                    mine.sweep(looks=True, needed=study.donated_by(trial))
+                continue_study(run, study, journal, ENGINE, _PLAN)
+                begin = {}
+                for trial in study.get_trials():
+                    found, _, _ = _checkpoints(run, trial, journal, clock).beginning(store, None)
+                    begin[trial.trial_id] = found and "/".join(found.path.split("/")[-2:])
+                return begin, [trial.checkpoints for trial in study.get_trials()]
+
+
+def must_be_as_left(
+    left: Left, store: Store, before: dict[str, bytes], clock: Clock, where: str
+) -> None:
+    """The storage can be read again: everything is there, and a driver begins with the newest."""
+    begins_with, records = left.restore(store, clock)
+
+    assert begins_with == left.begins_with, where
+    assert [one.directory for record in records for one in record.quarantined()] == [], where
+    assert saved_in(store) == before, where
+
+
+def saved_in(store: Store) -> dict[str, bytes]:
+    """Return what is at rest of checkpoints and their manifests."""
+    return {
+        entry.key: store.get(entry.key).data
+        for entry in store.entries()
+        if "checkpoint_" in entry.key and "/staging/" not in entry.key
+    }
+
+
+# ---------------------------------------------------------------------- pieces
+
+
+def _sources(folder: Path, step: int, ranks: int = 1) -> list[Path]:
+    return [
+        save_files(folder / f"{step}-{rank}", {f"{rank}.pt": f"step {step} of {rank}".encode()})
+        for rank in range(ranks)
+    ]
+
+
+@contextlib.contextmanager
+def _held(run: OpenRun) -> Iterator[OpenRun]:
+    """Close a run at last; that it cannot be is not what is looked at."""
+    try:
+        yield run
+    finally:
+        with contextlib.suppress(HoldfastError):
+            run.close()
+
+
+@contextlib.contextmanager
+def _closed(journal: StudyJournal) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with contextlib.suppress(HoldfastError):
+            journal.close()
+
+
+def _begun(run: OpenRun) -> tuple[Study, StudyJournal]:
+    onlooker = Onlooker()
+    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+    [tail] = run.accounts
+    assert isinstance(tail, StudyTail)
+    recall(study, tail)
+    return study, StudyJournal(run, study, Observers())
+
+
+def _added(trial_id: str, number: int) -> dict[str, Any]:
+    folder = trial_id.replace(" ", "-")
+    made = {"trial_id": trial_id, "number": number, "config": {}, "params": {}, "tag": ""}
+    return {**made, "folder": folder, "trainable": "t", "name": None, "resources": [{"CPU": 1.0}]}
+
+
+def _checkpoints(
+    run: OpenRun, trial: Trial, journal: StudyJournal, clock: Clock
+) -> TrialCheckpoints:
+    store = child(run.store, trial.folder)
+    return TrialCheckpoints(trial, store, run.run_id, run.epoch, journal, clock)
+
+
+_PLAN = StudyPlan(
+    program=b"",
+    propose=lambda: None,
+    config_of=lambda trial: {},
+    needs_of=lambda trial: [{"CPU": 1.0}],
+    retention=Retention(),
+    log_folder="",
+)
