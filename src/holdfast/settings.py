@@ -86,6 +86,16 @@ def log_bytes() -> str | None:
     return os.environ.get("HOLDFAST_LOG_BYTES") or None
 
 
+def log_folder() -> str | None:
+    """Return where logs go of runs whose storage is far away; None to leave it to us."""
+    return os.environ.get("HOLDFAST_LOG_DIR") or None
+
+
+def cache_home() -> str | None:
+    """Return where this user's programs keep what can be lost, if that is not `~/.cache`."""
+    return os.environ.get("XDG_CACHE_HOME") or None
+
+
 def storage_timeout_s() -> str | None:
     """Return how long storage may take to answer before a run has begun; None if nobody said."""
     return os.environ.get("HOLDFAST_STORAGE_TIMEOUT_S") or None

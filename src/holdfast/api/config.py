@@ -52,7 +52,8 @@ class FailureConfig:
         max_failures: How many lost groups to absorb, be it to code, processes, hangs or nodes; -1
             for any number.
         fail_fast: Of Tune: whether the first failure ends the study; "raise" raises it at once.
-        controller_failure_limit: How many groups may fail to come up; -1 for any number.
+        controller_failure_limit: How many groups may fail to come up; -1 for any number, once
+            one did: a run of which nothing ever ran ends when six have failed alike.
         max_preemption_failures: How many preemptions to absorb; -1 for any number.
         relax_collectives_on_preemption: Of Ray; a group is always saved and moved as one.
         preemption_grace_s: What ranks get on top of `preemption_notice_s`.

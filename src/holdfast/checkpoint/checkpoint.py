@@ -18,7 +18,7 @@ from holdfast.storage.arrow import absolute, arrow_filesystem, filesystem_of, fi
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, describe, open_store, reopen
 from holdfast.storage.transfer import download_tree
-from holdfast.storage.uris import without_secrets
+from holdfast.storage.uris import from_home, without_secrets
 from holdfast.storage.watching import Watch
 
 _GONE = {
@@ -69,7 +69,7 @@ class Checkpoint(metaclass=_Named):
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
         """Return the checkpoint in a folder of this machine."""
-        return cls(os.path.abspath(os.path.expanduser(os.fspath(path))))
+        return cls(os.path.abspath(from_home(os.fspath(path))))
 
     @property
     def path(self) -> str:
@@ -105,7 +105,7 @@ class Checkpoint(metaclass=_Named):
         self._must_exist()
         if path is None:
             return self._fetched() if self._store.local else self._local_folder()
-        target = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        target = os.path.abspath(from_home(os.fspath(path)))
         os.makedirs(target, exist_ok=True)
         self._copy_to(target)
         return target

@@ -63,11 +63,12 @@ def logs(
 
 def _chosen(view: RunView, attempt: int | None, rank: int | None) -> tuple[int, Mapping[int, str]]:
     """Return the logs that were asked for; raise an error that names those there are."""
-    from holdfast.control.output import find_logs, log_folder
+    from holdfast.control.log_folders import find_log_folder
+    from holdfast.control.output import find_logs
     from holdfast.core.log_lines import ranks_text
     from holdfast.errors import ConfigError
 
-    folder = log_folder(view.store, view.identity.run_id)
+    folder = find_log_folder(view.store, view.identity.run_id)
     found = find_logs(folder)
     if not found:
         where = ""

@@ -101,9 +101,10 @@ def _failure(run: Run) -> str | None:
 
 
 def _logs(view: RunView) -> Mapping[int, Mapping[int, str]]:
-    from holdfast.control.output import find_logs, log_folder
+    from holdfast.control.log_folders import find_log_folder
+    from holdfast.control.output import find_logs
 
-    return find_logs(log_folder(view.store, view.identity.run_id))
+    return find_logs(find_log_folder(view.store, view.identity.run_id))
 
 
 # ---------------------------------------------------------------------- for people

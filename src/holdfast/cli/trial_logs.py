@@ -32,12 +32,12 @@ def trial_logs(study: StudyLook, trial: Trial) -> dict[int, str]:
 
 def trial_log_folder(study: StudyLook, trial: Trial) -> str:
     """Return where the logs of a trial are."""
-    from holdfast.control.output import log_folder
+    from holdfast.control.log_folders import find_log_folder
 
     store = study.run.store
     if store.local is not None:
         return store.local.path(f"{trial.folder}/logs")
-    return os.path.join(log_folder(store, study.run.identity.run_id), trial.folder, "logs")
+    return os.path.join(find_log_folder(store, study.run.identity.run_id), trial.folder, "logs")
 
 
 def print_trial_logs(

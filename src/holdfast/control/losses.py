@@ -85,6 +85,8 @@ def next_of(
 
 
 def _used_up(budget: Budget, exits: tuple[WorkerExit, ...]) -> str:
+    if not exits and budget.starts is None:
+        return "nothing of it has ever run, and it failed to start for the same reason each time"
     if not exits:
         return f"controller_failure_limit={budget.starts}"
     if blame(exits) is Blame.PREEMPTION:

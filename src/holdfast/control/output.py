@@ -1,4 +1,4 @@
-"""The output of workers: where their logs are, and how the driver shows what comes into them.
+"""The output of workers: the logs there are, and how the driver shows what comes into them.
 
 Workers write to files, so that nothing they print is lost with a driver or held up by one. What is
 shown is a courtesy: it is cut short when there is too much, it ends quietly when nobody reads it,
@@ -28,7 +28,6 @@ from holdfast.core.log_lines import (
     ranks_text,
     shown_plainly,
 )
-from holdfast.storage.base import Store
 from holdfast.storage.disk_errors import explained
 
 log = logging.getLogger(__name__)
@@ -45,14 +44,7 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 _RANK = re.compile(r"rank-(\d+)\.log")
 
 
-# ---------------------------------------------------------------------- where logs are
-
-
-def log_folder(store: Store, run_id: str) -> str:
-    """Return where workers write their logs: with the run, or on their machine if that is far."""
-    if store.local is not None:
-        return store.local.path("logs")
-    return os.path.join(os.path.expanduser("~/.cache/holdfast/logs"), run_id)
+# ---------------------------------------------------------------------- the logs there are
 
 
 def find_logs(folder: str) -> dict[int, dict[int, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.control.log_folders import log_at
 from holdfast.control.validation import Validator
 from holdfast.core.budget import Budget
 from holdfast.core.manifest import Manifest
@@ -61,7 +62,7 @@ class Plan:
 
     def log_path(self, attempt: int, rank: int) -> str:
         """Return the file that gets what a worker prints."""
-        return f"{self.log_folder}/attempt-{attempt}/rank-{rank}.log"
+        return log_at(self.log_folder, f"attempt-{attempt}", f"rank-{rank}.log")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.dismissal import end_processes
+from holdfast.control.log_folders import log_at
 from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun
 from holdfast.control.resuming_study import continue_study, folder_problem
@@ -332,7 +332,7 @@ class StudyController:
         """Return the file that gets what a trial's process prints."""
         local = self._run.store.local
         folder = self._plan.log_folder if local is None else local.root
-        return os.path.join(folder, trial.folder, "logs", f"attempt-{attempt}.log")
+        return log_at(folder, trial.folder, "logs", f"attempt-{attempt}.log")
 
     # ------------------------------------------------------------------ what follows
 

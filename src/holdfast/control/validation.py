@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.clock import Clock
+from holdfast.control.log_folders import log_at
 from holdfast.control.open_run import OpenRun
 from holdfast.core.names import shown
 from holdfast.core.outcomes import Evicted, Finished, describe
@@ -137,8 +138,9 @@ class Validations:
             store=locate.describe(self._run.store),
             checkpoint=checkpoint,
         )
-        log_file = f"{self._log_folder}/validation/{kept.directory.replace('/', '-')}.log"
-        spec = WorkerSpec(rank=0, node=node, log=log_file, first=Assigned(pack(job)))
+        log_name = f"{kept.directory.replace('/', '-')}.log"
+        path = log_at(self._log_folder, "validation", log_name)
+        spec = WorkerSpec(rank=0, node=node, log=path, first=Assigned(pack(job)))
         try:
             engine.start_group(self._tries, [spec])
         except EngineError as error:

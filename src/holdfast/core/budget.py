@@ -24,6 +24,7 @@ class Blame(enum.StrEnum):
     START = "start"  # the group never came up
 
 
+STARTS_ALIKE_MAX = 6  # in a second and a half, with the pauses between them
 _FAILURES = (Blame.CODE, Blame.PROCESS, Blame.HANG, Blame.NODE)
 
 
@@ -35,11 +36,14 @@ class Budget:
         failures: Losses to code, processes, hangs and nodes together.
         preemptions: Losses to preemption, which are nobody's fault.
         starts: Groups that never came up.
+        starts_alike: After how many that never came up for the same reason a run is given up of
+            which nothing ever ran: what is tried for ever must be able to succeed.
     """
 
     failures: int | None = 0
     preemptions: int | None = None
     starts: int | None = None
+    starts_alike: int | None = None
 
     def allows(self, losses: Mapping[Blame, int], blamed: Blame) -> bool:
         """Whether another attempt may follow a loss that is already counted in `losses`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from holdfast.core.budget import Blame, Budget
@@ -66,7 +66,7 @@ def run_to_data(run: Run) -> dict[str, Any]:
         "fruitless": run.fruitless,
         "signature": run.signature,
         "repeats": run.repeats,
-        "limits": [budget.failures, budget.preemptions, budget.starts],
+        "limits": _limits(budget),
         "backoff_max_s": run.backoff_max_s,
         "waiting": isinstance(run.phase, Idle),
         "stopping": stopping is not None,
@@ -87,11 +87,10 @@ def run_of(data: Mapping[str, Any]) -> Run:
         phase = Stopping(data["attempts"], then)
     elif data["attempts"] and not data.get("waiting"):
         phase = Active(data["attempts"])
-    failures, preemptions, starts = data.get("limits", (None, None, None))
     return Run(
         phase=phase,
         attempts=data["attempts"],
-        budget=Budget(failures=failures, preemptions=preemptions, starts=starts),
+        budget=_budget(data.get("limits", (None, None, None))),
         backoff_max_s=data.get("backoff_max_s", 30.0),
         losses={Blame(kind): count for kind, count in data["losses"].items()},
         lost_before={Blame(kind): n for kind, n in data.get("lost_before", {}).items()},
@@ -102,11 +101,21 @@ def run_of(data: Mapping[str, Any]) -> Run:
     )
 
 
+def _limits(budget: Budget) -> list[int | None]:
+    return [budget.failures, budget.preemptions, budget.starts, budget.starts_alike]
+
+
+def _budget(limits: Sequence[int | None]) -> Budget:
+    failures, preemptions, starts, *more = limits  # the last is missing in older records
+    alike = more[0] if more else None
+    return Budget(failures=failures, preemptions=preemptions, starts=starts, starts_alike=alike)
+
+
 def data_of(event: Event) -> dict[str, Any]:
     """Return an event as the journal keeps it."""
     match event:
         case DriverStarted(budget, backoff_max_s):
-            limits = [budget.failures, budget.preemptions, budget.starts]
+            limits = _limits(budget)
             return {"event": "driver_started", "limits": limits, "backoff_max_s": backoff_max_s}
         case CheckpointCommitted():
             raise HoldfastBug("a commit has a record of its own in the journal")
@@ -129,9 +138,7 @@ def event_of(data: Mapping[str, Any]) -> Event:
     """Return the event that `data_of` was given."""
     match data["event"]:
         case "driver_started":
-            failures, preemptions, starts = data["limits"]
-            budget = Budget(failures=failures, preemptions=preemptions, starts=starts)
-            return DriverStarted(budget, data["backoff_max_s"])
+            return DriverStarted(_budget(data["limits"]), data["backoff_max_s"])
         case "group_ended":
             return GroupEnded(data["attempt"], tuple(from_data(one) for one in data["exits"]))
         case "group_not_started":

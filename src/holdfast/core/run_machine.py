@@ -203,7 +203,7 @@ def advance(run: Run, event: Event) -> Step:
         case Active(now), GroupEnded(attempt, exits) if attempt == now:
             return _group_ended(run, exits)
         case Active(now), GroupNotStarted(attempt, reason) if attempt == now:
-            return _lost(run, Blame.START, reason, ())
+            return _lost(run, Blame.START, likeness(reason), ())
         case Stopping(now, then), GroupEnded(attempt, exits) if attempt == now:
             return _stopped(run, then, exits)
         case Stopping(now, then), GroupNotStarted(attempt) if attempt == now:
@@ -312,9 +312,22 @@ def _lost(run: Run, blamed: Blame, signature: str, exits: tuple[WorkerExit, ...]
         signature=here,
         repeats=run.repeats + 1 if here == run.signature else 1,
     )
-    if run.budget.allows(losses, blamed):
+    if run.budget.allows(losses, blamed) and not _cannot_start(charged, blamed):
         return _start(charged)
     return Step(replace(charged, phase=Over(Ending.FAILED, exits)))
+
+
+def _cannot_start(run: Run, blamed: Blame) -> bool:
+    """Whether it is time to believe that no group of this run will ever come up."""
+    limit = run.budget.starts_alike
+    is_alike = limit is not None and run.repeats >= limit
+    return blamed is Blame.START and is_alike and not has_run(replace(run, phase=Idle()))
+
+
+def has_run(run: Run) -> bool:
+    """Whether an attempt before the present one did come up."""
+    failed = run.losses.get(Blame.START, 0) + run.lost_before.get(Blame.START, 0)
+    return run.attempts - isinstance(run.phase, Active) > failed
 
 
 def _stopped(run: Run, then: Ending | None, exits: tuple[WorkerExit, ...]) -> Step:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from holdfast.core.budget import STARTS_ALIKE_MAX, Budget
 from holdfast.core.folder_names import FolderNames
 from holdfast.core.judges import CONTINUE, PAUSE, Judges
 from holdfast.core.outcomes import Evicted, Finished, describe, from_data
@@ -31,6 +32,7 @@ from holdfast.core.run_machine import (
     StartGroup,
     UsualCourse,
     advance,
+    has_run,
     renewed,
 )
 from holdfast.core.study_rules import Rules
@@ -263,6 +265,8 @@ class Study:
         self.judges.paused(trial)
 
     def _lost(self, trial: Trial, event: Event, error: str) -> None:
+        if isinstance(event, GroupNotStarted):
+            trial.run = replace(trial.run, budget=self._budget_for_starts(trial))
         step = advance(trial.run, event)
         trial.run = step.run
         self._put(trial, ())
@@ -273,6 +277,16 @@ class Study:
         for action in step.actions:
             if isinstance(action, StartGroup) and action.after_s:
                 self.delays[trial.trial_id] = action.after_s
+
+    def _budget_for_starts(self, trial: Trial) -> Budget:
+        """Return the budget of a trial that did not start: patient if others do."""
+        is_known_to_work = bool(self.counts.get(Status.TERMINATED)) or any(
+            one.status is Status.RUNNING or has_run(one.run)
+            for one in self.trials.values()
+            if one is not trial
+        )
+        alike = None if is_known_to_work else STARTS_ALIKE_MAX
+        return replace(self.rules.budget, starts_alike=alike)
 
     def _fail(self, trial: Trial, error: str) -> None:
         trial.error = error

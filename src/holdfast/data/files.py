@@ -19,7 +19,7 @@ from holdfast.data.plan import Plan
 from holdfast.data.selection import Wanted, within
 from holdfast.errors import ConfigError
 from holdfast.storage.arrow import open_location
-from holdfast.storage.uris import shown_location
+from holdfast.storage.uris import from_home, shown_location
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -169,7 +169,7 @@ def _listed(path: str, endings: tuple[str, ...], filesystem: Any) -> Listed:
     elif "://" in path:
         filesystem, inside = open_location(path)
     else:
-        filesystem, inside = fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(path))
+        filesystem, inside = fs.LocalFileSystem(), os.path.abspath(from_home(path))
     info = filesystem.get_file_info(inside)
     if info.type == fs.FileType.NotFound:
         raise ConfigError(f"{shown_location(path)}: there is no such file or folder")

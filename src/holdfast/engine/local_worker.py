@@ -154,7 +154,8 @@ def open_log(spec: WorkerSpec) -> int:
             f"the log of rank {spec.rank} cannot be written to {spec.log}: {error.strerror}",
             hint="check the limit on open files (ulimit -n)"
             if too_many
-            else "choose a storage path on a disk with room that this user may write to",
+            else "check room and rights there; logs are with the run if its storage is on this"
+            " machine, and else in HOLDFAST_LOG_DIR",
         ) from error
 
 

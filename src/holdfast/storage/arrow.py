@@ -26,7 +26,7 @@ def absolute(location: str | os.PathLike[str]) -> str:
     text = os.fspath(location)
     if has_scheme(text) or uris.is_misspelt(text):
         return text  # what is wrong with it is said by whoever opens it
-    return os.path.abspath(os.path.expanduser(text))
+    return os.path.abspath(uris.from_home(text))
 
 
 def filesystem_path(location: str) -> str:

@@ -17,7 +17,7 @@ from holdfast.storage.below import Below, child
 from holdfast.storage.local import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.retry import Retrying, RetryPolicy
-from holdfast.storage.uris import Uri, shown_location
+from holdfast.storage.uris import Uri
 
 START_S = 15.0  # for a first answer; then the user rather hears that there is none
 _POLICY = tuple(one.name for one in fields(RetryPolicy))
@@ -55,7 +55,7 @@ def open_store(
         store = _on_filesystem(text, uri, filesystem)
         return Retrying(store, retry if store.local is not None else retry or far_away())
     if uri is None:
-        return Retrying(LocalStore(_local_path(text)), retry)
+        return Retrying(LocalStore(uris.from_home(text)), retry)
     match uri.scheme:
         case "file":
             return Retrying(LocalStore(_file_path(uri)), retry)
@@ -146,17 +146,6 @@ def _on_filesystem(path: str, uri: Uri | None, filesystem: object) -> Store:
             hint="leave out storage_filesystem, or the scheme",
         )
     return adopt(filesystem, path)
-
-
-def _local_path(path: str) -> str:
-    expanded = os.path.expanduser(path)
-    if path.startswith("~") and expanded == path:
-        raise ConfigError(
-            f"the storage path {shown_location(path)} begins with the home of a user that is not"
-            " known here",
-            hint=f"write ./{path} if it is the name of a folder",
-        )
-    return expanded
 
 
 def _file_path(uri: Uri) -> str:

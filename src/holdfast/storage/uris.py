@@ -10,6 +10,7 @@ can be given back; the query is decoded, because secrets hold every kind of char
 
 from __future__ import annotations
 
+import os
 import re
 import urllib.parse
 from collections.abc import Mapping
@@ -82,6 +83,27 @@ def split(path: str) -> Uri | None:
     place, _, query = rest.partition("?")
     authority, _, inner = place.partition("/")
     return Uri(scheme, authority, inner.strip("/"), _query(query, scheme))
+
+
+def from_home(path: str) -> str:
+    """Return a plain path with the home that `~` stands for; raise `ConfigError` if nobody knows.
+
+    Without this check, a folder of the name `~` would be made where the process happens to be.
+    """
+    expanded = os.path.expanduser(path)
+    if not path.startswith("~") or os.path.isabs(expanded):
+        return expanded
+    name = path.partition("/")[0]
+    if name == "~":
+        raise ConfigError(
+            f"the path {shown(path)} is below your home, and nobody knows where that is: HOME is"
+            " not set, or is no absolute path, and this user is not in the system's list",
+            hint="set HOME, or name a folder: RunConfig(storage_path=…)",
+        )
+    raise ConfigError(
+        f"the path {shown(path)} begins with the home of a user that is not known here",
+        hint=f"write ./{path} if it is the name of a folder",
+    )
 
 
 def is_misspelt(path: str) -> bool:

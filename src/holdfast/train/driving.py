@@ -16,13 +16,13 @@ from holdfast.api.config import RunConfig, budget_of, retention_of
 from holdfast.api.scaling import ScalingConfig
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.interrupts import Interrupt, Interrupts
+from holdfast.control.log_folders import log_folder
 from holdfast.control.notices import Notice, source_named, watch
 from holdfast.control.open_run import OpenRun
-from holdfast.control.output import log_folder
 from holdfast.control.plan import Outcome, Plan
 from holdfast.control.run_controller import RunController
 from holdfast.control.validation import Validator
-from holdfast.core.budget import Budget
+from holdfast.core.budget import STARTS_ALIKE_MAX, Budget
 from holdfast.core.placement import Demand, capacity, why_not
 from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Ending
@@ -133,7 +133,7 @@ def plan_of(launch: Launch, run: OpenRun, engine: Engine) -> Plan:
     """Return what a launch says, in the words of the layers below."""
     failures = launch.run.failure_config
     scaling = launch.scaling
-    budget = budget_of(failures)
+    budget = replace(budget_of(failures), starts_alike=STARTS_ALIKE_MAX)
     if launch.is_inline:  # what the function raises goes to the caller, who can try again
         budget = Budget(failures=0, preemptions=0, starts=0)
         # What is done here, `doing_here` has: it does not travel, and need not be able to.

@@ -52,7 +52,7 @@ def run_place(path: str | os.PathLike[str], filesystem: object | None = None) ->
         raise ConfigError(f"the path {shown(path)} must be text, not bytes")
     uri = uris.split(text)
     if uri is None and filesystem is None:
-        text = os.path.abspath(os.path.expanduser(text))
+        text = os.path.abspath(uris.from_home(text))
     place, mark, query = text, "", ""
     if uri is not None and uri.scheme not in ("file", "memory"):
         place, mark, query = text.partition("?")

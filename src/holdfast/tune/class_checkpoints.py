@@ -23,7 +23,7 @@ import cloudpickle
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.storage.uris import without_secrets
+from holdfast.storage.uris import from_home, without_secrets
 
 DICTIONARY = "_dict_checkpoint.pkl"
 PREFIX = ".tune_path.json"
@@ -69,7 +69,7 @@ def folder_of(path: str | os.PathLike[str]) -> str:
 
     Raises if there is none.
     """
-    given = os.path.expanduser(os.fspath(path))
+    given = from_home(os.fspath(path))
     if os.path.isdir(given):
         return given
     above, name = os.path.split(given)

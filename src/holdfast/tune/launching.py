@@ -13,9 +13,9 @@ from holdfast.api.deprecated import warn_user
 from holdfast.api.picklable import must_travel
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.interrupts import Interrupt, Interrupts
+from holdfast.control.log_folders import log_folder
 from holdfast.control.notices import Notice, source_named, watch
 from holdfast.control.open_run import OpenRun, open_run
-from holdfast.control.output import log_folder
 from holdfast.control.resuming_study import finished_trials, recall
 from holdfast.control.study_controller import StudyController
 from holdfast.control.study_log import StudyTail

@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.control import output
-from holdfast.control.output import Echo, find_logs, last_lines, log_folder
-from holdfast.storage.local import LocalStore
-from holdfast.storage.memory import MemoryStore
+from holdfast.control.output import Echo, find_logs, last_lines
 from tests.patience import PATIENCE_S
 
 
@@ -352,11 +350,6 @@ def test_a_stream_that_will_not_wait_loses_what_it_cannot_take(new_logs: NewLogs
 
 
 # ---------------------------------------------------------------------- finding logs
-
-
-def test_logs_are_with_the_run_or_on_this_machine_if_the_run_is_far_away(tmp_path: Path) -> None:
-    assert log_folder(LocalStore(tmp_path), "r1") == f"{tmp_path}/logs"
-    assert log_folder(MemoryStore(), "r1").endswith("/.cache/holdfast/logs/r1")
 
 
 def test_logs_are_found_by_attempt_and_rank_in_the_order_of_numbers(tmp_path: Path) -> None:

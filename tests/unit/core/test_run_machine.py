@@ -12,6 +12,7 @@ from holdfast.core.run_machine import (
     DriverStarted,
     Ending,
     GroupEnded,
+    GroupNotStarted,
     Over,
     Run,
     StartGroup,
@@ -51,6 +52,50 @@ def test_no_limit_is_no_limit() -> None:
         run = lose(run, DIED)
 
     assert run.phase == Active(1001)
+
+
+def not_started(run: Run, reason: str) -> Run:
+    return advance(run, GroupNotStarted(run.attempts, reason)).run
+
+
+def test_a_run_that_never_ran_is_given_up_after_failing_alike_to_start() -> None:
+    run = started(starts_alike=3)
+    for attempt in (1, 2):
+        run = not_started(run, f"no log at attempt-{attempt}")
+        assert isinstance(run.phase, Active)
+
+    run = not_started(run, "no log at attempt-3")
+    assert run.phase == Over(Ending.FAILED)
+
+
+def test_starts_that_fail_for_other_reasons_each_time_are_tried_on() -> None:
+    run = started(starts_alike=3)
+    for _ in range(10):
+        run = not_started(not_started(run, "no memory"), "no room")
+
+    assert isinstance(run.phase, Active)
+
+
+def test_a_run_that_has_run_is_started_for_as_long_as_it_takes() -> None:
+    run = lose(started(1, starts_alike=3), DIED)
+    for _ in range(10):
+        run = not_started(run, "no memory")
+    again = advance(run, DriverStarted(Budget(starts_alike=3))).run
+    for _ in range(10):
+        again = not_started(again, "no memory")
+
+    assert isinstance(run.phase, Active)
+    assert isinstance(again.phase, Active)
+
+
+def test_a_launch_after_one_that_was_given_up_tries_as_often_again() -> None:
+    run = started(starts_alike=2)
+    run = not_started(not_started(run, "no memory"), "no memory")
+    run = advance(run, DriverStarted(Budget(starts_alike=2))).run
+    once = not_started(run, "no memory")
+
+    assert isinstance(once.phase, Active)
+    assert isinstance(not_started(once, "no memory").phase, Over)
 
 
 @pytest.mark.parametrize(

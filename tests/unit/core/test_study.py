@@ -151,3 +151,46 @@ def test_its_state_is_plain_and_comes_back() -> None:
     again.set_state(state)
 
     assert json.dumps(again.get_state()) == json.dumps(state)
+
+
+def fail_to_start(study: Study, trial_id: str = "t0") -> None:
+    attempt = study.trials[trial_id].run.attempts
+    failed = {"id": trial_id, "attempt": attempt, "reason": f"no memory at {attempt}"}
+    study.take("trial_not_started", failed)
+
+
+def start_in_vain(study: Study, times: int, trial_id: str = "t0") -> None:
+    for _ in range(times):
+        trial = study.trials[trial_id]
+        attempt = max(1, trial.run.attempts)
+        started = {"id": trial_id, "attempt": attempt, "places": ["node"], "after_step": 0}
+        study.take("trial_started", {**started, "time": 1.0})
+        fail_to_start(study, trial_id)
+
+
+def test_a_study_of_which_nothing_ever_ran_gives_trials_up_that_fail_alike_to_start() -> None:
+    study = study_of(Judge(), trials=2, budget=Budget(failures=0))
+    trials = list(study.trials.values())
+    for _ in range(5):
+        start_in_vain(study, 1, "t0")
+        start_in_vain(study, 1, "t1")
+    before = [one.status for one in trials]
+    start_in_vain(study, 1, "t0")
+    start_in_vain(study, 1, "t1")
+
+    assert before == [Status.PENDING, Status.PENDING]
+    assert [one.status for one in trials] == [Status.ERROR, Status.ERROR]
+
+
+@pytest.mark.parametrize("other", ["runs", "ended", "was lost"])
+def test_where_others_run_a_trial_is_started_for_as_long_as_it_takes(other: str) -> None:
+    study = study_of(Judge(), trials=2, budget=Budget(failures=5))
+    trial = study.trials["t1"]
+    start(study, "t0")
+    if other == "ended":
+        leave(study, DONE)
+    elif other == "was lost":
+        leave(study, KILLED)
+    start_in_vain(study, 20, "t1")
+
+    assert trial.status is Status.PENDING

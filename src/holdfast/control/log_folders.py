@@ -1,0 +1,115 @@
+"""Where the logs of workers are: with their run, or on this machine if its storage is far away.
+
+On this machine it is the first of these that can be written to, for nobody but this user:
+
+    $HOLDFAST_LOG_DIR                    what was said is done, or refused
+    $XDG_CACHE_HOME/holdfast/logs        or ~/.cache/holdfast/logs
+    $TMPDIR/holdfast-<uid>/logs          containers often have a home that is read-only, or none
+
+Where there is none of them, workers print to nowhere, which is said: a run needs no logs to go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+
+from holdfast import settings
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.storage.base import Store
+from holdfast.storage.private_folders import find_private_folder, make_private, private_folder
+from holdfast.storage.uris import from_home
+
+log = logging.getLogger(__name__)
+
+NOWHERE = os.devnull  # instead of a folder
+
+
+def log_folder(store: Store, run_id: str) -> str:
+    """Return the folder for the logs of a run, `NOWHERE` if there can be none."""
+    if store.local is not None:
+        return store.local.path("logs")
+    if (said := settings.log_folder()) is not None:
+        return _made_as_said(said, run_id)
+    cache, refusals = _cache_folder(), []
+    if cache is None:
+        refusals.append("this user has no home")
+    else:
+        try:
+            return _made_in_cache(cache, run_id)
+        except (OSError, HoldfastError) as error:
+            refusals.append(_reason(error))
+    try:
+        return private_folder("logs", run_id)
+    except (OSError, HoldfastError) as error:
+        refusals.append(_reason(error))
+    log.warning(
+        "what workers print is not kept: %s; set HOLDFAST_LOG_DIR to a folder that can be written"
+        " to", "; ".join(refusals),
+    )  # fmt: skip
+    return NOWHERE
+
+
+def find_log_folder(store: Store, run_id: str) -> str:
+    """Return the folder that holds the logs of a run; the usual one if there is none."""
+    if store.local is not None:
+        return store.local.path("logs")
+    places = list(_places(run_id))
+    return next((path for path in places if os.path.isdir(path)), places[0])
+
+
+def log_at(folder: str, *parts: str) -> str:
+    """Return the path of a log in the folder for logs."""
+    return folder if folder == NOWHERE else os.path.join(folder, *parts)
+
+
+def _places(run_id: str) -> Iterator[str]:
+    if (said := settings.log_folder()) is not None:
+        yield os.path.join(said, run_id)
+    if (cache := _cache_folder()) is not None:
+        yield os.path.join(cache, "holdfast", "logs", run_id)
+    if (private := find_private_folder("logs")) is not None:
+        yield os.path.join(private, run_id)
+    yield NOWHERE
+
+
+def _cache_folder() -> str | None:
+    """Return where this user's programs keep what can be lost, None if that is nowhere."""
+    said = settings.cache_home()
+    if said is not None and os.path.isabs(said):  # others are to be ignored, says its standard
+        return said
+    home = os.path.expanduser("~")
+    return os.path.join(home, ".cache") if os.path.isabs(home) else None
+
+
+def _made_in_cache(cache: str, run_id: str) -> str:
+    os.makedirs(cache, mode=0o700, exist_ok=True)
+    path = cache
+    for part in ("holdfast", "logs", run_id):
+        path = os.path.join(path, part)
+        make_private(path)
+    return _writable(path)
+
+
+def _made_as_said(said: str, run_id: str) -> str:
+    folder = os.path.join(os.path.abspath(from_home(said)), run_id)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return _writable(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"HOLDFAST_LOG_DIR={said}: logs cannot be written there: {error.strerror}",
+            hint="name a folder that this user may write to, or leave it out",
+        ) from error
+
+
+def _writable(folder: str) -> str:
+    """Return a folder in which files can be made; one that was there may be on a read-only disk."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(13, "it cannot be written to", folder)
+    return folder
+
+
+def _reason(error: OSError | HoldfastError) -> str:
+    return error.message if isinstance(error, HoldfastError) else str(error)
