@@ -171,9 +171,9 @@ class RunController:
                 self._questions.answer(self._group)
 
     def _patience_s(self) -> float:
-        tick_s = TICK_S
+        tick_s = min(TICK_S, self._watchdog.due_in_s)
         if self._validations is not None and not self._validations.are_done:
-            tick_s = LOOK_S
+            tick_s = min(tick_s, LOOK_S)
         if self._due is None:
             return min(tick_s, self._last_moments.left_s() or tick_s)
         left_s = self._due_at - self._clock.monotonic()
@@ -342,7 +342,7 @@ class RunController:
             if group.out_of_step is not None:
                 self._last_moments.lost()  # they raise now, or go on in vain
             self._stop_if_lost(group)
-        if now - self._looked_at < TICK_S:
+        if now - self._looked_at < TICK_S and not self._watchdog.is_due:
             return
         self._looked_at = now
         if group is None or group.is_over:

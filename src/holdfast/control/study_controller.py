@@ -173,7 +173,7 @@ class StudyController:
 
     def _patience_s(self) -> float:
         soonest = min(self._due.values(), default=float("inf")) - self._clock.monotonic()
-        return 0.0 if self.study.is_over else max(0.0, min(TICK_S, soonest))
+        return 0.0 if self.study.is_over else max(0.0, min(TICK_S, soonest, self._watch.due_in_s))
 
     # ------------------------------------------------------------------ starting
 

@@ -15,6 +15,7 @@ from holdfast.wire import Leaving, Message, Reported
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
+PATIENCE_MIN_S = 0.01
 
 
 class TrialWatch:
@@ -25,7 +26,12 @@ class TrialWatch:
         self._learned: dict[str, Learned] = {}
         self._progress: dict[int, Progress] = {}
         self._busy: set[int] = set()
-        self._looked_at = float("-inf")
+        self._looks_at = float("-inf")
+
+    @property
+    def due_in_s(self) -> float:
+        """How soon to look, if nothing is heard before."""
+        return max(PATIENCE_MIN_S, self._looks_at - self._clock.monotonic())
 
     def begin(self, launch: int, trial_id: str) -> None:
         """Watch the process of an attempt."""
@@ -56,14 +62,16 @@ class TrialWatch:
     def look(self, processes: dict[int, TrialProcess]) -> list[int]:
         """Return the launches that stand still; how is noted with their processes."""
         now = self._clock.monotonic()
-        if now - self._looked_at < LOOK_EVERY_S:
+        if now < self._looks_at:
             return []
-        self._looked_at = now
-        return [
+        hung = [
             launch
             for launch, process in processes.items()
             if process.hung is None and self._is_hung(launch, process, now)
         ]
+        soonest_s = min((one.due_s() for one in self._progress.values()), default=LOOK_EVERY_S)
+        self._looks_at = now + min(LOOK_EVERY_S, soonest_s)
+        return hung
 
     def _is_hung(self, launch: int, process: TrialProcess, now: float) -> bool:
         progress = self._progress[launch]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,12 +11,15 @@ from dataclasses import dataclass
 from holdfast.clock import Clock
 from holdfast.control.group import Group
 from holdfast.control.plan import Plan
+from holdfast.core.hang_stacks import outside_first
 from holdfast.core.outcomes import Evicted, Hung, WorkerExit
 from holdfast.core.progress import Learned, Progress
 from holdfast.engine.base import Engine
 from holdfast.wire import Leaving, Message, Reported
 
 log = logging.getLogger(__name__)
+
+PATIENCE_MIN_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,17 @@ class Watchdog:
         self._learned = Learned()
         self._progress = Progress((), None, 0.0, self._learned)
         self._storing: set[int] = set()
+        self._looks_at = math.inf  # while there is a group
+
+    @property
+    def due_in_s(self) -> float:
+        """How soon to look, if nothing is heard before."""
+        return max(PATIENCE_MIN_S, self._looks_at - self._clock.monotonic())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look."""
+        return self._clock.monotonic() >= self._looks_at
 
     def begin(self, group: Group) -> None:
         """Watch the group of a new attempt."""
@@ -52,6 +67,7 @@ class Watchdog:
         timeout_s = self._plan.hang_timeout_s
         self._progress = Progress(group.running, timeout_s, now, self._learned)
         self._storing = set()
+        self._looks_at = now
 
     def heard(self, rank: int, message: Message) -> None:
         """Take in that a worker said something."""
@@ -65,7 +81,9 @@ class Watchdog:
 
     def ended(self, rank: int) -> None:
         """Take in that a worker is gone."""
-        self._progress.finished(rank, self._clock.monotonic())
+        now = self._clock.monotonic()
+        self._progress.finished(rank, now)
+        self._looks_at = now + self._progress.due_s()
 
     def look(self, group: Group, asking: Collection[int]) -> Stopped | None:
         """Return what is to be known of a group that has stopped, None if it goes on.
@@ -80,14 +98,16 @@ class Watchdog:
             self._progress.not_busy(rank, now)
         self._storing = storing
         hang = self._progress.hung(now)
+        self._looks_at = now + self._progress.due_s()
         if hang is None:
             return None
+        self._looks_at = math.inf
         stacks = self._engine.stacks(group.attempt)
         exits = {
             rank: Hung(rank, group.places[rank].node, idle_s, stacks.get(rank, ""))
             for rank, idle_s in hang.idle_s.items()
         }
-        return Stopped(hang.first, exits, self._write(group.attempt, stacks))
+        return Stopped(outside_first(hang.ranks, stacks), exits, self._write(group.attempt, stacks))
 
     def _write(self, attempt: int, stacks: Mapping[int, str]) -> str | None:
         """Keep the stacks beside the logs; a disk that is full must not hide the hang."""

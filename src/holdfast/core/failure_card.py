@@ -20,28 +20,24 @@ from holdfast.core.card_text import (
     plain,
     plain_lines,
 )
-from holdfast.core.failure_hints import concise, hint_for, is_aftermath, is_of_the_machine
-from holdfast.core.hang_stacks import above_the_worker
-from holdfast.core.log_lines import ranks_text
-from holdfast.core.outcomes import (
-    Died,
-    Evicted,
-    Finished,
-    Hung,
-    Raised,
-    WorkerExit,
-    how_it_died,
-    likeness,
+from holdfast.core.crash_stacks import crash_report, crashed_stack
+from holdfast.core.failure_groups import (
+    HUNG_ALONE_MAX,
+    Group,
+    all_hung,
+    groups_of,
+    place_of_end,
 )
-from holdfast.core.traces import fold, place_in, shortened, where_it_stands
+from holdfast.core.failure_hints import hint_for, is_bug, is_of_the_machine
+from holdfast.core.hang_stacks import OURS, above_the_worker
+from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit
+from holdfast.core.traces import fold, shortened, where_it_stands
 
 LINES_MAX = 40
 _TRACE_MAX = 24
 _LAST_LINES_MAX = 8
 _GROUPS_MAX = 6
 _LABEL = 9
-_SIGABRT = 6
-_ON_PURPOSE = 7  # the place in order of ranks that did not fail
 
 _Said: TypeAlias = tuple[str, str, bool]  # a label, its text, and whether that must stay whole
 
@@ -114,26 +110,38 @@ class Loss:
 
 def headline(exits: Sequence[WorkerExit], *, ranks: int | None = None) -> str:
     """Return a lost group in one line: who failed first and how, and how many others did."""
-    groups = _groups(exits)
+    groups = groups_of(exits)
     if not groups:
         return "no worker was started"
-    root = groups[0]
-    others = sum(len(one.ranks) for one in groups[1:] if one.is_failure)
-    said = f"{root.who(len(exits) if ranks is None else ranks)} {root.how()}"
+    root = all_hung(groups)
+    rest = [one for one in groups[1:] if one.is_failure and not (root.is_hung and one.is_hung)]
+    others = sum(len(one.ranks) for one in rest)
+    said = f"{root.who(len(exits) if ranks is None else ranks)} {root.how(brief=root.is_hung)}"
+    if root.is_hung and len(root.ranks) > 1:
+        said += f", rank {root.exit.rank} first"
     return f"{said}; {others} other{'s' * (others > 1)} failed too" if others else said
 
 
 def culprit(exits: Sequence[WorkerExit]) -> WorkerExit | None:
     """Return the end that is told first, the likeliest cause of the others; None if none failed."""
-    groups = _groups(exits)
+    groups = groups_of(exits)
     return groups[0].exit if groups and groups[0].is_failure else None
+
+
+def to_fix(exits: Sequence[WorkerExit]) -> str | None:
+    """Return what must be done to the code before trying again can help, None for nothing."""
+    first = culprit(exits)
+    if first is None or not is_bug(first):
+        return None
+    at = place_of_end(first, OURS)
+    return f"fix the code at {at}" if at else "fix the code"
 
 
 def card(loss: Loss) -> str:
     """Return the screen."""
-    groups = _groups(loss.exits, first_stopped=loss.first_stopped)
+    groups = groups_of(loss.exits, first_stopped=loss.first_stopped)
     root = groups[0] if groups else None
-    width = max([_LABEL, *(len(one.label) + 2 for one in groups[:_GROUPS_MAX])])
+    width = max([_LABEL, *(len(one.label) + 2 for one in groups[:HUNG_ALONE_MAX])])
     below = _table(groups, loss, width)
     for label, text, is_whole in [*_files(root, loss), *_outlook(root, loss)]:
         below += entry(label, text, width, is_whole=is_whole)
@@ -141,34 +149,36 @@ def card(loss: Loss) -> str:
     told = [f"  {line}" for line in _story(root, loss, room)] if root is not None else []
     if told:
         told.append("")
-    return "\n".join([_title(loss, root), *(fit_frame(line) for line in told), *below])
+    return "\n".join([_title(loss, groups), *(fit_frame(line) for line in told), *below])
 
 
-def _title(loss: Loss, root: _Group | None) -> str:
+def _title(loss: Loss, groups: Sequence[Group]) -> str:
+    root = groups[0] if groups else None
     if root is None:
         what = "its workers were not started"
     else:
-        what = f"{root.who(loss.ranks)} {root.how(brief=True)}"
+        what = f"{all_hung(groups).who(loss.ranks)} {root.how(brief=True)}"
     title = f"── attempt {loss.attempt} of run {loss.run!r} lost: {plain(what)} "
     return fit(title, COLUMNS_MAX - 3).ljust(COLUMNS_MAX - 20, "─")
 
 
-def _table(groups: Sequence[_Group], loss: Loss, width: int) -> list[str]:
+def _table(groups: Sequence[Group], loss: Loss, width: int) -> list[str]:
     lines = []
-    for one in groups[:_GROUPS_MAX]:
-        at = place_in(one.exit.trace, loss.ours) if isinstance(one.exit, Raised) else None
+    most = max(_GROUPS_MAX, min(HUNG_ALONE_MAX, sum(one.is_hung for one in groups)))
+    for one in groups[:most]:
+        at = place_of_end(one.exit, loss.ours)
         tail = f" at {at}" if at else ""
         if one.varies:
             tail += f" (rank {one.exit.rank}'s words)"
         how = fit(f"{one.where}{one.how()}", max(COLUMNS_MAX - 2 - width - len(tail), 20))
         lines.append(fit(f"  {one.label:<{width}}{how}{tail}"))
-    if len(groups) > _GROUPS_MAX:
-        rest = sum(len(one.ranks) for one in groups[_GROUPS_MAX:])
+    if len(groups) > most:
+        rest = sum(len(one.ranks) for one in groups[most:])
         lines.append(f"  … and {rest} more, each in its own way")
     return lines
 
 
-def _files(root: _Group | None, loss: Loss) -> list[_Said]:
+def _files(root: Group | None, loss: Loss) -> list[_Said]:
     said: list[_Said] = []
     if root is not None and root.is_failure:
         said.append(("log", loss.log_of(root.exit.rank), True))
@@ -179,9 +189,11 @@ def _files(root: _Group | None, loss: Loss) -> list[_Said]:
     return said
 
 
-def _outlook(root: _Group | None, loss: Loss) -> list[_Said]:
+def _outlook(root: Group | None, loss: Loss) -> list[_Said]:
     said: list[_Said] = []
     hint = hint_for(root.exit) if root is not None else None
+    if hint is None and isinstance(loss.then, GaveUp) and (fix := to_fix(loss.exits)):
+        hint = f"{fix}; then carry on, with what is saved"
     if hint is not None:
         said.append(("try", hint, False))
     if loss.repeats >= 2:
@@ -218,7 +230,7 @@ def _lost(loss: Loss) -> str:
     return f"{steps} (step {saved} was saved, {reached} was reached)"
 
 
-def _story(root: _Group, loss: Loss, lines_max: int) -> list[str]:
+def _story(root: Group, loss: Loss, lines_max: int) -> list[str]:
     """Return what the first failure left behind: a traceback, a stack, or its last lines."""
     match root.exit:
         case Raised(trace=trace):
@@ -232,127 +244,15 @@ def _story(root: _Group, loss: Loss, lines_max: int) -> list[str]:
             is_first = loss.first_stopped == rank or len(root.ranks) > 1
             stopped = f"rank {rank} stopped first; it" if is_first else f"rank {rank}"
             return [f"{stopped} stood here, innermost first:", *stack]
+        case Died(rank, last_lines=last) if len(crash := crash_report(last)) > 1:
+            whole = crashed_stack(crash)
+            if loss.ours is not None:
+                whole = fold(whole, loss.ours)
+            stack = where_it_stands(plain_lines(whole), lines_max - 1)
+            return [f"rank {rank} crashed here, innermost first ({plain(crash[0])}):", *stack]
         case Died(rank, last_lines=last) if last:
             kept = [line for text in last for line in plain_lines(text)]
             kept = kept[-min(lines_max - 1, _LAST_LINES_MAX) :]
             return [f"rank {rank} printed last:", *(f"  {line}" for line in kept)]
         case _:
             return []
-
-
-# ---------------------------------------------------------------------- ranks that ended alike
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Ranks that ended in the same way; `exit` is that of the first of them."""
-
-    exit: WorkerExit
-    ranks: tuple[int, ...]
-    nodes: tuple[str, ...]
-    order: tuple[int, int]
-    varies: bool = False  # whether the words of each differ, if only in numbers
-
-    @property
-    def is_failure(self) -> bool:
-        return self.order[0] < _ON_PURPOSE
-
-    @property
-    def label(self) -> str:
-        text = ranks_text(self.ranks)
-        return text if len(text) <= 30 else f"{len(self.ranks)} ranks"
-
-    @property
-    def where(self) -> str:
-        if not isinstance(self.exit, Raised | Died | Hung) or _is_node_lost(self.exit):
-            return ""
-        where = self.nodes[0] if len(self.nodes) == 1 else f"{len(self.nodes)} nodes"
-        if isinstance(self.exit, Died) and len(self.ranks) == 1:
-            where = f"{where}, pid {self.exit.pid}"
-        return f"{where}: "
-
-    def who(self, total: int) -> str:
-        if len(self.ranks) == total > 1:
-            return f"all {total} ranks"
-        return f"{self.label} of {total}" if total > 1 else self.label
-
-    def how(self, *, brief: bool = False) -> str:
-        many = len(self.ranks) > 1
-        match self.exit:
-            case Finished():
-                return "finished"
-            case Raised(error=error):
-                first = concise((plain_lines(error) or ["an error without a name"])[0])
-                return f"raised {first.partition(':')[0] if brief else first}"
-            case Died(node=node) if self.exit.node_lost:
-                return f"{'were' if many else 'was'} lost with node {node}"
-            case Died():
-                how = how_it_died(self.exit)
-                return how.replace("was ", "were ", 1).replace("its", "their") if many else how
-            case Hung(idle_s=idle_s):
-                return f"made no progress for {duration(idle_s)}"
-            case Evicted(node=node) if self.exit.preempted:
-                what = f"node {node} is" if len(self.nodes) == 1 else f"{len(self.nodes)} nodes are"
-                return f"must go: {what} taken away"
-            case Evicted():
-                return "stopped by us"
-            case _:
-                assert_never(self.exit)
-
-
-def _groups(exits: Sequence[WorkerExit], *, first_stopped: int | None = None) -> list[_Group]:
-    """Return the ranks by how they ended, the likeliest cause of it all first."""
-    alike: dict[tuple[object, ...], list[WorkerExit]] = {}
-    for one in sorted(exits, key=lambda one: one.rank):
-        alike.setdefault(_kind(one), []).append(one)
-    groups = []
-    for members in alike.values():
-        shown = min(members, key=lambda one: (one.rank != first_stopped, -_idle(one), one.rank))
-        ranks = tuple(one.rank for one in members)
-        nodes = tuple(dict.fromkeys(one.node for one in members))
-        varies = len({one.error for one in members if isinstance(one, Raised)}) > 1
-        groups.append(_Group(shown, ranks, nodes, (_order(shown), shown.rank), varies))
-    return sorted(groups, key=lambda one: one.order)
-
-
-def _kind(one: WorkerExit) -> tuple[object, ...]:
-    """Return what two ranks that ended in the same way have in common."""
-    match one:
-        case Raised(error=error):
-            return "raised", likeness(error)
-        case Died(node=node) if one.node_lost:
-            return "node lost", node
-        case Died():
-            return "died", how_it_died(one)
-        case Evicted():
-            return "evicted", one.preempted
-        case _:
-            return (type(one).__name__,)
-
-
-def _order(one: WorkerExit) -> int:
-    """Return how likely it is the cause: what comes from outside first, aftermath last."""
-    match one:
-        case Evicted():
-            return 0 if one.preempted else _ON_PURPOSE
-        case Died():
-            if one.node_lost:
-                return 1
-            # A process whose peer is gone may be told so by its library in native code, and abort.
-            return 5 if one.signal == _SIGABRT and not one.out_of_memory else 2
-        case Hung():
-            return 3
-        case Raised(error=error):
-            return 6 if is_aftermath(error) else 4
-        case Finished():
-            return _ON_PURPOSE + 1
-        case _:
-            assert_never(one)
-
-
-def _is_node_lost(one: WorkerExit) -> bool:
-    return isinstance(one, Died) and one.node_lost
-
-
-def _idle(one: WorkerExit) -> float:
-    return one.idle_s if isinstance(one, Hung) else 0.0

@@ -14,14 +14,14 @@ _OF_SIGNALS = {
         "as a rule shared memory is full: look at `df /dev/shm`; give a container more (docker run "
         "--shm-size=8g, or --ipc=host), or use fewer data-loader workers"
     ),
-    8: "native code divided by zero; PYTHONFAULTHANDLER=1 says where",
+    8: "native code divided by zero, where the innermost line is that is shown",
     9: (
         "somebody sent SIGKILL: a scheduler at its limit, a person, or the kernel for want of "
         "memory, which `dmesg` tells"
     ),
     11: (
-        "native code crashed: PYTHONFAULTHANDLER=1 says where; libraries built for different "
-        "versions of CUDA or torch are a common cause"
+        "native code crashed, called from the innermost line that is shown; libraries built for "
+        "different versions of CUDA or torch are a common cause"
     ),
     15: "somebody asked it to end with SIGTERM: a scheduler at its time limit, or `kill`",
 }
@@ -41,7 +41,11 @@ _OF_ERRORS = (
         re.compile(r"^MemoryError|DefaultCPUAllocator|bad_alloc|Cannot allocate memory|Errno 12\b"),
         _OUT_OF_MEMORY,
     ),
-    (re.compile(r"dev/shm|DataLoader worker .*(Bus error|killed by signal)"), _OF_SIGNALS[7]),
+    (re.compile(r"dev/shm|DataLoader worker .*(Bus error|shared memory)"), _OF_SIGNALS[7]),
+    (
+        re.compile(r"DataLoader worker .*killed by signal: Killed"),
+        f"as a rule the kernel killed it for want of memory, which `dmesg` tells: {_OUT_OF_MEMORY}",
+    ),
     (
         re.compile(r"No space left on device|Errno 28|Disk quota exceeded|\bStoreFull\b|\[HF405\]"),
         "make room where it writes to: `df -h` tells how full a disk is",
@@ -99,6 +103,23 @@ def is_of_the_machine(one: WorkerExit) -> bool:
             return any(known.search(error) for known, _ in _OF_ERRORS)
         case _:
             return False
+
+
+# Errors that come back however often the same code is run.
+_BUGS = re.compile(
+    r"""^(\w+\.)*(ArithmeticError | AssertionError | AttributeError | ConfigError | ImportError
+      | IndentationError | IndexError | KeyError | LookupError | ModuleNotFoundError | NameError
+      | NotImplementedError | RecursionError | SyntaxError | TypeError | UnboundLocalError
+      | UnicodeDecodeError | UnicodeEncodeError | ValueError | ZeroDivisionError)(:|$)""",
+    re.VERBOSE,
+)
+
+
+def is_bug(one: WorkerExit | None) -> bool:
+    """Whether a failure is one that the same code will meet again."""
+    if not isinstance(one, Raised) or is_aftermath(one.error) or is_of_the_machine(one):
+        return False
+    return _BUGS.match(one.error) is not None
 
 
 def hint_for(one: WorkerExit) -> str | None:

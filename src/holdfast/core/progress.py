@@ -6,8 +6,8 @@ and not while a rank waits for the driver, since other ranks may wait for that o
 
 A group is hung when no rank has given a sign for the timeout. A single rank is called hung while
 others go on only if it has the habit of reporting: ranks that leave reporting to another are no
-less healthy. Whoever is called hung was first listened to for a moment more, so that signs which
-wait to be heard, after a sleep of the driver above all, are heard.
+less healthy. Whoever is called hung was listened to for a moment before that, as a rule the last
+part of the timeout: signs that wait to be heard, after a sleep of the driver above all, are heard.
 
 No clock, no threads: every method takes the time, in monotonic seconds.
 """
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 TICK_S = 1.0
 ASLEEP_S = 5.0  # from one tick to the next; if it took longer, the driver was not listening
 SETTLE_S = 5.0
+ROUNDING_S = 0.001
 START_MIN_S = 1800.0
 LEARNED_MIN_S = 1800.0
 LEARNED_FACTOR = 20.0
@@ -61,15 +62,20 @@ class Hang:
     """A group that has stopped.
 
     Attributes:
-        first: The rank that stopped first, as far as signs can tell: it is behind the others, or
-            has been silent for longest, or never began.
+        ranks: Those that are silent, first the one that stopped first, as far as signs can tell: it
+            is behind the others, or has been silent for longest, or never began.
         idle_s: The ranks that are silent, and for how long.
         timeout_s: How much silence was allowed.
     """
 
-    first: int
+    ranks: tuple[int, ...]
     idle_s: Mapping[int, float]
     timeout_s: float
+
+    @property
+    def first(self) -> int:
+        """The rank that stopped first."""
+        return self.ranks[0]
 
 
 @dataclass(slots=True)
@@ -163,21 +169,29 @@ class Progress:
             self._note_sign()
 
     def hung(self, now: float) -> Hang | None:
-        """Return who stopped, None if nobody did; ask about once a second."""
+        """Return who stopped, None if nobody did; ask about once a second, and when it is due."""
         self.tick(now)
         timeout_s = self.timeout_s
-        if not self._is_silent(timeout_s):
+        left_s, settle_s = self._left_s(timeout_s), _settle_s(timeout_s)
+        if left_s > settle_s:
             self._suspected = None
             return None
         if self._suspected is None:
             self._suspected = self._clock
-        if self._clock - self._suspected < min(timeout_s / 2, SETTLE_S):
+        if left_s >= 0 or self._clock - self._suspected < settle_s - ROUNDING_S:
             return None
         if self._given is None and not self._is_called_hung:
             self._learned.hangs += 1
         self._is_called_hung = True
-        idle_s = self._idle(timeout_s)
-        return Hang(self._first(idle_s), idle_s, timeout_s)
+        return self._hang(self._idle(timeout_s), timeout_s)
+
+    def due_s(self) -> float:
+        """Return how soon to ask `hung` again, if nothing is heard; infinity for no need."""
+        timeout_s = self.timeout_s
+        left_s, settle_s = self._left_s(timeout_s), _settle_s(timeout_s)
+        if self._suspected is None:
+            return left_s - settle_s + ROUNDING_S
+        return max(left_s, self._suspected + settle_s - self._clock) + ROUNDING_S
 
     # ------------------------------------------------------------------ signs
 
@@ -200,21 +214,21 @@ class Progress:
 
     # ------------------------------------------------------------------ silence
 
-    def _is_silent(self, timeout_s: float) -> bool:
+    def _left_s(self, timeout_s: float) -> float:
+        """Return how much more silence is allowed, infinity for any; less than 0 is too much."""
         if self._busy or not self._running:
-            return False
+            return math.inf
         if self._last_sign is None:
-            return self._given is not None and self._clock > max(self._given, START_MIN_S)
-        if self._clock - self._last_sign > timeout_s:
-            return True
-        return any(self._broke_its_habit(one, timeout_s) for one in self._running.values())
+            return math.inf if self._given is None else max(self._given, START_MIN_S) - self._clock
+        of_habits = (self._habit_s(one, timeout_s) for one in self._running.values())
+        return min(self._last_sign + timeout_s, *of_habits) - self._clock
 
-    def _broke_its_habit(self, one: _Rank, timeout_s: float) -> bool:
-        """Whether a rank is silent that reported before, while others may still go on."""
+    def _habit_s(self, one: _Rank, timeout_s: float) -> float:
+        """Return when a rank that reports is missed, while others may still go on."""
         gaps = one.reports - 1
         if one.last is None or gaps < (LEARNED_GAPS if self._given is None else 1):
-            return False
-        return self._clock - one.last > max(timeout_s, LEARNED_FACTOR * one.longest)
+            return math.inf
+        return one.last + max(timeout_s, LEARNED_FACTOR * one.longest)
 
     def _idle(self, timeout_s: float) -> dict[int, float]:
         """Return who is silent: also those who stopped when others had waited for them a while."""
@@ -224,7 +238,7 @@ class Progress:
         }
         return {rank: silence for rank, silence in silences.items() if silence > timeout_s / 2}
 
-    def _first(self, idle_s: Mapping[int, float]) -> int:
+    def _hang(self, idle_s: Mapping[int, float], timeout_s: float) -> Hang:
         def place(rank: int) -> tuple[int, int, float]:
             one = self._running[rank]
             if one.last is None:
@@ -234,4 +248,8 @@ class Progress:
             is_usual = idle_s[rank] <= 2 * one.longest
             return int(is_usual), one.reports, one.last
 
-        return min(idle_s, key=place)
+        return Hang(tuple(sorted(idle_s, key=place)), idle_s, timeout_s)
+
+
+def _settle_s(timeout_s: float) -> float:
+    return min(timeout_s / 2, SETTLE_S)

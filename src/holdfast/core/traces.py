@@ -97,6 +97,24 @@ def where_it_stands(stacks: Sequence[str], lines_max: int) -> list[str]:
     return _chosen(pieces, [*users[:1], *every], lines_max)
 
 
+def innermost(stacks: str, ours: str) -> tuple[list[tuple[str, str]], str | None]:
+    """Return what the user's innermost frame has called, and where that is, as `train.py:42`.
+
+    `stacks` is what faulthandler writes, in which the main thread comes last. What was called is
+    files and functions of libraries, and of files below the folder `ours`, innermost first.
+    """
+    lines = stacks.split("\n")
+    headers = [at for at, line in enumerate(lines) if _THREAD.match(line)]
+    called: list[tuple[str, str]] = []
+    for piece in _pieces(lines[headers[-1] + 1 :] if headers else lines):
+        if piece.file is None:
+            continue
+        if piece.is_users and not _is_below(piece.file, ours):
+            return called, f"{piece.file.rpartition('/')[2]}:{piece.line}"
+        called.append((piece.file, piece.lines[0].rpartition(" in ")[2]))
+    return called, None
+
+
 def _pieces(lines: Iterable[str]) -> list[_Piece]:
     pieces: list[_Piece] = []
     for text in lines:

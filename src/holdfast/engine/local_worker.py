@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.channel import Channel
+from holdfast.core.crash_stacks import crash_report
 from holdfast.core.outcomes import Died, Evicted, Finished, Raised, WorkerExit
 from holdfast.engine import processes
 from holdfast.engine.base import EngineError, WorkerSpec
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 LAST_LINES = 20
 LAST_LINES_BYTES = 8192
+CRASH_BYTES = 1 << 18  # a crash prints the stacks of all threads
 TELL_PATIENCE_S = 30.0  # the zygote may be busy with what a worker has left behind, or import
 LOOK_S = 1.0
 
@@ -160,9 +162,14 @@ def open_log(spec: WorkerSpec) -> int:
 
 
 def _last_lines(log: str) -> tuple[str, ...]:
+    """Return the last lines of a log; if native code crashed, with that thread's stack alone."""
     try:
         with open(log, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_LINES_BYTES))
-            return tuple(file.read().decode(errors="replace").splitlines()[-LAST_LINES:])
+            file.seek(max(0, os.fstat(file.fileno()).st_size - CRASH_BYTES))
+            text = file.read()
     except OSError:
         return ()
+    if crash := crash_report(text.decode(errors="replace").splitlines()):
+        return tuple(crash)
+    last = text[-LAST_LINES_BYTES:].decode(errors="replace")
+    return tuple(last.splitlines()[-LAST_LINES:])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.control.plan import Outcome
 from holdfast.core.budget import Blame, blame
-from holdfast.core.failure_card import culprit, headline
+from holdfast.core.failure_card import culprit, headline, to_fix
 from holdfast.core.outcomes import Evicted, Raised, WorkerExit
 from holdfast.core.run_machine import Ending
 from holdfast.train.callbacks import exceptions_of
@@ -62,7 +62,9 @@ def interruption_of(ending: Ending, line: str, result: Result) -> BaseException:
     return interrupted
 
 
-def how_to_carry_on(checkpoint: str | None) -> str:
-    """Return what to try after a failure."""
+def how_to_carry_on(checkpoint: str | None, exits: Sequence[WorkerExit]) -> str:
+    """Return what to try after a failure: the same command, but if it is a bug, not at once."""
     does = f"carries on from {checkpoint}" if checkpoint else "begins again, without a checkpoint"
+    if (fix := to_fix(exits)) is not None:
+        return f"{fix}; the same command then {does}"
     return f"the same command again, which {does}"

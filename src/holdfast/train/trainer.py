@@ -226,7 +226,7 @@ class BaseTrainer:
             line = closing_line(run.identity.name, ending, checkpoint)
             announce(line, config.logging_config.log_level)
             raise interruption_of(ending, line, result)
-        error = failure_of(outcome, hint=how_to_carry_on(checkpoint))
+        error = failure_of(outcome, hint=how_to_carry_on(checkpoint, outcome.over.exits))
         error.result = result
         result.error = error
         raise error

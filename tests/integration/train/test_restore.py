@@ -227,7 +227,8 @@ def test_a_failure_says_what_carries_on_and_recommends_nothing_that_is_deprecate
 ) -> None:
     failure = interrupted(lab)
 
-    assert failure.hint == "the same command again, which carries on from checkpoint_000001"
+    assert failure.hint is not None
+    assert failure.hint.endswith("; the same command then carries on from checkpoint_000001")
     assert "restore(" not in str(failure)
 
 

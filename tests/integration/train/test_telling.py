@@ -70,13 +70,26 @@ def test_a_run_that_carries_on_as_announced_says_no_more(
 def test_after_a_failure_the_same_command_is_recommended_and_nothing_deprecated(lab: Lab) -> None:
     def loop() -> None:
         save(0)
-        raise ValueError("no")
+        raise ConnectionError("no")
 
     with pytest.raises(train.WorkerGroupError) as caught:
         lab.fit(loop)
 
     assert caught.value.hint == "the same command again, which carries on from checkpoint_000000"
     assert "restore(" not in str(caught.value)
+
+
+def test_after_a_bug_the_line_is_named_and_the_same_command_only_then(lab: Lab) -> None:
+    def loop() -> None:
+        save(0)
+        {}["loss"]
+
+    with pytest.raises(train.WorkerGroupError) as caught:
+        lab.fit(loop)
+
+    line = loop.__code__.co_firstlineno + 2
+    then = "the same command then carries on from checkpoint_000000"
+    assert caught.value.hint == f"fix the code at {HERE}:{line}; {then}"
 
 
 class Broken(UserCallback):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.card_text import COLUMNS_MAX
+from holdfast.core.crash_stacks import crash_report
 from holdfast.core.failure_card import (
     LINES_MAX,
     Exits,
@@ -19,9 +20,13 @@ from holdfast.core.failure_card import (
     card,
     culprit,
     headline,
+    to_fix,
 )
+from holdfast.core.hang_stacks import OURS, outside_first
 from holdfast.core.outcomes import Died, Evicted, Finished, Hung, Raised, WorkerExit
 from tests.unit.core.test_traces import TRACE, deep_trace
+
+LOADER = "DataLoader worker (pid 4121) is killed by signal:"
 
 
 def log_of(rank: int) -> str:
@@ -115,9 +120,142 @@ Current thread 0x00007f3796ff7b80 (most recent call first):
 """
         in shown
     )
-    assert "log        /runs/bert-7/logs/attempt-2/rank-2.log" in shown
-    assert "stacks     /runs/bert-7/logs/stacks.txt" in shown
+    assert "log      /runs/bert-7/logs/attempt-2/rank-2.log" in shown
+    assert "stacks   /runs/bert-7/logs/stacks.txt" in shown
     assert "hang_timeout_s" in shown
+
+
+def stack(*frames: str) -> str:
+    """Return what faulthandler writes of a worker whose main thread has these frames."""
+    own = f'File "{OURS}/worker/entry.py", line 200 in _call'
+    main = "\n".join(f"  {frame}" for frame in (*frames, own))
+    return f"""\
+Thread 0x00007f3796484 (most recent call first):
+  File "{OURS}/worker/conversation.py", line 120 in _listen
+
+Thread 0x00007f3796ff7b80 (most recent call first):
+{main}
+"""
+
+
+LIBRARY = "/venv/site-packages"
+IN_BARRIER = stack(
+    f'File "{LIBRARY}/torch/distributed/distributed_c10d.py", line 4790 in barrier',
+    f'File "{LIBRARY}/torch/distributed/c10d_logger.py", line 83 in wrapper',
+    'File "/code/train.py", line 9 in train',
+)
+IN_OUR_BARRIER = stack(
+    'File "/usr/lib/python3.11/threading.py", line 331 in wait',
+    f'File "{OURS}/worker/conversation.py", line 109 in answer',
+    f'File "{OURS}/worker/context.py", line 150 in meet',
+    f'File "{OURS}/train/collective.py", line 17 in barrier',
+    'File "/code/train.py", line 9 in train',
+)
+ELSEWHERE = stack(
+    f'File "{LIBRARY}/requests/api.py", line 59 in get', 'File "/code/train.py", line 7 in load'
+)
+
+
+@pytest.mark.parametrize("in_barrier", [IN_BARRIER, IN_OUR_BARRIER], ids=["torch", "ours"])
+@pytest.mark.parametrize("culprit_rank", [0, 2])
+def test_a_hang_is_blamed_on_who_is_outside_a_collective_and_every_rank_has_a_line(
+    in_barrier: str, culprit_rank: int
+) -> None:
+    stacks = {rank: ELSEWHERE if rank == culprit_rank else in_barrier for rank in range(4)}
+    hung = [Hung(rank, "node-0", 5.0, stacks[rank]) for rank in range(4)]
+
+    shown = card(loss(*hung, first_stopped=outside_first([1, 0, 2, 3], stacks)))
+
+    assert f"rank {culprit_rank} stopped first; it stood here" in shown
+    assert 'File "/code/train.py", line 7 in load' in shown
+    told = [" ".join(line.split()) for line in shown.splitlines()]
+    for rank in range(4):
+        where = " at train.py:7" if rank == culprit_rank else ", waits in barrier at train.py:9"
+        assert f"rank {rank} node-0: made no progress for 5.0 s{where}" in told
+    assert headline(hung) == f"all 4 ranks made no progress for 5.0 s, rank {culprit_rank} first"
+    assert culprit(hung) == hung[culprit_rank]
+
+
+def test_of_many_ranks_that_hang_those_at_one_place_share_a_line() -> None:
+    hung = [Hung(rank, "n", 5.0, ELSEWHERE if rank == 40 else IN_BARRIER) for rank in range(64)]
+
+    shown = card(loss(*hung, ranks=64, first_stopped=40))
+
+    told = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "rank 40 n: made no progress for 5.0 s at train.py:7" in told
+    assert "ranks 0-39,41-63 n: made no progress for 5.0 s, wait in barrier at train.py:9" in told
+
+
+CRASH = f"""\
+epoch 1
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f37 (most recent call first):
+  File "{OURS}/worker/conversation.py", line 120 in _listen
+  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
+
+Current thread 0x00007f3796ff7b80 (most recent call first):
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "/code/train.py", line 12 in load
+  File "{OURS}/worker/entry.py", line 200 in _call
+  File "{OURS}/worker/entry.py", line 100 in main
+  File "/code/train.py", line 40 in <module>
+
+Extension modules: numpy._core._multiarray_umath (total: 1)
+"""
+
+
+def test_the_screen_of_a_crash_shows_the_line_of_the_users_and_no_other_threads() -> None:
+    report = tuple(crash_report(CRASH.splitlines()))
+    died = Died(1, "node-0", 4121, signal=11, last_lines=report)
+
+    shown = card(loss(died, ours=OURS))
+
+    assert (
+        """\
+  rank 1 crashed here, innermost first (Fatal Python error: Segmentation fault):
+    File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+    File "/code/train.py", line 12 in load
+
+  rank 1   node-0, pid 4121: was killed by SIGSEGV at train.py:12
+"""
+        in shown
+    )
+    assert "_listen" not in shown and "<module>" not in shown
+
+
+def test_a_crash_in_a_thread_without_python_shows_the_main_thread() -> None:
+    lines = CRASH.replace("Current thread", "Thread").splitlines()
+
+    assert crash_report(lines)[2:4] == [
+        '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at',
+        '  File "/code/train.py", line 12 in load',
+    ]
+    assert crash_report(["nothing", "of", "it"]) == []
+    assert crash_report(["Fatal Python error: Aborted"]) == ["Fatal Python error: Aborted"]
+
+
+@pytest.mark.parametrize("error", ["KeyError: 'loss'", "ConfigError: metrics=3 is no dictionary"])
+def test_after_a_bug_the_code_is_to_be_fixed_before_the_same_command_helps(error: str) -> None:
+    gave_up = GaveUp("no failure is absorbed", "give the same command again")
+
+    shown = card(loss(raised(0, error), then=gave_up))
+
+    assert "try      fix the code at train.py:42; then carry on, with what is saved" in shown
+    assert to_fix([raised(0, error)]) == "fix the code at train.py:42"
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        Died(0, "n", 7, signal=9),
+        raised(0, "ConnectionError: the server is away"),
+        raised(0, "RuntimeError: Connection reset by peer"),
+        raised(0, "torch.OutOfMemoryError: CUDA out of memory. Tried"),
+    ],
+)
+def test_what_may_pass_by_itself_is_no_bug(ended: WorkerExit) -> None:
+    assert to_fix([ended]) is None
 
 
 def test_a_lost_node_is_the_cause_and_errors_of_the_survivors_are_not() -> None:
@@ -281,7 +419,7 @@ def test_many_scattered_ranks_are_counted_not_listed() -> None:
     [
         (Died(0, "n", 7, signal=9, out_of_memory=True), "fewer data-loader workers"),
         (Died(0, "n", 7, signal=9), "dmesg"),
-        (Died(0, "n", 7, signal=11), "PYTHONFAULTHANDLER=1"),
+        (Died(0, "n", 7, signal=11), "called from the innermost line"),
         (Died(0, "n", 7, signal=7), "/dev/shm"),
         (Died(0, "n", 7, signal=6), "has said why in the log"),
         (Died(0, "n", 7, signal=15), "a scheduler at its time limit"),
@@ -291,6 +429,8 @@ def test_many_scattered_ranks_are_counted_not_listed() -> None:
         (raised(0, "OSError: [Errno 28] No space left on device"), "df -h"),
         (raised(0, "RuntimeError: unable to write to file </dev/shm/torch_1>"), "--shm-size"),
         (raised(0, "OSError: [Errno 24] Too many open files"), "ulimit -n"),
+        (raised(0, f"RuntimeError: {LOADER} Killed."), "for want of memory"),
+        (raised(0, f"RuntimeError: {LOADER} Bus error. It is possible"), "--shm-size"),
     ],
 )
 def test_a_failure_of_a_known_kind_has_something_to_try(ended: WorkerExit, hint: str) -> None:

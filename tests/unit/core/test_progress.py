@@ -62,6 +62,20 @@ def test_a_silent_worker_is_found_after_the_time_that_was_given() -> None:
     assert hang.timeout_s == 10.0
 
 
+@pytest.mark.parametrize("timeout_s", [0.5, 5.0, 12.0, 1800.0])
+def test_a_hang_is_found_when_the_time_is_over_and_not_later(timeout_s: float) -> None:
+    """Asked once a second, and whenever it says that it is due."""
+    group = Group(timeout_s=timeout_s)
+    group.steps(3, min(timeout_s / 2, 1.3), 0)
+
+    hang = None
+    while hang is None:
+        group.now += min(1.0, group.progress.due_s())
+        hang = group.progress.hung(group.now)
+
+    assert timeout_s < hang.idle_s[0] < timeout_s + 0.01
+
+
 @pytest.mark.parametrize("given", [10.0, 4000.0, None, math.inf])
 def test_who_never_begins_is_found_if_somebody_said_what_is_too_long(given: float | None) -> None:
     group, is_said = Group(2, timeout_s=given, begins=False), given in (10.0, 4000.0)
