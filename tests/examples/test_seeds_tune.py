@@ -202,6 +202,12 @@ INITIAL = (
 PATH = 'os.path.expanduser("~/ray_results/datasets"), trainable=train_fn'
 
 
+def unnamed(machine: Machine, trainable: str) -> Path:
+    """Return the folder of the one study that was given no name."""
+    [study] = machine.home.glob(f"{trainable}_????-??-??_??-??-??")
+    return study
+
+
 @pytest.mark.req("U-038")
 def test_datasets_are_given_again(machine: Machine) -> None:
     initial = machine.write("tune_datasets", {RESTORED: f"{INITIAL}\ntuner.fit()"})
@@ -280,7 +286,7 @@ def test_the_class_of_the_guide_survives_with_its_saver(machine: Machine) -> Non
 
     machine.run(script, fault={"event": STEP, "count": 4, "does": "die"})
 
-    study = machine.home / "ray_results" / "MyClass"
+    study = unnamed(machine, "ray_results/MyClass")
     [trial] = rows(study)
     assert [row["mean_accuracy"] for row in trial] == [0.1, 0.2, 0.3, 0.4, 0.5]
     assert "restored save at 2" in said(study)[1]
@@ -292,7 +298,7 @@ def test_a_trial_that_sees_a_preemption_is_saved_there(machine: Machine) -> None
     asked = "detect_instance_preemption():\n            "
     filled_in = {asked: f"{seen}:\n            "}
     machine.run(machine.write("tune_run_preemption", filled_in))
-    [trial] = tune.ExperimentAnalysis(str(machine.home / "ray_results" / "my_trainable")).trials
+    [trial] = tune.ExperimentAnalysis(str(unnamed(machine, "ray_results/my_trainable"))).trials
 
     assert [metrics["training_iteration"] for _, metrics in trial.checkpoints] == [2, 5]
     assert trial.last_result["mean_accuracy"] == 0.6
@@ -308,7 +314,7 @@ def test_checkpoints_are_made_every_ten_steps_and_survive_a_crash(
 ) -> None:
     _, errors = machine.run(machine.write(name), fault={"event": STEP, "count": 13, "does": "die"})
 
-    study = machine.home / "ray_results" / "my_trainable"
+    study = unnamed(machine, "ray_results/my_trainable")
     [trial] = tune.ExperimentAnalysis(str(study)).trials
     assert [metrics["training_iteration"] for _, metrics in trial.checkpoints] == saved
     assert [row["steps"] for row in rows(study)[0]] == [*range(1, 26)]
@@ -327,7 +333,7 @@ def test_a_second_run_restores_the_experiment_from_the_results_path(machine: Mac
 
     machine.run(machine.write("tune_run_resume"))
 
-    study = machine.home / "path" / "to" / "results" / "my_trainable"
+    study = unnamed(machine, "path/to/results/my_trainable")
     assert [row["steps"] for row in rows(study)[0]] == [*range(1, 26)]
     assert "restored at 10" in said(study)[1]
 

@@ -14,7 +14,7 @@ from holdfast.control.open_run import OpenRun
 from holdfast.control.study_log import Archiving
 from holdfast.core.study import Study
 from holdfast.core.trial import Trial
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import ConfigError, LeaseLost, StoreError
 from holdfast.journal.journal import Ticket
 from holdfast.storage.sealed import encode
 
@@ -194,7 +194,7 @@ class StudyJournal:
             written = self._archiving.take(waits=waits)
         except LeaseLost:
             raise
-        except StoreError as error:  # they are in the state instead, and nothing is lost
+        except (StoreError, ConfigError) as error:  # they are in the journal, and nothing is lost
             self._unarchived = len(self._study.finished)
             log.warning("trials that are over are not archived yet: %s", error)
             return

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from holdfast.core.budget import failures_in
+from holdfast.core.config_data import as_kept, config_from_data, config_to_data
 from holdfast.core.metric_history import flattened, is_number
 from holdfast.core.record import RunRecord
 from holdfast.core.reserving import Rooms, reserve
@@ -81,7 +82,7 @@ class Trial:
 
     Attributes:
         number: Its place in the order in which trials were made, from 0.
-        config: What its trainable is called with.
+        config: What its trainable is called with; a `Mark` stands for what only its process has.
         evaluated_params: Those values of `config` that were searched for, by path, `a/b` if nested.
         experiment_tag: The number and those values, as a short text.
         folder: Where its files are, below the study's folder.
@@ -151,9 +152,9 @@ class Trial:
         return cls(
             data["trial_id"],
             number=data["number"],
-            config=data["config"],
+            config=config_from_data(data["config"]),
             trainable_name=data["trainable"],
-            evaluated_params=dict(data["params"]),
+            evaluated_params=config_from_data(data["params"]),
             experiment_tag=data["tag"],
             folder=data["folder"],
             resources=tuple(data["resources"]),
@@ -263,6 +264,7 @@ class Trial:
             return False
         is_running = self.status is Status.RUNNING
         found = other.donor or Donor(other.folder, usable[0].directory)
+        config = as_kept(config)
         self.evaluated_params = values_now(self.evaluated_params, self.config, config)
         self.config, self.experiment_tag = config, tag
         self.donor = found._replace(
@@ -313,6 +315,8 @@ class Trial:
         [(_, record)] = self.checkpoints.to_events()
         data: dict[str, Any] = dict(zip(_PLAIN, _plain_of(self), strict=True))
         return data | {
+            "config": config_to_data(self.config),
+            "evaluated_params": config_to_data(self.evaluated_params),
             "resources": [dict(one) for one in self.resources],
             "resize_to": self.resize_to and [dict(one) for one in self.resize_to],
             "status": str(self.status),
@@ -327,6 +331,8 @@ class Trial:
     def from_data(cls, data: Mapping[str, Any]) -> Trial:
         """Return the trial that `to_data` was given."""
         trial = cls(**{name: data[name] for name in _PLAIN})
+        trial.config = config_from_data(data["config"])
+        trial.evaluated_params = config_from_data(data["evaluated_params"])
         trial.resources = tuple(data["resources"])
         trial.resize_to = tuple(data["resize_to"]) if data.get("resize_to") else None
         trial.status = Status(data["status"])

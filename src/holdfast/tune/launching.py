@@ -30,7 +30,6 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.tune.naming import Namer
 from holdfast.tune.resources import bundles_of
 from holdfast.tune.search.generator import Proposal, SearchPlan
-from holdfast.tune.search.plain import config_from_data
 from holdfast.tune.stored_study import PER_TRIAL, CannotRestoreStudy, stored
 from holdfast.tune.study_spec import StudySpec
 from holdfast.worker.job import Task, pack
@@ -124,12 +123,11 @@ class Launch:
 
     def config_of(self, trial: Trial) -> dict[str, Any]:
         """Return the config that a trial's process is given."""
-        config: dict[str, Any] = config_from_data(trial.config)
-        return self.search.resolve(config)
+        return self.search.resolve(trial.config)
 
     def config_as_known(self, trial: Trial) -> dict[str, Any]:
         """Return a trial's config, with what is known of the objects in it."""
-        config: dict[str, Any] = config_from_data(trial.config)
+        config = trial.config
         return config if self.search.missing(config) else self.search.resolve(config)
 
     def restore_call(self, *, errored: bool = False) -> str:
@@ -284,7 +282,7 @@ class Launch:
         missing = {
             path
             for trial in self.study.trials.values()
-            for path in self.search.missing(config_from_data(trial.config))
+            for path in self.search.missing(trial.config)
         }
         if not self.study.is_search_over or self.how.num_samples is not None:
             missing |= set(self.search.missing(self.search.space))

@@ -16,7 +16,6 @@ from holdfast.storage.locate import child
 from holdfast.tune.launching import Launch
 from holdfast.tune.lazily import Lazily
 from holdfast.tune.result_grid import ResultGrid
-from holdfast.tune.search.plain import config_from_data
 from holdfast.tune.stored_study import StoredStudy, has_study, kept_config
 from holdfast.tune.study_looking import look_at_study
 from holdfast.tune.study_spec import StudySpec
@@ -80,14 +79,14 @@ def summary(
     return StoredTrial(
         trial_id=trial.trial_id,
         status=trial.status,
-        config=config_from_data(trial.config),
+        config=trial.config,
         last_result=trial.last_result,
         statistics=trial.statistics,
         folder=trial.folder,
         error=(error or trial.error) if failed else None,
         checkpoints=checkpoints,
         checkpoint=newest,
-        evaluated_params=config_from_data(trial.evaluated_params),
+        evaluated_params=trial.evaluated_params,
         experiment_tag=trial.experiment_tag,
         name=str(trial),
         path=home.url,

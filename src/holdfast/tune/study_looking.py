@@ -32,7 +32,6 @@ from holdfast.storage.sealed import unseal
 from holdfast.tune.onlooking import Onlooker
 from holdfast.tune.progress.tables import Best, best_of, counts_of
 from holdfast.tune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
-from holdfast.tune.search.plain import config_from_data
 from holdfast.tune.spec_again import place_of
 from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
 from holdfast.tune.stored_study import (
@@ -226,7 +225,7 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
     return StudyLook(
         run=run,
         stored=stored,
-        trials=[_readable(one) for one in sorted(found.values(), key=lambda one: one.number)],
+        trials=sorted(found.values(), key=lambda one: one.number),
         counts={status: count for status, count in counts.items() if count},
         planned=_planned(study, stored),
         is_over=study.is_over,
@@ -276,13 +275,6 @@ def _archived(store: Store, key: str, count: int, damage: dict[str, list[str]]) 
     if problems:
         damage[key] = problems
     return found
-
-
-def _readable(trial: Trial) -> Trial:
-    """Return a trial with its config as the user knows it."""
-    trial.config = config_from_data(trial.config)
-    trial.evaluated_params = config_from_data(trial.evaluated_params)
-    return trial
 
 
 # ---------------------------------------------------------------------- who judges

@@ -26,7 +26,7 @@ from holdfast.tune.logger.messages import (
     varint,
     varint_field,
 )
-from holdfast.tune.logger.plain import flat, number_of, readable, text_of
+from holdfast.tune.logger.plain import flat, number_of, text_of
 from holdfast.tune.result import CONFIG, PID, TIMESTAMP, TIMESTEPS_TOTAL, TRAINING_ITERATION
 
 PREFIX = "ray/tune/"
@@ -82,7 +82,7 @@ def hyperparameters(values: Mapping[str, Any], session: str, wall_time: float) -
 
     `session` names the trial. What is neither a number, a text nor a flag is told as text.
     """
-    told = flat(readable(values))
+    told = flat(values)
     kinds: list[int] = []
     when, name = _pack_double(wall_time), session.encode(errors="replace")
     different = [when]

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from holdfast.core.metric_history import flattened
-from holdfast.tune.search.plain import config_from_data
 
 DEPTH_MAX = 100
 _LEAVES = frozenset({float, int, str, bool, type(None)})
@@ -56,13 +55,6 @@ def flat(values: Mapping[str, Any], *, without: str | None = None) -> Mapping[st
     if _LEAVES.issuperset(map(type, values.values())):
         return values
     return flattened(values)
-
-
-def readable(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return parameters as people know them: what stands for an object has the object's kind."""
-    if _LEAVES.issuperset(map(type, parameters.values())):
-        return parameters
-    return {name: config_from_data(value) for name, value in parameters.items()}
 
 
 def number_of(value: object) -> float | None:

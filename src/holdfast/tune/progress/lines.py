@@ -9,7 +9,6 @@ from typing import Any
 
 from holdfast.core.metric_history import flattened
 from holdfast.core.trial import Donor, Status, Trial, values_now
-from holdfast.tune.logger.plain import readable
 from holdfast.tune.progress.tables import cell, inferred_metrics, last_line
 from holdfast.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
 
@@ -97,7 +96,7 @@ def started(trial: Trial, before: Before | None = None, donor: str | None = None
 
     `before` is None where nobody knows what was before; `donor` is who it has weights of.
     """
-    known = _told(readable(trial.evaluated_params))
+    known = _told(trial.evaluated_params)
     with_known = f" with {known}" if known else ""
     if trial.run.attempts <= 1 and donor is None:
         return f"{trial} started{with_known}"
@@ -117,10 +116,10 @@ def _told(parameters: Mapping[str, Any]) -> str:
 
 
 def _changed(before: Mapping[str, Any], trial: Trial) -> str:
-    old = readable(values_now(trial.evaluated_params, before, before))
+    old = values_now(trial.evaluated_params, before, before)
     return ", ".join(
         f"{name} {cell(old[name])} → {cell(value)}"
-        for name, value in readable(trial.evaluated_params).items()
+        for name, value in trial.evaluated_params.items()
         if old[name] != value
     )
 

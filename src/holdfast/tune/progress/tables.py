@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 from holdfast.core.metric_history import flattened
 from holdfast.core.retention import score_of
 from holdfast.core.trial import Status, Trial
-from holdfast.tune.logger.plain import readable
 from holdfast.tune.result import (
     AUTO_RESULT_KEYS,
     NODE_IP,
@@ -139,7 +138,7 @@ def best_of(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Be
         if value is None or math.isnan(value):
             continue
         if found is None or (value > found.value if mode == "max" else value < found.value):
-            parameters = readable(trial.evaluated_params or trial.config)
+            parameters = trial.evaluated_params or trial.config
             found = Best(str(trial), metric, value, parameters)
     return found
 
@@ -311,8 +310,8 @@ def _searched(trials: Iterable[Trial]) -> dict[str, str]:
 
 def _parameter(trial: Trial, name: str) -> Any:
     if name in trial.evaluated_params:
-        return readable({name: trial.evaluated_params[name]})[name]
-    return flattened(readable(trial.config)).get(name)
+        return trial.evaluated_params[name]
+    return flattened(trial.config).get(name)
 
 
 def _location(trial: Trial) -> str:

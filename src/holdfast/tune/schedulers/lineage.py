@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.config_data import config_from_data, config_to_data
 from holdfast.core.retention import score_of
 from holdfast.core.trial import Trial
 from holdfast.errors import ConfigError
@@ -45,7 +46,9 @@ class Lineage:
 
     def add(self, trial_id: str, donor_id: str, step: list[Any], *, is_written: bool) -> None:
         """Remember that a trial was made from another; its own past is of no meaning any more."""
-        line = json.dumps([*step, self._made], default=repr)
+        *told, before, config = step
+        told += [_as_data(before), _as_data(config), self._made]
+        line = json.dumps(told, default=repr, skipkeys=True)
         self._steps[self._made] = (self._newest.get(donor_id), line)
         self._newest[trial_id] = self._made
         self._made += 1
@@ -105,6 +108,14 @@ class Lineage:
         self._steps = {place: step for place, step in self._steps.items() if place in reached}
 
 
+def _as_data(config: dict[str, Any]) -> Any:
+    """Return a config as it comes back exactly; one that cannot, as it is."""
+    try:
+        return config_to_data(config)
+    except ConfigError:
+        return config
+
+
 def saved_iteration(trial: Trial) -> int:
     """Return the iteration of a trial's newest checkpoint, 0 if it has none."""
     for kept in trial.checkpoints.usable():
@@ -130,6 +141,7 @@ def read_policy(path: str | Path) -> list[Step]:
     for place, line in enumerate(text.splitlines()):
         try:
             tag, donor, _, after, before, config, *numbers = json.loads(line)
+            before, config = config_from_data(before), config_from_data(config)
             found[int(numbers[0]) if numbers else place] = [tag, donor, int(after), before, config]
         except (TypeError, ValueError) as error:
             raise ConfigError(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from holdfast.core.config_data import as_kept
 from holdfast.core.retention import score_of
 from holdfast.core.study_view import StudyView
 from holdfast.core.trial import Status, Trial
@@ -156,6 +157,7 @@ class PopulationBasedTraining(ScoredScheduler):
         if trial.trial_id not in self._standings:
             self._standings[trial.trial_id] = Standing(trial.experiment_tag)
             complete(trial.config, self._mutations, generator_for(self._seed, "add", trial.number))
+            trial.config = as_kept(trial.config)
 
     def on_trial_result(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:
         standing = self._standings.get(trial.trial_id)
@@ -293,6 +295,7 @@ class PopulationBasedTraining(ScoredScheduler):
             config = self._mutate(view, trial, donor)
             if self._explore_fn is not None:
                 config = explored_by(self._explore_fn, config, draw.getrandbits(32))
+            config = as_kept(config)
             standing, source = self._standings[trial.trial_id], self._standings[donor.trial_id]
             tag = tag_for(standing.tag, config, self._mutations)
             if not view.exploit(trial, donor, config, tag):
