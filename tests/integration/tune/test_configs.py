@@ -100,7 +100,7 @@ def population(folder: Path, *, stops: bool) -> list[tuple[int, dict[str, Any]]]
         given = tune.TuneConfig(scheduler=scheduler)
         Tuner.restore(str(lab.study), train, tune_config=given).fit()
     assert set(explored.read_text().splitlines()) == {"tuple <class 'int'>"}
-    seen = [eval(line) for line in (folder / "configs").read_text().splitlines()]  # noqa: S307
+    seen = [eval(line) for line in (folder / "configs").read_text().splitlines()]
     changes: list[tuple[int, dict[str, Any]]] = []
     for change in seen:
         if change not in changes:
