@@ -4,10 +4,11 @@ import json
 import logging
 import random
 import threading
-from collections import deque
+from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from holdfast.errors import ConfigError
@@ -129,13 +130,11 @@ def test_a_state_of_the_users_own_that_is_no_data_is_refused_at_the_start() -> N
 
 
 def test_generators_of_numpy_are_kept() -> None:
-    numpy = pytest.importorskip("numpy")
-
     class Drawing(Climber):
         def __init__(self) -> None:
             super().__init__()
-            self.new = numpy.random.default_rng()
-            self.old = numpy.random.RandomState()
+            self.new = np.random.default_rng()
+            self.old = np.random.RandomState()
 
         def suggest(self, trial_id: str) -> dict[str, Any]:
             return {"x": float(self.new.random()), "y": float(self.old.rand())}
@@ -279,3 +278,96 @@ def test_bad_arguments_are_refused() -> None:
         TuneBOHB(bohb_config={"speed": 3})
     with pytest.raises(ConfigError, match="random_state"):
         BasicVariantGenerator(random_state="seven")
+
+
+class Memory(Searcher):
+    """Suggests by containers whose exact type matters: what it has seen of the last three."""
+
+    def __init__(self) -> None:
+        super().__init__(metric="loss", mode="min")
+        self.last: deque[int] = deque(maxlen=3)
+        self.all: deque[int] = deque()
+        self.counts: Counter[int] = Counter()
+        self.by_rest: defaultdict[int, list[int]] = defaultdict(list)
+        self.nested: defaultdict[str, Any] = defaultdict(dict, {"a": defaultdict(int, {"b": 1})})
+        self.plain: defaultdict[str, Any] = defaultdict(None, {"a": 1})
+        self.order: OrderedDict[str, int] = OrderedDict()
+        self.small = np.float32(0.1)
+        self.grid = np.arange(6, dtype="int16").reshape(2, 3)
+        self.texts = np.array(["", "ab"])
+        self.empty = np.str_("")
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        number = sum(self.last) + self.counts[len(self.all)] + len(self.by_rest[len(self.all) % 2])
+        self.small += np.float32(0.1)
+        self.grid[0, 0] += 1
+        self.order[trial_id] = number
+        self.order.move_to_end(next(iter(self.order)))
+        self.nested[trial_id]["b"] = self.nested["a"]["c"]
+        return {"x": number + float(self.small) + int(self.grid.sum())}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        seen = len(self.all) + 1
+        self.last.append(seen)
+        self.all.append(seen)
+        self.counts[seen] += 2
+        self.by_rest[seen % 2].append(seen)
+
+
+def test_a_searcher_decides_the_same_though_its_state_was_written_down_in_between() -> None:
+    straight, kept = Memory(), Memory()
+
+    def play(number: int, searcher: Searcher) -> Any:
+        found = searcher.suggest(f"t{number}")
+        searcher.on_trial_complete(f"t{number}", {"loss": 1.0})
+        return found
+
+    for number in range(12):
+        kept = copied(kept, Memory())  # type: ignore[assignment]
+        assert play(number, straight) == play(number, kept)
+
+    for name, value in vars(straight).items():
+        other = getattr(kept, name)
+        assert type(other) is type(value) and repr(other) == repr(value), name
+    assert (kept.last.maxlen, kept.all.maxlen) == (3, None)
+    assert kept.plain.default_factory is None
+
+
+class OwnDict(dict[str, Any]):
+    pass
+
+
+class OwnRandom(random.Random):
+    pass
+
+
+def held_by_itself() -> list[Any]:
+    held: list[Any] = []
+    held.append(held)
+    return held
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        OwnDict(),
+        pytest.param(defaultdict(lambda: 7), id="default of a function"),
+        pytest.param(defaultdict(OwnDict), id="default of a class"),
+        OwnRandom(1),
+        random.SystemRandom(),
+        UserDict(),
+        np.array([object()]),
+        np.zeros(2).view(np.recarray),
+        held_by_itself(),
+        {"deep": [OwnDict()]},
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_would_not_come_back_as_it_was_is_refused_at_the_start(value: Any) -> None:
+    searcher = Memory()
+    searcher.all = value
+
+    with pytest.raises(ConfigError, match=r"self\.all"):
+        SearchPlan(searcher, {"x": 1})
