@@ -373,7 +373,7 @@ def _value_at(config: Any, path: str, otherwise: Any) -> Any:
     first, _, rest = path.partition("/")
     inner: Any = None
     if isinstance(config, Mapping):
-        inner = config.get(first)
+        inner = next((value for key, value in config.items() if str(key) == first), None)
     elif isinstance(config, list | tuple) and first.isdigit() and int(first) < len(config):
         inner = config[int(first)]
     if inner is None:
@@ -381,11 +381,10 @@ def _value_at(config: Any, path: str, otherwise: Any) -> Any:
     return _value_at(inner, rest, otherwise) if rest else inner
 
 
-def _changes(before: Any, after: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _changes(before: Any, after: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in after.items():
         old = before.get(name) if isinstance(before, Mapping) else None
-        is_folder = isinstance(value, Mapping) and not any(key[:1] == "$" for key in value)
-        if is_folder:
+        if isinstance(value, Mapping):
             yield from _changes(old, value, f"{above}{name}/")
         elif value != old:
             yield f"{above}{name}", value

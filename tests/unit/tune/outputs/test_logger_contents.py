@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from holdfast.core.config_data import Mark
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from tests.unit.tune.outputs.logging_files import (
@@ -146,9 +147,9 @@ def test_parameters_stand_first_also_if_a_result_is_told_before_the_trial_goes_o
 
 
 def test_objects_among_the_parameters_are_told_by_their_kind(store: Store) -> None:
-    reference = {"$mark": ["data"], "kind": "ObjectRef"}
+    reference = Mark(("data",), "ObjectRef")
     logger = a_logger("events", store)
-    trial = a_trial(evaluated_params={"data": reference, "size": {"$tuple": [1, 2]}, "on": True})
+    trial = a_trial(evaluated_params={"data": reference, "size": (1, 2), "on": True})
     logger.log_trial_start(trial)
     log_all(logger, result(1), trial=trial)
     logger.flush()
@@ -159,7 +160,7 @@ def test_objects_among_the_parameters_are_told_by_their_kind(store: Store) -> No
         if seen.plugins
     ]
 
-    assert b"ObjectRef" in content and b"(1, 2)" in content and b"mark" not in content
+    assert b"ObjectRef" in content and b"(1, 2)" in content and b"Mark" not in content
 
 
 def test_a_rewind_counts_iterations_also_where_events_count_timesteps(store: Store) -> None:

@@ -441,12 +441,14 @@ def test_under_another_driver_only_what_is_now_is_told() -> None:
 
 
 def test_values_that_are_no_plain_ones_are_found_in_a_new_config() -> None:
-    known = {"size": {"$tuple": [1, 2]}, "layers/0": 8, "a/b": 1}
-    before = {"size": {"$tuple": [1, 2]}, "layers": [8, 4], "a/b": 1, "gone": 1}
-    after = {"size": {"$tuple": [3, 4]}, "layers": [9, 4], "a/b": 2}
+    known = {"size": (1, 2), "layers/0": 8, "a/b": 1, "by/3": 1}
+    before = {"size": (1, 2), "layers": [8, 4], "a/b": 1, "gone": 1, "by": {3: 1}}
+    after = {"size": (3, 4), "layers": [9, 4], "a/b": 2, "by": {3: 2, (4,): {5: 6}}}
 
     assert values_now(known, before, after) == {
-        "size": {"$tuple": [3, 4]},
+        "size": (3, 4),
         "layers/0": 9,
         "a/b": 2,
+        "by/3": 2,
+        "by/(4,)/5": 6,
     }

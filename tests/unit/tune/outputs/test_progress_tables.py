@@ -7,6 +7,7 @@ import math
 import pytest
 
 from holdfast.core.budget import Blame
+from holdfast.core.config_data import Mark
 from holdfast.core.record import Kept
 from holdfast.core.run_machine import Run
 from holdfast.core.trial import Status
@@ -63,9 +64,8 @@ def test_parameters_that_end_alike_are_told_apart() -> None:
 
 
 def test_objects_among_the_parameters_are_shown_by_their_kind() -> None:
-    reference = {"$mark": ["data"], "kind": "ObjectRef"}
-    option = {"$mark": ["model", [1]], "kind": "Model"}
-    shown = trial(0, evaluated_params={"data": reference, "model": option, "at": {"$tuple": [1]}})
+    reference, option = Mark(("data",), "ObjectRef"), Mark(("model", (1,)), "Model")
+    shown = trial(0, evaluated_params={"data": reference, "model": option, "at": (1,)})
 
     [row] = trial_table(Progress(trials=[shown])).rows
     line = lines.started(shown)
