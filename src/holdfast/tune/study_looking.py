@@ -24,7 +24,15 @@ from holdfast.core.run_history import RunHistory
 from holdfast.core.study import Study
 from holdfast.core.study_rules import Rules
 from holdfast.core.trial import Status, Trial
-from holdfast.errors import ConfigError, Damaged, HoldfastError, RunMissing, StoreDenied
+from holdfast.errors import (
+    ConfigError,
+    Damaged,
+    HoldfastError,
+    ObjectMissing,
+    RunMissing,
+    StoreBusy,
+    StoreDenied,
+)
 from holdfast.journal.replay import read_journal
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, open_store
@@ -184,6 +192,8 @@ def study_above(path: str | os.PathLike[str]) -> tuple[Store, str] | None:
     try:
         store = open_store(parent)
         return (store, folder) if folder and is_study(store) else None
+    except StoreBusy:
+        raise
     except HoldfastError:
         return None  # what is above cannot be a study, or is none of our business
 
@@ -257,12 +267,15 @@ def _recall(study: Study, tail: StudyTail) -> Iterator[str]:
 
 
 def _archived(store: Store, key: str, count: int, damage: dict[str, list[str]]) -> list[Trial]:
-    """Return the trials of one part of the archive that can be read; note what cannot."""
+    """Return the trials of one part of the archive that are whole; note what is not.
+
+    Raises `StoreError` if it cannot be read: nobody must take its trials for lost then.
+    """
     found, problems = [], []
     try:
         lines = store.get(key).data.splitlines()
-    except HoldfastError as error:
-        damage[key] = [f"{count} trials that are over cannot be read: {error.message}"]
+    except ObjectMissing:
+        damage[key] = [f"it is missing, and with it {count} trials that are over"]
         return []
     for number, line in enumerate(lines, start=1):
         try:

@@ -11,7 +11,7 @@ from holdfast.clock import SYSTEM_CLOCK
 from holdfast.control.claiming import claim
 from holdfast.control.identity import read_identity
 from holdfast.core.names import NAME_BYTES_MAX, cut_name, safe_name
-from holdfast.errors import HoldfastError
+from holdfast.errors import CannotResume
 from holdfast.storage.base import Store
 from holdfast.storage.below import child
 from holdfast.storage.locate import open_store
@@ -66,7 +66,7 @@ def _created(store: Store) -> float | None:
         return None
     try:
         return read_identity(store).created
-    except HoldfastError:
+    except CannotResume:
         return 0.0
 
 
