@@ -1,6 +1,6 @@
 """Nobody at the endpoint: every call and every command says so soon, and begins nothing.
 
-The limit is set small here; that the usual one is 15 s, and when the line comes, is tested with a
+The limit is set small here; that the usual one is 12 s, and when the line comes, is tested with a
 clock of the tests' own.
 """
 

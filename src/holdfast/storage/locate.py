@@ -19,7 +19,7 @@ from holdfast.storage.memory import MemoryStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.storage.uris import Uri
 
-START_S = 15.0  # for a first answer; then the user rather hears that there is none
+START_S = 12.0  # for a first answer, so that a command is over within 15 s
 _POLICY = tuple(one.name for one in fields(RetryPolicy))
 
 __all__ = ["child", "closed_to_others", "describe", "describe_child", "open_store", "reopen"]
@@ -41,7 +41,7 @@ def open_store(
             pyarrow's names; what is not there comes from the environment.
         filesystem: A filesystem of fsspec or pyarrow.fs that `path` is a path of.
         options: More of what may stand in the query, kept out of sight.
-        retry: How long passing faults are waited out. Not given, storage behind a network gets 15 s
+        retry: How long passing faults are waited out. Not given, storage behind a network gets 12 s
             (`HOLDFAST_STORAGE_TIMEOUT_S`) to answer, and any time once a run has begun.
 
     Raises:

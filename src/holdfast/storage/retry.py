@@ -124,6 +124,11 @@ class Retrying:
             store, self.policy, clock=self._clock, draw=self._draw, contact=self.contact
         )
 
+    def within(self, deadline_s: float) -> Retrying:
+        """Return the same store with a limit of its own, whatever is going on."""
+        policy = replace(self.policy, deadline_s=deadline_s, start_s=None)
+        return Retrying(self.store, policy, clock=self._clock, draw=self._draw)
+
     # ------------------------------------------------------------------ reading
 
     def get(self, key: str) -> Blob:
@@ -305,8 +310,7 @@ def within(store: Store, deadline_s: float) -> Store:
     """Return the same store, of which every call gives up after a while."""
     if not isinstance(store, Retrying):
         return store
-    policy = replace(store.policy, deadline_s=deadline_s, start_s=None)
-    return Retrying(store.store, policy)
+    return store.within(deadline_s)
 
 
 def patiently(store: Store, work: Callable[[], T]) -> T:

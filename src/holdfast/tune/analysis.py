@@ -45,18 +45,23 @@ class ExperimentAnalysis:
         default_metric: str | None = None,
         default_mode: str | None = None,
         reader: Callable[[Store], Sequence[TrialSummary]] | None = None,
-        _interrupted: bool | None = None,
+        _interrupted: bool = False,
     ) -> None:
         self._filesystem = storage_filesystem
         self._store = _open(experiment_checkpoint_path, storage_filesystem)
-        self.trials = list((reader or _trials_of)(self._store) if trials is None else trials)
+        self._interrupted = _interrupted
+        if trials is None and reader is None:
+            self.trials, self._interrupted = _read(self._store)
+        elif trials is None and reader is not None:
+            self.trials = list(reader(self._store))
+        else:
+            self.trials = list(trials or ())
         if trials is None and not self.trials:
             raise ConfigError(
                 f"{self._store.url} holds no trials",
                 hint="name the folder of the study: {storage_path}/{name}",
             )
         self.default_metric, self.default_mode = default_metric, default_mode
-        self._interrupted = _interrupted
 
     @property
     def experiment_path(self) -> str:
@@ -67,13 +72,8 @@ class ExperimentAnalysis:
     def interrupted(self) -> bool:
         """Whether somebody, as by Ctrl+C, stopped the study before it was over.
 
-        Of a folder that is only looked at, as it is when this is first asked; of one that another
-        driver is at, or that holds nothing but the files of trials, False.
+        Of a folder that another driver is at, or that holds nothing but the files of trials, False.
         """
-        if self._interrupted is None:
-            from holdfast.tune.reading import is_interrupted
-
-            self._interrupted = is_interrupted(self._store)
         return self._interrupted
 
     # ------------------------------------------------------------------ the best trial
@@ -263,10 +263,12 @@ class ExperimentAnalysis:
         return pandas.DataFrame(rows).set_index("trial_id") if rows else pandas.DataFrame()
 
 
-def _trials_of(store: Store) -> Sequence[TrialSummary]:
+def _read(store: Store) -> tuple[list[TrialSummary], bool]:
+    """Return the trials in a folder, and whether their study was interrupted."""
     from holdfast.tune.reading import known_trials  # what drives a study is not needed before
 
-    return known_trials(store)
+    trials, interrupted = known_trials(store)
+    return list(trials), interrupted
 
 
 def _open(path: str | os.PathLike[str], filesystem: Any | None) -> Store:

@@ -94,20 +94,16 @@ def summary(
     )
 
 
-def known_trials(store: Store) -> list[StoredTrial]:
-    """Return the trials of the study in a folder, without its code.
+def known_trials(store: Store) -> tuple[list[StoredTrial], bool]:
+    """Return the trials of the study in a folder, and whether it was interrupted; without its code.
 
     As the study has kept them, or, if there is nothing of a study, as their own folders tell.
     """
     if not has_study(store):
-        return stored_trials(store)
+        return stored_trials(store), False
     study = look_at_study(store)
-    return [summary(trial, store, _retention(study.stored), None) for trial in study.trials]
-
-
-def is_interrupted(store: Store) -> bool:
-    """Whether the study in a folder was stopped before it was over; False if nobody can tell."""
-    return has_study(store) and look_at_study(store).is_interrupted
+    trials = [summary(trial, store, _retention(study.stored), None) for trial in study.trials]
+    return trials, study.is_interrupted
 
 
 def _retention(stored: StoredStudy | None) -> Retention:

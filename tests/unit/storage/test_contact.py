@@ -16,7 +16,7 @@ from holdfast.storage.memory import MemoryStore
 from holdfast.storage.retry import Retrying, RetryPolicy, begin_run, end_run, within
 from tests.unit.storage.test_retry import FakeClock, Flaky
 
-LIMIT_S = 15.0
+LIMIT_S = 12.0
 
 
 def opened(
@@ -45,7 +45,7 @@ def test_who_begins_gives_up_within_the_limit_and_is_told_one_line_before(
 
     assert LIMIT_S / 2 < clock.time - begun <= LIMIT_S
     assert said(caplog) == [
-        "storage does not answer: cannot reach it: 503; it is tried for 15 s",
+        "storage does not answer: cannot reach it: 503; it is tried for 12 s",
     ]
     assert "cannot reach it: 503 (tried" in caught.value.message
     assert "HOLDFAST_STORAGE_TIMEOUT_S=60" in (caught.value.hint or "")
