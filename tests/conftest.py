@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 from holdfast.engine import preload
 from holdfast.testing.gcs import GcsStub
 from holdfast.testing.servers import AzureServer, S3Server, azurite, moto, seaweedfs
+from holdfast.tune import launching
+from holdfast.tune.study_spec import StudySpec
 from tools import install_servers
 
 pytest.register_assert_rewrite("holdfast.testing.suites")
@@ -63,9 +65,19 @@ def nobodys_account() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def only_what_is_needed() -> Iterator[None]:
-    """Do not have every run load torch because some test before it has."""
+    """Do not have every run load torch because some test before it has.
+
+    Nor have every study load the module of its test, and pytest with it: most trainables are
+    functions within a test, which travel without it.
+    """
+
+    def modules_of(spec: StudySpec) -> list[str]:
+        return [name for name in usual(spec) if ".test_" not in name]
+
+    usual = launching._modules_of  # noqa: SLF001  # nobody else has a use for this
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(preload, "SAFE_TO_PRELOAD", ())
+        patch.setattr(launching, "_modules_of", modules_of)
         yield
 
 
