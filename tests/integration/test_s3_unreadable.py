@@ -32,6 +32,7 @@ FAULTS: list[Fault] = [
     Answer(403, "AccessDenied"),
     Answer(500),
     Answer(400, "KMS.DisabledException"),
+    Answer(400, "InvalidRequest"),
     DropRequest(),
 ]
 

@@ -25,7 +25,7 @@ from holdfast.errors import (
 from holdfast.storage.buckets import Bucket, Cloud
 
 _STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<Code>(\w+)</Code>")
+_CODE = re.compile(r"<Code>([\w.]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<\n]+)")
 _KERNEL_SAYS = re.compile(r'message: "([^"]+)"')
 _ASKED = re.compile(r"Error performing [A-Z]+ (https?://[^/\s]+)")

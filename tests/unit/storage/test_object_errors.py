@@ -46,6 +46,7 @@ def broken(url: str, inside: str) -> str:
         (answered("400 Bad Request", "ExpiredToken"), StoreDenied, "ExpiredToken", "access_key"),
         (answered("400 Bad Request"), StoreDenied, "400", "access_key"),
         (answered("403 Forbidden", "RequestTimeTooSkewed"), StoreDenied, "Skewed", "the clock"),
+        (answered("400 Bad", "KMS.DisabledException"), StoreError, "KMS.DisabledException", ""),
         (answered("400 Bad Request", "BadDigest"), StoreError, "BadDigest: as it says", ""),
         (answered("301 Moved", "PermanentRedirect"), StoreError, "301", "region"),
         (answered("400 Bad", "AuthorizationHeaderMalformed"), StoreError, "400", "region"),
