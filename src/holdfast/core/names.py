@@ -64,8 +64,11 @@ def _broken_part_rule(part: str, bytes_max: int | None) -> str | None:
 
 
 def safe_name(text: str) -> str:
-    """Return `text` with `_` for every character that the name of a folder had better not hold."""
-    return _UNSAFE.sub("_", text)
+    """Return `text` with `_` for every character that the name of a folder had better not hold.
+
+    Nor does it begin with a dot, so that it is neither hidden nor a way up.
+    """
+    return _UNSAFE.sub("_", text).replace(".", "_", text.startswith("."))
 
 
 def cut_name(text: str, bytes_max: int) -> str:
