@@ -38,6 +38,7 @@ from holdfast.engine.local_worker import (
     Untold,
     heed,
     new_worker,
+    not_started,
     open_log,
     outcome,
     warn_of_threads,
@@ -170,10 +171,7 @@ class LocalEngine:
         failed = len(self._refusals) + len(self._starting)
         refusals = [*self._refusals, f"the zygote did not answer within {START_TIMEOUT_S:g} s"]
         self._abandon(attempt)
-        raise EngineError(
-            f"{failed} of {count} workers could not be started: {refusals[0]}",
-            hint="check memory and the limit on processes (ulimit -u)",
-        )
+        raise not_started(failed, count, refusals[0])
 
     def _abandon(self, attempt: int) -> None:
         """Undo a start: nothing runs and nothing is heard of it."""

@@ -18,6 +18,7 @@ from holdfast.core.crash_stacks import crash_report
 from holdfast.core.outcomes import Died, Evicted, Finished, Raised, WorkerExit
 from holdfast.engine import processes
 from holdfast.engine.base import EngineError, WorkerSpec
+from holdfast.engine.printed import PRINTED_LAST
 from holdfast.engine.stacks import new_file
 from holdfast.engine.worker_process import Handles
 from holdfast.wire import LastWords
@@ -126,6 +127,15 @@ def warn_of_threads(rank: int, threads: Sequence[str]) -> None:
             len(threads) + 1,
             ", ".join(threads),
         )
+
+
+def not_started(failed: int, count: int, reason: str) -> EngineError:
+    """Return the error of a group that could not be started."""
+    says_why = PRINTED_LAST in reason  # and then the limits are not what is wrong
+    return EngineError(
+        f"{failed} of {count} workers could not be started: {reason}",
+        hint=None if says_why else "check memory and the limit on processes (ulimit -u)",
+    )
 
 
 def outcome(worker: LocalWorker, code: int) -> WorkerExit:

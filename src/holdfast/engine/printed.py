@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
 from holdfast.engine.stacks import new_file
 
 LINES_MAX = 5
+PRINTED_LAST = "and printed last:"
 _READ_BYTES = 1 << 16
 
 
@@ -29,7 +31,8 @@ class Printed:
         while data := os.pread(self.handle, _READ_BYTES, self._read_up_to):
             self._read_up_to += len(data)
             text = data.decode(errors="replace")
-            sys.stderr.write(text)
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody reads it
+                sys.stderr.write(text)
             lines = [line for line in (self.last_lines + text).splitlines() if line.strip()]
             self.last_lines = "\n".join(lines[-LINES_MAX:])
 

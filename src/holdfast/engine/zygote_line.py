@@ -24,7 +24,7 @@ from holdfast import settings
 from holdfast.engine import forking, keeper, processes, zygote
 from holdfast.engine.base import EngineError
 from holdfast.engine.preload import to_preload
-from holdfast.engine.printed import Printed
+from holdfast.engine.printed import PRINTED_LAST, Printed
 from holdfast.engine.worker_process import Handles
 from holdfast.errors import ConfigError
 
@@ -152,7 +152,7 @@ class ZygoteLine:
         """Return how a zygote that is closed has ended, and the last that it printed."""
         how = "nobody knows how" if self._code is None else keeper.how_it_ended(self._code)
         last = self._printed.last_lines
-        return f"{how}, and printed last:\n{last}" if last else how
+        return f"{how}, {PRINTED_LAST}\n{last}" if last else how
 
 
 def _chosen_start() -> Start | None:

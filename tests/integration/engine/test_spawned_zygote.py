@@ -73,6 +73,7 @@ def test_a_zygote_that_dies_tells_how_and_what_it_printed_last(
 
     assert raised.match("1 of 1 workers could not be started: the zygote, .* has died")
     assert re.search(told, raised.value.message)
+    assert (raised.value.hint is None) == ("and" in told)
 
 
 def test_what_a_zygote_prints_is_passed_on(
