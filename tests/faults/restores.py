@@ -7,10 +7,11 @@ begins everywhere with the newest.
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from holdfast.checkpoint.commit import deliver
 from holdfast.clock import Clock
@@ -39,14 +40,16 @@ ROOMS = {"node": {"CPU": 4.0}}
 ENGINE: Any = SimpleNamespace(nodes=list)
 
 
-class Left(Protocol):
+class Left(ABC):
     """Something that was left to be restored."""
 
-    begins_with: Any
+    begins_with: ClassVar[Any]
 
+    @abstractmethod
     def leave(self, store: Store, sources: Path, clock: Clock) -> None:
         """Write it down, whole."""
 
+    @abstractmethod
     def restore(self, store: Store, clock: Clock) -> tuple[Any, list[RunRecord]]:
         """Do what a driver does before its processes begin; return with what they would begin.
 
@@ -54,7 +57,7 @@ class Left(Protocol):
         """
 
 
-class LeftRun:
+class LeftRun(Left):
     """A training run with three checkpoints."""
 
     begins_with = "checkpoint_000002"
@@ -71,7 +74,7 @@ class LeftRun:
             return newest and newest.directory, [run.record]
 
 
-class LeftStudy:
+class LeftStudy(Left):
     """A study with a trial that ran, one that waits, and one that was given the first's weights."""
 
     begins_with: ClassVar = {

@@ -55,7 +55,11 @@ def must_be_whole(store: Store, directory: str) -> None:
     if (store.url, identity_of(manifest_of(store, directory))) not in _whole:
         problems = verify_checkpoint(store, directory).problems
         if problems:
-            raise _damaged(store, directory, problems)
+            manifest_of(store, directory)  # raises if it was retired while it was read
+            raise Damaged(
+                f"checkpoint {directory} of {store.url} is damaged: {'; '.join(problems[:3])}",
+                hint=f"holdfast verify {store.url} says which checkpoints are whole",
+            )
 
 
 def manifest_of(store: Store, directory: str) -> Manifest:
@@ -63,14 +67,11 @@ def manifest_of(store: Store, directory: str) -> Manifest:
     try:
         return get_manifest(store, directory)
     except ObjectMissing:
-        raise _damaged(store, directory, [MISSING]) from None
-
-
-def _damaged(store: Store, directory: str, problems: list[str]) -> Damaged:
-    return Damaged(
-        f"checkpoint {directory} of {store.url} is damaged: {'; '.join(problems[:3])}",
-        hint=f"holdfast verify {store.url} says which checkpoints are whole",
-    )
+        raise Damaged(
+            f"{directory} of {store.url} is no checkpoint any more: {MISSING}",
+            hint=f"it was retired, or somebody deleted that; holdfast verify {store.url} says which"
+            " checkpoints are whole",
+        ) from None
 
 
 def identity_of(manifest: Manifest) -> str:
