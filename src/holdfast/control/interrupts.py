@@ -60,6 +60,11 @@ class Interrupts:
         self._is_open = self._is_insisting = False
         self._late: list[int] = []  # what came while signals were being set or put back
 
+    @property
+    def wants_stop(self) -> bool:
+        """Whether Ctrl+C was pressed."""
+        return Interrupt.STOP in self._seen
+
     def take(self) -> list[Interrupt]:
         """Return what came since the last call, in order; also after the block."""
         noted, self._noted = self._noted, []

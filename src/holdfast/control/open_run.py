@@ -37,6 +37,7 @@ from holdfast.storage.retry import begin_run, end_run
 log = logging.getLogger(__name__)
 
 QUARANTINE = ".holdfast/quarantine"
+URGENT_S = 2.0  # for each call of somebody who leaves on the spot
 # Whoever compacts a journal must know all that it amounts to, or the rest of it is lost.
 ACCOUNTS: Sequence[Callable[[], Account]] = (RunHistory, ValidationLedger)
 ACCOUNTS_OF: dict[str, Sequence[Callable[[], Account]]] = {"tune": (StudyTail,)}
@@ -217,6 +218,15 @@ class OpenRun(Checkpoints):
         """
         begin_run(self.store, lambda: f"{meanwhile}; {self._what_is_durable()}")
 
+    def hurry(self, kind: type[BaseException] | None = None) -> None:
+        """Wait for storage no longer than at the beginning; from any thread or signal handler.
+
+        What ends the run may be that storage does not answer, and nobody waits for that a second
+        time; least of all who has pressed Ctrl+C twice, of which `kind` tells.
+        """
+        is_urgent = kind is not None and issubclass(kind, KeyboardInterrupt)
+        end_run(self.store, URGENT_S if is_urgent else float("inf"))
+
     def _what_is_durable(self) -> str:
         kept = [one for one in list(self.record.kept.values()) if not one.problems]
         newest = max(kept, key=lambda one: one.number, default=None)
@@ -251,9 +261,14 @@ class OpenRun(Checkpoints):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            end_run(self.store)  # it may be why, and nobody waits for it a second time
-        self.close()
+        if kind is None:
+            self.close()
+            return
+        self.hurry(kind)
+        try:
+            self.close()
+        except StoreError as problem:  # what is raised already says more
+            log.warning("the run could not be left in good order: %s", problem)
 
     def _take_in(self, kind: str, data: Mapping[str, Any]) -> None:
         self.record.apply(kind, data)

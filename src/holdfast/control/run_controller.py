@@ -134,6 +134,9 @@ class RunController:
             if self._validations is not None and over.ending is Ending.SUCCEEDED:
                 over = replace(over, ending=self._validations.finish(self._ending))
                 self._retain()
+        except BaseException as error:
+            self._open_run.hurry(type(error))
+            raise
         finally:
             self._rows.close()
             if self._validations is not None:

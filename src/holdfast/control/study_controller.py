@@ -104,6 +104,9 @@ class StudyController:
             self._tell_of_ends()
             self._observers.tell("turned", is_over=self.study.is_over)
             self._journal.write_last_state()
+        except BaseException as error:
+            self._run.hurry(type(error))
+            raise
         finally:
             self._stop_all()
             self._journal.close()

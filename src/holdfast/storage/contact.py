@@ -53,6 +53,7 @@ class Contact:
         self._said_at = self._answered_at = float("-inf")
         self._at_stake: Callable[[], str] | None = None
         self._is_in_run = False
+        self._leaving_s = float("inf")
 
     @property
     def is_in_run(self) -> bool:
@@ -61,11 +62,18 @@ class Contact:
 
     def begin_run(self, at_stake: Callable[[], str] | None = None) -> None:
         """Give up no more; `at_stake` returns in words what waits, and what may be lost."""
-        self._is_in_run, self._at_stake = True, at_stake
+        self._is_in_run, self._at_stake, self._leaving_s = True, at_stake, float("inf")
 
-    def end_run(self) -> None:
-        """Give up as soon as before the run; from any thread or signal handler."""
+    def end_run(self, limit_s: float = float("inf")) -> None:
+        """Give up as soon as before the run, or sooner; from any thread or signal handler."""
+        self._leaving_s = min(self._leaving_s, limit_s)
         self._is_in_run = False
+
+    def limit_s(self, start_s: float | None) -> float | None:
+        """Return how long an answer may take outside a run, None in one or if that is all alike."""
+        if start_s is None or self.is_in_run:
+            return None
+        return min(start_s, self._leaving_s)
 
     def has_just_answered(self) -> bool:
         """Whether there was an answer a short while ago, whatever it was."""

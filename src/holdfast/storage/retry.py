@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PROBE_DEADLINE_S = 2.0  # whoever probes wants to know now
+NAP_S = 1.0
 START_WAIT_MAX_S = 2.0  # likewise, where there is not much time
 
 
@@ -249,7 +250,7 @@ class Retrying:
 
     def _start_s(self) -> float | None:
         """Return how long an answer may take before a run has begun; None if one has."""
-        return None if self.contact.is_in_run else self.policy.start_s
+        return self.contact.limit_s(self.policy.start_s)
 
     def _must_answer(self) -> None:
         """Raise soon if nobody is there, before anything is asked that may take its time."""
@@ -300,10 +301,13 @@ def begin_run(store: Store, at_stake: Callable[[], str] | None = None) -> None:
         store.contact.begin_run(at_stake)
 
 
-def end_run(store: Store) -> None:
-    """Wait for `store` no longer than at the beginning; from any thread or signal handler."""
+def end_run(store: Store, limit_s: float = float("inf")) -> None:
+    """Wait for `store` no longer than at the beginning, or than `limit_s` if that is less.
+
+    From any thread or signal handler; a call that waits already ends within a second.
+    """
     if isinstance(store, Retrying):
-        store.contact.end_run()
+        store.contact.end_run(limit_s)
 
 
 def within(store: Store, deadline_s: float) -> Store:
@@ -336,11 +340,12 @@ class _Tries:
     def wait_after(self, error: StoreBusy) -> None:
         """Wait before the next try, or raise `error` if there is to be none."""
         policy = self._policy
-        is_start = policy.start_s is not None and not self._contact.is_in_run
+        start_s = self._contact.limit_s(policy.start_s)
+        is_start = start_s is not None
         limit_s, tries_min = policy.deadline_s, policy.tries_min
         wait_max_s = policy.wait_max_s
         if is_start:
-            limit_s, tries_min = policy.start_s, 1
+            limit_s, tries_min = start_s, 1
             wait_max_s = min(wait_max_s, START_WAIT_MAX_S)
         elapsed_s = self._clock.monotonic() - self._begun
         bound_s = min(wait_max_s, policy.wait_first_s * 2.0 ** min(self.count, 64))
@@ -358,7 +363,15 @@ class _Tries:
                 f"{error.message} (tried {times})", key=error.key, hint=hint
             ) from error
         self._contact.failed(self, error, elapsed_s + wait_s, limit_s)
-        self._clock.sleep(wait_s)
+        self._sleep(wait_s, is_start=is_start)
+
+    def _sleep(self, wait_s: float, *, is_start: bool) -> None:
+        if is_start or self._policy.start_s is None:
+            self._clock.sleep(wait_s)
+            return
+        while wait_s > 0 and self._contact.is_in_run:  # or whoever leaves would wait for it
+            self._clock.sleep(min(wait_s, NAP_S))
+            wait_s -= NAP_S
 
 
 class _RetryingTree:

@@ -120,7 +120,7 @@ def drive(launch: Launch, run: OpenRun, engine: Engine) -> Outcome:
         run, history, engine, plan, observers=[display, losses, *callbacks], ledger=ledger
     )
     try:
-        with _listening(launch.run, controller, engine):
+        with _listening(launch.run, controller, engine, run):
             if isinstance(engine, InlineEngine):
                 with doing_here(Task(launch.function, launch.config, tuple(launch.setups))):
                     return _drive_inline(controller, engine)
@@ -236,9 +236,11 @@ def _validator(launch: Launch) -> Validator | None:
 
 
 @contextmanager
-def _listening(config: RunConfig, controller: RunController, engine: Engine) -> Iterator[None]:
+def _listening(
+    config: RunConfig, controller: RunController, engine: Engine, run: OpenRun
+) -> Iterator[None]:
     """Pass signals and the notices of a cloud on to the run while it goes on."""
-    with _interrupts(engine) as interrupts:
+    with _interrupts(engine, run) as interrupts:
         if isinstance(engine, InlineEngine):
             engine.interrupt = interrupts.insist
         controller.listen_to(lambda: map(_news, interrupts.take()))
@@ -255,10 +257,16 @@ def _listening(config: RunConfig, controller: RunController, engine: Engine) -> 
         raise KeyboardInterrupt  # it came when the run was over already
 
 
-def _interrupts(engine: Engine) -> Interrupts:
+def _interrupts(engine: Engine, run: OpenRun) -> Interrupts:
+    def wake() -> None:
+        if interrupts.wants_stop:
+            run.hurry()
+        engine.wake()
+
+    interrupts = Interrupts(wake)
     if isinstance(engine, InlineEngine):
-        return Interrupts(engine.wake, insists=is_in_function)
-    return Interrupts(engine.wake)
+        interrupts = Interrupts(wake, insists=is_in_function)
+    return interrupts
 
 
 def _news(interrupt: Interrupt) -> Notice | Ending:

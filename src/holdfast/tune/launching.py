@@ -112,7 +112,7 @@ class Launch:
         )
         for observer in observers:
             observer.resumed(self._recalled.rows, self._recalled.trials(self.study))
-        with _listening(self.spec.run_config, controller, self.engine):
+        with _listening(self.spec.run_config, controller, self.engine, self.run):
             controller.drive()
         return controller
 
@@ -299,10 +299,19 @@ def _depends_on_config(resources: Any) -> bool:
 
 
 @contextmanager
-def _listening(config: RunConfig, controller: StudyController, engine: Engine) -> Iterator[None]:
+def _listening(
+    config: RunConfig, controller: StudyController, engine: Engine, run: OpenRun
+) -> Iterator[None]:
     """Pass signals and the notices of a cloud on to the study while it goes on."""
     departures = controller.departures
-    with Interrupts(engine.wake) as interrupts:
+
+    def wake() -> None:
+        if interrupts.wants_stop:
+            run.hurry()
+        engine.wake()
+
+    interrupts = Interrupts(wake)
+    with interrupts:
 
         def reasons_to_stop() -> Iterator[str]:
             for interrupt in interrupts.take():

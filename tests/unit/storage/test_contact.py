@@ -253,6 +253,29 @@ def test_after_a_run_nobody_waits_long() -> None:
     assert clock.time <= 1_000.0 + LIMIT_S
 
 
+def test_a_call_that_waits_ends_when_its_run_does() -> None:
+    clock = FakeClock()
+    store = opened(Flaky(faults=1_000_000), clock=clock)
+    begin_run(store)
+    sleep, left_at = clock.sleep, 1_000.0 + 1_000
+
+    def leave_then(seconds: float) -> None:
+        sleep(seconds)
+        if clock.time >= left_at and store.contact.is_in_run:
+            end_run(store, 2.0)
+
+    clock.sleep = leave_then  # type: ignore[method-assign]
+
+    with pytest.raises(StoreBusy):
+        store.put("a", b"1")
+
+    assert left_at <= clock.time <= left_at + 2
+    began = clock.time
+    with pytest.raises(StoreBusy):
+        store.put("a", b"1")
+    assert clock.time <= began + 2.0
+
+
 def test_a_part_of_a_run_may_have_a_limit_of_its_own() -> None:
     store = Retrying(Flaky(faults=1_000_000), RetryPolicy(deadline_s=None, wait_first_s=0.0))
     begin_run(store)
