@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from holdfast.control.adoption import unrecorded_commits
 from holdfast.control.open_run import OpenRun
 from holdfast.control.study_journal import StudyJournal
-from holdfast.control.study_log import StudyTail, read_archive
+from holdfast.control.study_log import StudyTail, archived_trials
 from holdfast.control.study_plan import StudyPlan
 from holdfast.core.judges import as_judged
 from holdfast.core.names import broken_folder_rule, shown
@@ -84,7 +84,8 @@ def continue_study(
     was_stopped = how.unfinished and study.stopping is not None
     if how.errored or how.errored_from_scratch or how.finished or was_stopped:
         from_scratch = how.errored_from_scratch and not how.errored
-        for trial in finished_trials(run, study):
+        damage: dict[str, list[str]] = {}
+        for trial in finished_trials(run, study, damage):
             is_failed = trial.status is Status.ERROR
             is_left = how.finished or (was_stopped and trial.cut_off)
             if (how.errored or how.errored_from_scratch) if is_failed else is_left:
@@ -96,6 +97,8 @@ def continue_study(
                     continue
                 how_again = {"from_scratch": from_scratch and is_failed}
                 again.append({"trial": trial.to_data(), **how_again})
+        for key, told in damage.items():
+            log.warning("of %s, only what can be read goes on: %s", key, "; ".join(told))
     opened = {"rooms": rooms_of(engine), "resume_unfinished": how.unfinished, "again": again}
     opened |= {"needs": needs, "refused": refused, "epoch": run.epoch}
     # What ran is not running any more, and what another driver may still commit does not count.
@@ -146,12 +149,16 @@ def _take_in_what_was_cut_off(
     return []
 
 
-def finished_trials(run: OpenRun, study: Study) -> Iterator[Trial]:
-    """Yield all trials that are over, as they were last: a later record of one counts."""
+def finished_trials(
+    run: OpenRun, study: Study, damage: dict[str, list[str]] | None = None
+) -> Iterator[Trial]:
+    """Yield all trials that are over, as they were last: a later record of one counts.
+
+    What is damaged in the archive is passed over, and noted in `damage` by its key.
+    """
     seen = set(study.finished) | set(study.trials)
     yield from study.finished.values()
-    for key, _ in reversed(study.archives):
-        for trial in reversed(list(read_archive(run.store, key))):
-            if trial.trial_id not in seen:
-                seen.add(trial.trial_id)
-                yield trial
+    for trial in archived_trials(run.store, study.archives, {} if damage is None else damage):
+        if trial.trial_id not in seen:
+            seen.add(trial.trial_id)
+            yield trial

@@ -22,8 +22,9 @@ import msgspec
 
 from holdfast.core.record import Event
 from holdfast.core.trial import Trial
+from holdfast.errors import Damaged, ObjectMissing
 from holdfast.storage.base import Store
-from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.sealed import is_whole, salvage, seal, unseal
 
 KINDS = frozenset(
     {
@@ -170,7 +171,37 @@ class Archiving:
             self._pool.shutdown()
 
 
-def read_archive(store: Store, key: str) -> Iterator[Trial]:
-    """Yield the trials of one part of the archive; raise `Damaged` at one that is not whole."""
-    for line in store.get(key).data.splitlines():
-        yield Trial.from_data(unseal(line))
+def archived_trials(
+    store: Store, archives: Sequence[tuple[str, int]], damage: dict[str, list[str]]
+) -> Iterator[Trial]:
+    """Yield the trials of all parts of the archive, the last to be put to rest first.
+
+    What is damaged is passed over, and noted in `damage` by its key. Raises `StoreError` if a part
+    cannot be read: that is no damage.
+    """
+    for key, count in reversed(archives):
+        trials, problems = _read_part(store, key, count)
+        if problems:
+            damage[key] = problems
+        yield from reversed(trials)
+
+
+def _read_part(store: Store, key: str, count: int) -> tuple[list[Trial], list[str]]:
+    """Return the trials of one part of the archive, and what is wrong with it."""
+    trials, problems = [], []
+    try:
+        lines = store.get(key).data.splitlines()
+    except ObjectMissing:
+        return [], [f"it is missing, and with it {count} trials that are over"]
+    for number, line in enumerate(lines, start=1):
+        whole = [line] if is_whole(line) else salvage(line)  # the newline before it may be gone
+        if whole != [line]:
+            problems.append(f"line {number}: the record does not match its checksum")
+        for record in whole:
+            try:
+                trials.append(Trial.from_data(unseal(record)))
+            except (Damaged, AttributeError, LookupError, TypeError, ValueError) as error:
+                problems.append(f"line {number}: {error}")
+    if len(trials) < count:
+        problems.append(f"{count - len(trials)} of its {count} trials cannot be read")
+    return trials, problems

@@ -116,9 +116,12 @@ class Launch:
             controller.drive()
         return controller
 
-    def all_trials(self) -> list[Trial]:
-        """Return all trials there are, in the order in which they were made."""
-        found = [*self.study.trials.values(), *finished_trials(self.run, self.study)]
+    def all_trials(self, damage: dict[str, list[str]]) -> list[Trial]:
+        """Return all trials there are, in the order in which they were made.
+
+        What is damaged in the archive of those that are over is noted in `damage`.
+        """
+        found = [*self.study.trials.values(), *finished_trials(self.run, self.study, damage)]
         return sorted(found, key=lambda trial: trial.number)
 
     def config_of(self, trial: Trial) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.api.config import CheckpointConfig, retention_of
+from holdfast.api.deprecated import warn_user
 from holdfast.api.plain import CannotBeMade
 from holdfast.checkpoint import Checkpoint
+from holdfast.control.study_log import ARCHIVE
 from holdfast.core.retention import Retention, ranked
 from holdfast.core.trial import Status, Trial
 from holdfast.storage.base import Store
@@ -23,6 +25,8 @@ from holdfast.tune.summaries import StoredTrial
 from holdfast.tune.trial_folders import stored_trials
 from holdfast.worker.job import unpack_value
 
+_NAMES_MAX = 5
+
 
 def results_of(
     launch: Launch, errors: Mapping[str, bytes | None], *, interrupted: bool
@@ -30,17 +34,20 @@ def results_of(
     """Return what a study has come to, right after it was driven."""
     spec = launch.spec
     retention = retention_of(spec.run_config.checkpoint_config)
-    trials = Lazily(
-        lambda: [
+
+    def read() -> list[StoredTrial]:
+        damage: dict[str, list[str]] = {}
+        found = [
             replace(
                 summary(trial, launch.run.store, retention, _raised(errors.get(trial.trial_id))),
                 config=launch.config_as_known(trial),
             )
-            for trial in launch.all_trials()
+            for trial in launch.all_trials(damage)
         ]
-    )
+        return _with_lost(found, launch.run.store, damage)
+
     return ResultGrid(
-        trials,
+        Lazily(read),
         launch.run.store,
         metric=spec.tune_config.metric,
         mode=spec.tune_config.mode,
@@ -53,8 +60,9 @@ def read_results(store: Store, spec: StudySpec, filesystem: Any = None) -> Resul
     """Return what a study has come to so far, whoever drives it; nothing of it is made or run."""
     retention = retention_of(spec.run_config.checkpoint_config)
     study = look_at_study(store)
+    found = [summary(trial, store, retention, None) for trial in study.trials]
     return ResultGrid(
-        [summary(trial, store, retention, None) for trial in study.trials],
+        _with_lost(found, store, study.damage),
         store,
         metric=spec.tune_config.metric,
         mode=spec.tune_config.mode,
@@ -102,8 +110,26 @@ def known_trials(store: Store) -> tuple[list[StoredTrial], bool]:
     if not has_study(store):
         return stored_trials(store), False
     study = look_at_study(store)
-    trials = [summary(trial, store, _retention(study.stored), None) for trial in study.trials]
-    return trials, study.is_interrupted
+    found = [summary(trial, store, _retention(study.stored), None) for trial in study.trials]
+    return _with_lost(found, store, study.damage), study.is_interrupted
+
+
+def _with_lost(
+    found: list[StoredTrial], store: Store, damage: Mapping[str, list[str]]
+) -> list[StoredTrial]:
+    """Return trials with those whose records in the archive are damaged, as their folders tell."""
+    parts = {key: problems for key, problems in damage.items() if key.startswith(f"{ARCHIVE}/")}
+    if not parts:
+        return found
+    lost = stored_trials(store, {trial.folder for trial in found})
+    told = "; ".join(f"{key}: {', '.join(problems)}" for key, problems in parts.items())
+    names = ", ".join(trial.folder for trial in lost[:_NAMES_MAX]) or "none"
+    more = f" and {len(lost) - _NAMES_MAX} more" if len(lost) > _NAMES_MAX else ""
+    warn_user(
+        f"the archive of trials of the study at {store.url} is damaged ({told}). Of trials that are"
+        f" in it no more, the results are taken from their folders: {names}{more}"
+    )
+    return [*found, *lost]
 
 
 def _retention(stored: StoredStudy | None) -> Retention:

@@ -16,7 +16,7 @@ from holdfast.checkpoint.manifests import read_manifests
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.identity import RUN_KEY, STUDY_KEY, RunIdentity, read_identity
 from holdfast.control.run_view import RunView, look
-from holdfast.control.study_log import StudyTail
+from holdfast.control.study_log import StudyTail, archived_trials
 from holdfast.core.judges import Judges
 from holdfast.core.names import shown
 from holdfast.core.record import Kept, RunRecord, record_of
@@ -28,7 +28,6 @@ from holdfast.errors import (
     ConfigError,
     Damaged,
     HoldfastError,
-    ObjectMissing,
     RunMissing,
     StoreBusy,
     StoreDenied,
@@ -36,7 +35,6 @@ from holdfast.errors import (
 from holdfast.journal.replay import read_journal
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, open_store
-from holdfast.storage.sealed import unseal
 from holdfast.tune.onlooking import Onlooker
 from holdfast.tune.progress.tables import Best, best_of, counts_of
 from holdfast.tune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
@@ -229,9 +227,8 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
     for status, count in study.counts.items():
         counts[str(status)] = counts.get(str(status), 0) + count
     found = study.finished | study.trials
-    for key, count in reversed(study.archives):
-        for trial in reversed(_archived(store, key, count, damage)):
-            found.setdefault(trial.trial_id, trial)
+    for trial in archived_trials(store, study.archives, damage):
+        found.setdefault(trial.trial_id, trial)
     return StudyLook(
         run=run,
         stored=stored,
@@ -264,30 +261,6 @@ def _recall(study: Study, tail: StudyTail) -> Iterator[str]:
         except _STRANGE as error:
             # Records before it may be lost; what can be shown of the study is shown all the same.
             yield f"a record ({kind}) cannot follow those before it: {error}"
-
-
-def _archived(store: Store, key: str, count: int, damage: dict[str, list[str]]) -> list[Trial]:
-    """Return the trials of one part of the archive that are whole; note what is not.
-
-    Raises `StoreError` if it cannot be read: nobody must take its trials for lost then.
-    """
-    found, problems = [], []
-    try:
-        lines = store.get(key).data.splitlines()
-    except ObjectMissing:
-        damage[key] = [f"it is missing, and with it {count} trials that are over"]
-        return []
-    for number, line in enumerate(lines, start=1):
-        try:
-            found.append(Trial.from_data(unseal(line)))
-        except _STRANGE as error:
-            what = error.message if isinstance(error, HoldfastError) else f"{error!r}"
-            problems.append(f"line {number}: {what}")
-    if len(lines) < count:
-        problems.append(f"{count - len(lines)} of its {count} trials are missing")
-    if problems:
-        damage[key] = problems
-    return found
 
 
 # ---------------------------------------------------------------------- who judges

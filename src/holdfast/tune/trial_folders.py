@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
@@ -194,12 +194,15 @@ def _is_trial(store: Store) -> bool:
 # ---------------------------------------------------------------------- all trials of a folder
 
 
-def stored_trials(store: Store) -> list[StoredTrial]:
-    """Return the trials whose folders are in a study's folder, as far as these tell."""
+def stored_trials(store: Store, known: Collection[str] = ()) -> list[StoredTrial]:
+    """Return the trials whose folders are in a study's folder, as far as these tell.
+
+    Without those whose folders are `known`.
+    """
     found = []
     for name in store.folders():
         below = child(store, name)
-        if not name.startswith(".") and _is_trial(below):
+        if not name.startswith(".") and name not in known and _is_trial(below):
             found.append(_stored_trial(below, name, f"{store.url.rstrip('/')}/{name}"))
     return found
 

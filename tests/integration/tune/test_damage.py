@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from holdfast.control import study_journal
 from holdfast.storage.locate import open_store
 from holdfast.tune.schedulers import FIFOScheduler
 from holdfast.tune.stored_study import CannotRestoreStudy
@@ -103,3 +104,37 @@ def test_a_trial_that_waits_goes_on_from_a_checkpoint_whose_record_is_lost(lab: 
     after = look_at_study(open_store(lab.study)).trials[0]
     assert sorted(after.checkpoints.kept)[:3] == [0, 1, 2]
     assert after.checkpoints.kept[2].step == 3
+
+
+def test_one_damaged_line_of_the_archive_hides_no_trial_from_anybody(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen to hide 249 good ones from `get_results`, and to end `fit` after all was done."""
+    monkeypatch.setattr(study_journal, "ARCHIVE_AFTER", 4)
+    lab.fit(train, {"x": tune.grid_search([0, 1, 2, 3, 4])})
+    archive = min((lab.study / ".holdfast" / "trials").glob("*.jsonl"))
+    data = archive.read_bytes()
+    first, rest = data.split(b"\n", 1)
+    archive.write_bytes(first.replace(b'"number":', b'"nomber":') + b"\n" + rest)
+
+    def losses(found: Any) -> list[float]:
+        return sorted(last(one)["loss"] for one in found)
+
+    def tuner() -> Any:
+        return tune.Tuner.restore(str(lab.study), train)
+
+    seen: dict[str, list[float]] = {}
+    for name, read in {
+        "get_results": lambda: losses(tuner().get_results()),
+        "fit": lambda: losses(tuner().fit()),
+        "extend": lambda: losses(tuner().extend(num_samples=1).fit()),
+        "analysis": lambda: sorted(
+            one.last_result["loss"] for one in tune.ExperimentAnalysis(str(lab.study)).trials
+        ),
+    }.items():
+        with pytest.warns(UserWarning, match=rf"{archive.name}: line 1: .* 1 of its \d trials"):
+            seen[name] = read()
+
+    every = [0, 1, 2, 3, 4]
+    assert seen["get_results"] == seen["fit"] == every
+    assert seen["extend"] == seen["analysis"] and set(seen["extend"]) == set(every)

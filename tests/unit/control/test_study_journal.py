@@ -13,14 +13,14 @@ from holdfast.control.observing import Observers
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.resuming_study import recall
 from holdfast.control.study_journal import StudyJournal
-from holdfast.control.study_log import PackedTail, StudyTail, read_archive, write_archive
+from holdfast.control.study_log import PackedTail, StudyTail, archived_trials, write_archive
 from holdfast.control.study_plan import StudyObserver
 from holdfast.core.judges import Judges
 from holdfast.core.outcomes import Finished, to_data
 from holdfast.core.study import Study
 from holdfast.core.study_rules import Rules
 from holdfast.core.trial import Status, Trial
-from holdfast.errors import StoreFull
+from holdfast.errors import StoreBusy, StoreFull
 from holdfast.journal.replay import read_journal
 from holdfast.storage.locate import open_store
 from holdfast.tune.onlooking import Onlooker
@@ -273,8 +273,10 @@ def test_trials_are_archived_beside_the_study_and_all_of_them_by_its_end(
     journal.write_last_state()
 
     assert [count for _, count in study.archives] == [2, 3]
-    kept = [trial.trial_id for key, _ in study.archives for trial in read_archive(run.store, key)]
-    assert kept == ["a", "b", "c", "d", "e"]
+    damage: dict[str, list[str]] = {}
+    kept = [trial.trial_id for trial in archived_trials(run.store, study.archives, damage)]
+    assert kept == ["e", "d", "c", "b", "a"]
+    assert not damage
     assert not study.finished
     journal.close()
 
@@ -388,3 +390,45 @@ def test_what_was_told_of_trials_that_are_archived_by_now_is_recalled_with_them(
     assert not study.finished
     assert [step for step, _ in recalled.rows["a"]] == [1]
     assert recalled.trials(study)["a"].status is Status.TERMINATED
+
+
+def test_one_damaged_line_of_an_archive_costs_one_trial(run: OpenRun) -> None:
+    key = write_archive(run.store, 1, 0, [Trial(name) for name in "abcd"])
+    lines = run.store.get(key).data.splitlines(keepends=True)
+
+    def read(*changed: bytes) -> tuple[list[str], dict[str, list[str]]]:
+        run.store.put(key, b"".join(changed))
+        damage: dict[str, list[str]] = {}
+        found = [one.trial_id for one in archived_trials(run.store, [(key, 4)], damage)]
+        return found[::-1], damage
+
+    a, b, c, d = lines
+    flipped = b[:30] + bytes([b[30] ^ 1]) + b[31:]
+    mismatch = "line 2: the record does not match its checksum"
+    assert read(a, b, c, d) == (["a", "b", "c", "d"], {})
+    assert read(a, flipped, c, d) == (
+        ["a", "c", "d"],
+        {key: [mismatch, "1 of its 4 trials cannot be read"]},
+    )
+    joined = b[:-1] + b"?" + c  # a newline is gone, and no trial with it
+    assert read(a, joined, d) == (["a", "b", "c", "d"], {key: [mismatch]})
+    assert read(a, b) == (["a", "b"], {key: ["2 of its 4 trials cannot be read"]})
+    run.store.delete(key)
+    gone: dict[str, list[str]] = {}
+    assert list(archived_trials(run.store, [(key, 4)], gone)) == []
+    assert gone == {key: ["it is missing, and with it 4 trials that are over"]}
+
+
+def test_an_archive_that_cannot_be_read_now_is_not_damaged(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = write_archive(run.store, 1, 0, [Trial("a")])
+
+    def fails(_: str) -> None:
+        raise StoreBusy("the line is noisy")
+
+    monkeypatch.setattr(run.store, "get", fails)
+    damage: dict[str, list[str]] = {}
+    with pytest.raises(StoreBusy):
+        list(archived_trials(run.store, [(key, 1)], damage))
+    assert not damage
