@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import stat
@@ -27,6 +28,8 @@ from holdfast.storage.base import Buffer
 LOCK_POLL_S = 0.005
 READABLE = 0o666  # by whoever the umask lets
 OWN = 0o600  # by nobody else
+# What says for sure that nothing is under a name: links in a circle lead nowhere.
+NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _SYNC_FILE_RANGE_WRITE = 2
 
 
@@ -124,8 +127,10 @@ class PosixDisk:
     def stat(self, path: str) -> Stat | None:
         try:
             found = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except OSError as error:
+            if error.errno in NO_FILE:
+                return None
+            raise
         return Stat(stat.S_ISDIR(found.st_mode), found.st_size, found.st_mtime)
 
     def lstat(self, path: str) -> Stat | None:

@@ -51,7 +51,7 @@ def store_error(error: OSError, verb: str, path: str, key: str | None) -> StoreE
     reason = error.strerror or type(error).__name__
     message = f"cannot {verb} {path}: {reason}"
     match error.errno:
-        case errno.ENOENT | errno.ENOTDIR | errno.EISDIR if verb == "read":
+        case errno.ENOENT | errno.ENOTDIR | errno.EISDIR | errno.ELOOP if verb == "read":
             return ObjectMissing(message, key=key)
         case code if code in _FULL:
             return StoreFull(

@@ -13,7 +13,7 @@ import xxhash
 
 from holdfast.storage.base import Buffer, Source
 from holdfast.storage.buffers import borrow, give_back
-from holdfast.storage.disk import READABLE, Disk
+from holdfast.storage.disk import NO_FILE, READABLE, Disk
 from holdfast.storage.disk_errors import explained
 
 if TYPE_CHECKING:
@@ -128,8 +128,10 @@ def _digest_part(
 ) -> Digested | None:
     try:
         handle = disk.open(path)
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return None
+        raise
     try:
         return _digest_range(disk, handle, buffer, start, end)
     except IsADirectoryError:

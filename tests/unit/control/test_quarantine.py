@@ -130,3 +130,24 @@ def test_a_missing_checkpoint_folder_is_damage(run_path: Path) -> None:
 
         assert newest is not None and newest.step == 1
         assert [kept.number for kept in run.record.quarantined()] == [1]
+
+
+@pytest.mark.parametrize("what", ["a folder is a file", "a file is a folder", "a link to itself"])
+def test_what_cannot_be_the_file_that_was_saved_is_damage(run_path: Path, what: str) -> None:
+    folder = run_path / "checkpoint_000001"
+    match what:
+        case "a folder is a file":
+            shutil.rmtree(folder / "inner")
+            (folder / "inner").write_bytes(b"{}")
+        case "a file is a folder":
+            (folder / "model.pt").unlink()
+            (folder / "model.pt").mkdir()
+        case _:
+            (folder / "model.pt").unlink()
+            (folder / "model.pt").symlink_to("model.pt")
+
+    with open_run(LocalStore(run_path), beats=False) as run:
+        newest = run.newest_good()
+
+        assert newest is not None and newest.step == 1
+        assert [kept.number for kept in run.record.quarantined()] == [1]

@@ -75,7 +75,7 @@ def store(filesystem: Failing, tmp_path: Path) -> ForeignStore:
         (TimeoutError("too long"), StoreBusy),
         (OSError(errno.ENOSPC, "no space left"), StoreFull),
         (OSError(errno.EIO, "input/output error"), StoreBusy),
-        (OSError(errno.ELOOP, "too many links"), StoreError),
+        (OSError(errno.EINVAL, "invalid argument"), StoreError),
         (RuntimeError("This class is not fork-safe"), StoreForked),
         (KeyError("whatever a filesystem may think of"), StoreError),
     ],
