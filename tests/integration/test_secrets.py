@@ -63,10 +63,18 @@ def attempt(call):
 
 WAYS = {
     "train": """
-secret = where  # in the closure of a function that has no other form than a pickle
 config = train.RunConfig(
     name="run", storage_path=where, failure_config=train.FailureConfig(max_failures=2))
 result = DataParallelTrainer(function, train_loop_config={}, run_config=config).fit()
+held = {"start": result.checkpoint, "set": {1, 2}, "other": Checkpoint(below("other"))}
+def holds(config):  # a closure, and a config, that have no other form than a pickle
+    with (config or held)["start"].as_directory() as folder:
+        print("holds", os.listdir(folder), held["other"], train.get_checkpoint())
+for name, given in (("pickled", held), ("closure", None)):
+    again = train.RunConfig(name=name, storage_path=where)
+    DataParallelTrainer(holds, train_loop_config=given, run_config=again,
+                        resume_from_checkpoint=result.checkpoint).fit()
+    DataParallelTrainer.restore(below(name)).fit()
 show(config, result, result.checkpoint, result.filesystem, result.best_checkpoints)
 attempt(lambda: DataParallelTrainer.restore(below("run")).fit())
 attempt(lambda: DataParallelTrainer.restore(below("nothing")))
@@ -77,7 +85,8 @@ attempt(lambda: train.Result.from_path(below("run")))
     "tune": """
 config = tune.RunConfig(
     name="study", storage_path=where, failure_config=tune.FailureConfig(max_failures=2))
-tuner = tune.Tuner(function, param_space={"x": tune.grid_search([1, 2])}, run_config=config)
+space = {"x": tune.grid_search([1, 2]), "start": Checkpoint(below("other"))}
+tuner = tune.Tuner(function, param_space=space, run_config=config)
 results = tuner.fit()
 show(config, tuner, results, results.get_dataframe(), results[0].checkpoint, results.filesystem)
 attempt(lambda: tune.Tuner.restore(below("study"), function).fit())

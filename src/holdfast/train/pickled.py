@@ -4,20 +4,29 @@ A lambda, a closure or a cell of a notebook cannot be imported again, and not ev
 data. They are kept for the deprecated `restore(path)`, which may be given nothing else; nothing but
 that call reads them, and only after their digest was found right. A file's name holds its digest,
 so that a new one never takes the place of one that a record still names.
+
+A checkpoint in it is kept by where it is, without what opens its store: that of the run opens it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
-from collections.abc import Mapping
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
 import cloudpickle
 
-from holdfast.errors import Damaged, ObjectMissing
+from holdfast.api.plain import NotPlain, opened_as, reference_to
+from holdfast.checkpoint import Checkpoint
+from holdfast.errors import ConfigError, Damaged, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
+from holdfast.storage.locate import describe
 
 FOLDER = ".holdfast/pickled"
 KEPT_BYTES_MAX = 100 << 20
@@ -26,8 +35,42 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 def pickled(value: object) -> bytes:
     """Return `value` as bytes that any process of this version of Python can read."""
-    packed: bytes = cloudpickle.dumps(value)
-    return packed
+    buffer = io.BytesIO()
+    _AtRest(buffer).dump(value)
+    return buffer.getvalue()
+
+
+class _AtRest(cloudpickle.Pickler):  # type: ignore[misc]  # which has no types
+    """Pickles what is to rest on storage: a checkpoint in it takes no secret along."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Checkpoint) and type(value).__init__ is Checkpoint.__init__:
+            with contextlib.suppress(NotPlain):  # it is on a filesystem object of the user's
+                return checkpoint_at, (type(value), reference_to(value))
+        return super().reducer_override(value)
+
+
+_beside: ContextVar[str | None] = ContextVar("what opens the run that is restored", default=None)
+
+
+def checkpoint_at(kind: type[Checkpoint], location: str) -> Checkpoint:
+    """Return a checkpoint again; pickles at rest name this function."""
+    return kind(opened_as(location, _beside.get()))
+
+
+@contextlib.contextmanager
+def _opened_as(store: Store) -> Iterator[None]:
+    """Have checkpoints in the store of a run opened as the run itself is."""
+    try:
+        described = describe(store)
+    except ConfigError:  # a store that cannot be described has no options either
+        described = {}
+    query = urllib.parse.urlencode(described.get("options") or {})
+    token = _beside.set(f"{store.url}?{query}" if query else None)
+    try:
+        yield
+    finally:
+        _beside.reset(token)
 
 
 def reference_to_pickle(data: bytes) -> dict[str, Any]:
@@ -55,7 +98,9 @@ def problem_with(store: Store, reference: Mapping[str, Any]) -> str | None:
 
 def unpickled(store: Store, reference: Mapping[str, Any]) -> Any:
     """Return what was kept. Its own code runs while it is made again, and may raise anything."""
-    return cloudpickle.loads(_read(store, reference))
+    data = _read(store, reference)
+    with _opened_as(store):
+        return cloudpickle.loads(data)
 
 
 def by_value(module: ModuleType) -> None:
