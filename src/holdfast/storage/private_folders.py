@@ -136,6 +136,9 @@ def _warn_if_shared_carelessly(base: str) -> None:
 
 
 def _others_can_replace_in(folder: str) -> bool:
-    info = os.stat(folder)
+    try:
+        info = os.stat(folder)
+    except OSError:
+        return False  # it is gone, which whoever makes a folder in it will say
     is_sticky_or_closed = not info.st_mode & stat.S_IWOTH or info.st_mode & stat.S_ISVTX
     return not is_sticky_or_closed or info.st_uid not in (0, os.geteuid(), _NOBODY)

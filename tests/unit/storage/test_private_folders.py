@@ -152,6 +152,13 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_storage(tmp_path: Path) -> 
         make_private(str(tmp_path / "file" / "below"))
 
 
+def test_a_folder_for_temporary_files_that_is_gone_is_said(shared: Path) -> None:
+    shared.rmdir()
+
+    with pytest.raises(StoreError, match=f"cannot make {shared}/{USUAL}: No such file"):
+        private_folder("checkpoints")
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_for_temporary_files_that_is_read_only_is_said(shared: Path) -> None:
     shared.chmod(0o555)
