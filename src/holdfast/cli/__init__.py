@@ -15,7 +15,7 @@ from holdfast import __version__
 from holdfast.cli.gc import gc
 from holdfast.cli.logs import logs
 from holdfast.cli.ls import ls
-from holdfast.cli.output import EXIT_UNUSABLE
+from holdfast.cli.output import EXIT_UNUSABLE, say
 from holdfast.cli.show import show
 from holdfast.cli.verify import verify
 from holdfast.errors import HoldfastError
@@ -36,5 +36,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli.main(arguments, prog_name="holdfast")
     except HoldfastError as error:
-        click.echo(f"error: {error}", err=True)
+        say(f"error: {error}", err=True)
         sys.exit(EXIT_UNUSABLE)

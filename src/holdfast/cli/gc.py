@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.output import print_json, size
+from holdfast.cli.output import print_json, say, size
 
 if TYPE_CHECKING:
     from holdfast.control.upkeep import Litter
@@ -43,8 +43,8 @@ def gc(run: str, dry_run: bool, as_json: bool) -> None:
         return
     verb = "would remove" if dry_run else "removed"
     for one in found:
-        click.echo(f"  {one.key} ({size(one.size)}): {one.why}")
-    click.echo(f"{verb} {len(found)} things, {size(total)}, from {store.url}")
+        say(f"  {one.key} ({size(one.size)}): {one.why}")
+    say(f"{verb} {len(found)} things, {size(total)}, from {store.url}")
 
 
 def _of_run(store: Store, *, dry_run: bool) -> list[Litter]:

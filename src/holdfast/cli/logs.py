@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.output import print_json
+from holdfast.cli.output import print_json, say, say_printed
 from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
 from holdfast.cli.trial_logs import print_trial_logs
 
@@ -56,9 +56,9 @@ def logs(
         return
     for position, (number, path) in enumerate(paths.items()):
         if len(paths) > 1:
-            click.echo(("\n" if position else "") + f"==> rank {number}, {path} <==")
+            say(("\n" if position else "") + f"==> rank {number}, {path} <==")
         for line in found[number]:
-            click.echo(line)
+            say_printed(line)
 
 
 def _chosen(view: RunView, attempt: int | None, rank: int | None) -> tuple[int, Mapping[int, str]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.output import age, print_json, print_table
+from holdfast.cli.output import age, print_json, print_table, say
 
 if TYPE_CHECKING:
     from holdfast.control.identity import RunIdentity
@@ -50,7 +50,7 @@ def ls(storage: str, as_json: bool) -> None:
     elif rows:
         _print(rows)
     else:
-        click.echo(f"no runs at {store.url}")
+        say(f"no runs at {store.url}")
 
 
 def _of_run(view: RunView, identity: RunIdentity) -> dict[str, object]:

@@ -1,49 +1,75 @@
-"""How the commands print: tables for people, one JSON object for programs."""
+"""How the commands print: tables for people, one JSON object for programs.
+
+Names, metrics and errors come from records that anybody may have written. Everything is printed by
+`say`, so that no text of theirs moves the cursor of a terminal, sets its title or rings its bell,
+and so that no text is lost, or ends the command, where the locale has no letters for it.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from holdfast.core.card_text import plain
+from holdfast.core.log_lines import shown_plainly
+
 EXIT_DAMAGED = 1
 EXIT_UNUSABLE = 3
+_DEPTH_MAX = 100
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """Print lines without control characters; what cannot be encoded is escaped."""
+    _print("\n".join(map(plain, text.split("\n"))), err=err)
+
+
+def say_printed(line: str) -> None:
+    """Print a line that a process has printed: on a terminal, its colours are left to it."""
+    clean = shown_plainly(line.expandtabs(8), keeps_colour=sys.stdout.isatty())
+    _print("".join(one if one.isprintable() or one == "\x1b" else "?" for one in clean))
+
+
+def _print(text: str, *, err: bool = False) -> None:
+    encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
 
 
 def print_json(value: object) -> None:
     """Print one JSON object, strict JSON: what is not finite is printed as text."""
-    click.echo(json.dumps(_strict(value), indent=2, allow_nan=False))
+    _print(json.dumps(_strict(value), indent=2, allow_nan=False))
 
 
-def _strict(value: Any) -> Any:
+def _strict(value: Any, depth: int = 0) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
+    if isinstance(value, Mapping | list | tuple) and depth > _DEPTH_MAX:
+        return "…"
     if isinstance(value, Mapping):
-        return {str(key): _strict(inner) for key, inner in value.items()}
+        return {str(key): _strict(inner, depth + 1) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(inner) for inner in value]
+        return [_strict(inner, depth + 1) for inner in value]
     return value
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows in columns as wide as they need to be."""
-    texts = [[str(cell) for cell in row] for row in (header, *rows)]
+    texts = [[plain(str(cell)) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
     for row in texts:
-        click.echo(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and values under each other."""
     width = max(map(len, facts))
     for name, value in facts.items():
-        click.echo(f"{name:>{width}}  {value}")
+        say(f"{name:>{width}}  {plain(str(value))}")
 
 
 def size(count: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.output import age, metrics, print_facts, print_json
+from holdfast.cli.output import age, metrics, print_facts, print_json, say
 from holdfast.cli.show_checkpoints import checkpoint_facts, print_checkpoints
 from holdfast.cli.show_study import print_study, print_trial, study_facts, trial_facts
 from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
@@ -133,13 +133,13 @@ def _print(view: RunView, history: History) -> None:
         facts["reports"] = f"{said}: {metrics(last.metrics)}" if last.metrics else said
     facts |= _log_facts(view)
     print_facts(facts)
-    click.echo()
+    say()
     print_checkpoints(view.record)
     wrong = list(_problems(view, history))
     for problem in wrong:
-        click.echo(f"  ! {problem}")
+        say(f"  ! {problem}")
     if wrong:
-        click.echo(f"  Try: holdfast verify {view.store.url}")
+        say(f"  Try: holdfast verify {view.store.url}")
 
 
 def _log_facts(view: RunView) -> dict[str, object]:

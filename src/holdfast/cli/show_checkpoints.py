@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-import click
-
-from holdfast.cli.output import age, metrics, print_table
+from holdfast.cli.output import age, metrics, print_table, say
 
 if TYPE_CHECKING:
     from holdfast.core.record import RunRecord
@@ -45,4 +43,4 @@ def print_checkpoints(record: RunRecord, left_out: Collection[str] = ()) -> None
     if rows:
         print_table(("CHECKPOINT", "STEP", "SAVED", "", "METRICS"), rows)
     else:
-        click.echo("no checkpoints yet")
+        say("no checkpoints yet")

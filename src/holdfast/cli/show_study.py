@@ -7,9 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from holdfast.cli.output import age, metrics, print_facts
+from holdfast.cli.output import age, metrics, print_facts, say
 from holdfast.cli.show_checkpoints import checkpoint_facts, print_checkpoints
 from holdfast.cli.trial_logs import trial_logs
 
@@ -128,17 +126,17 @@ def print_study(study: StudyLook) -> None:
     )
 
     print_facts(_study_facts(study))
-    click.echo()
+    say()
     metric, mode = study.metric
     layout = Layout(rows_max=_ROWS_MAX, sort_by=metric if mode else None, mode=mode or "max")
     progress = Progress(trials=study.trials, counts=study.counts, now=time.time())
     if study.trials:
-        click.echo(as_text(trial_table(progress, layout)))
+        say(as_text(trial_table(progress, layout)))
     else:
-        click.echo("no trials yet")
+        say("no trials yet")
     errors = error_table(study.trials, _ERRORS_MAX)
     if errors.rows:
-        click.echo(f"\n{as_text(errors)}")
+        say(f"\n{as_text(errors)}")
     wrong = list(_problems(study))
     lines = [f"  ! {problem}" for problem in wrong]
     if wrong:
@@ -147,7 +145,7 @@ def print_study(study: StudyLook) -> None:
         lines.append(f"The last decisions may not be known: {study.unsure}.")
     lines += _how_to_go_on(study)
     if lines:
-        click.echo("\n" + "\n".join(lines))
+        say("\n" + "\n".join(lines))
 
 
 def _study_facts(study: StudyLook) -> dict[str, object]:
@@ -238,12 +236,12 @@ def print_trial(study: StudyLook, trial: Trial) -> None:
     if found:
         facts["log"] = found[max(found)]
     print_facts(facts)
-    click.echo()
+    say()
     print_checkpoints(view.record, AUTO_RESULT_KEYS)
     wrong = [f"{folder}: {reason}" for folder, reason in view.unreadable.items()]
     wrong += [f"{k.directory}: {'; '.join(k.problems)}" for k in view.record.quarantined()]
     wrong += [f"journal of the study: {what}" for what in study.run.journal_damage]
     for problem in wrong:
-        click.echo(f"  ! {problem}")
+        say(f"  ! {problem}")
     if wrong:
-        click.echo(f"  Try: holdfast verify {view.store.url}")
+        say(f"  Try: holdfast verify {view.store.url}")

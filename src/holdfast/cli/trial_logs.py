@@ -7,9 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import click
-
-from holdfast.cli.output import print_json
+from holdfast.cli.output import print_json, say, say_printed
 
 if TYPE_CHECKING:
     from holdfast.core.trial import Trial
@@ -75,12 +73,12 @@ def print_trial_logs(
     for position, (one, number, path) in enumerate(paths[:TRIALS_MAX]):
         if len(paths) > 1:
             said = f"{one} ({one.status}), attempt {number}, {path}"
-            click.echo(("\n" if position else "") + f"==> {said} <==")
+            say(("\n" if position else "") + f"==> {said} <==")
         for line in last_lines(path, lines):
-            click.echo(line)
+            say_printed(line)
     if len(paths) > TRIALS_MAX:
         rest = f"{len(paths) - TRIALS_MAX} more trials have logs"
-        click.echo(f"\n… {rest}; name one: holdfast logs {study.run.store.url} {paths[-1][0]}")
+        say(f"\n… {rest}; name one: holdfast logs {study.run.store.url} {paths[-1][0]}")
 
 
 def _urgency(trial: Trial) -> tuple[int, int]:

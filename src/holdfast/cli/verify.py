@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.output import EXIT_DAMAGED, EXIT_UNUSABLE, print_json, size
+from holdfast.cli.output import EXIT_DAMAGED, EXIT_UNUSABLE, print_json, say, size
 from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def verify(run: str, restore: bool, as_json: bool) -> None:
     else:
         _print(view, result, more.get("trials"), says)
         for directory in restored:
-            click.echo(f"  restored     {directory}: it is whole, and counts again")
+            say(f"  restored     {directory}: it is whole, and counts again")
         if result.restorable:
-            click.echo(f"  Try: holdfast verify --restore {view.store.url}")
+            say(f"  Try: holdfast verify --restore {view.store.url}")
         if result.litter:
-            click.echo(f"  Try: holdfast gc {more.get('study', view.store.url)}")
+            say(f"  Try: holdfast gc {more.get('study', view.store.url)}")
     if result.damaged or result.unread:
         sys.exit(EXIT_DAMAGED if result.damaged else EXIT_UNUSABLE)
 
@@ -113,21 +113,21 @@ def _print(view: RunView, result: Verification, trials: object, says: Iterator[s
     if trials is not None:
         read = f"{trials} trials, {read}"
     verdict = "DAMAGED" if result.damaged else "NOT READ" if result.unread else "whole"
-    click.echo(f"{verdict}: {view.store.url} ({read} read)")
+    say(f"{verdict}: {view.store.url} ({read} read)")
     for key, problems in result.damaged.items():
         for problem in problems:
-            click.echo(f"  damaged      {key}: {problem}")
+            say(f"  damaged      {key}: {problem}")
     for key, problem in result.unread.items():
-        click.echo(f"  not read     {key}: {problem}")
+        say(f"  not read     {key}: {problem}")
     for directory, problems in result.quarantined.items():
         now = "; it is whole now" if directory in result.restorable else ""
-        click.echo(f"  quarantined  {directory}: {'; '.join(problems)}{now}")
+        say(f"  quarantined  {directory}: {'; '.join(problems)}{now}")
     for key in result.foreign:
-        click.echo(f"  not ours     {key}")
+        say(f"  not ours     {key}")
     for one in result.litter:
-        click.echo(f"  litter       {one.key} ({size(one.size)}): {one.why}")
+        say(f"  litter       {one.key} ({size(one.size)}): {one.why}")
     for line in says:
-        click.echo(f"  {line}")
+        say(f"  {line}")
 
 
 def _on_run(view: RunView, result: Verification, what: str | None) -> Iterator[str]:

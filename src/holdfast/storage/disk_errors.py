@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 
 from holdfast.errors import ObjectMissing, StoreBusy, StoreDenied, StoreError, StoreFull
 
@@ -42,8 +43,21 @@ class explained:  # noqa: N801  # reads as a verb; a class, for it stands around
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        is_null = type(error) is ValueError and "null" in str(error)
+        if isinstance(error, UnicodeEncodeError) or is_null:
+            raise unnamable(self._path, self._key) from error
         if isinstance(error, OSError):
             raise store_error(error, self._verb, self._path, self._key) from error
+
+
+def unnamable(path: str, key: str | None = None) -> StoreError:
+    """Return the error for a path that no file of this machine can have."""
+    return StoreError(
+        f"{path!a} cannot be the name of a file here: it holds a NUL, or what this process cannot"
+        f" encode as {sys.getfilesystemencoding()}",
+        key=key,
+        hint="another name, or another locale: LC_ALL=C.UTF-8",
+    )
 
 
 def store_error(error: OSError, verb: str, path: str, key: str | None) -> StoreError:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from holdfast.core.card_text import plain
 from holdfast.core.metric_history import flattened
 from holdfast.core.retention import score_of
 from holdfast.core.trial import Status, Trial
@@ -337,9 +338,14 @@ def last_line(error: str | None) -> str:
 
 
 def as_text(table: Table) -> str:
-    """Return a table as plain text, ruled with dashes."""
+    """Return a table as plain text, ruled with dashes, without control characters in it."""
     if not table.titles:
         return table.note
+    table = Table(
+        tuple(map(plain, table.titles)),
+        tuple(tuple(map(plain, row)) for row in table.rows),
+        table.note,
+    )
     widths = [
         max(len(title), *(len(row[place]) for row in table.rows)) if table.rows else len(title)
         for place, title in enumerate(table.titles)
