@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import main, output
+from holdfast.cli import main
 from holdfast.control.identity import RUN_KEY
 from holdfast.control.open_run import open_run
 from holdfast.storage.locate import open_store
@@ -47,7 +47,7 @@ def lab(tmp_path: Path) -> Path:
     (logs / "rank-0.log").write_text(f"said {BAD}\n\x1b[32mgreen\x1b[0m\n")
     kind, trial = added("a1", config={f"lr{BAD}": BAD})
     trial |= {"name": BAD, "tag": BAD, "params": {f"lr{BAD}": BAD}, "trainable": BAD}
-    bad = result("a1", 1, **{f"loss{BAD}": 0.5, "text": BAD, "node_ip": BAD, "pid": BAD})
+    bad = result("a1", 1, 1, **{f"loss{BAD}": 0.5, "text": BAD, "node_ip": BAD, "pid": BAD})
     study_at_rest(
         lab / "study",
         [
@@ -89,8 +89,8 @@ def test_colours_of_a_log_are_left_on_a_terminal_and_nothing_else(
         isatty = staticmethod(lambda: True)
 
     written: list[str] = []
-    monkeypatch.setattr(output.click, "echo", lambda text, **_: written.append(text))
-    monkeypatch.setattr(output.sys, "stdout", Terminal())
+    monkeypatch.setattr("click.echo", lambda text, **_: written.append(text))
+    monkeypatch.setattr(sys, "stdout", Terminal())
 
     with pytest.raises(SystemExit):
         main(["logs", str(lab / "run")])
@@ -116,7 +116,7 @@ def test_names_that_the_locale_cannot_encode_are_listed_and_shown(tmp_path: Path
     shown = in_ascii("-m", "holdfast.cli", "show", str(tmp_path / "läb-日本"))
 
     assert (listed.returncode, shown.returncode) == (0, 0), listed.stderr + shown.stderr
-    assert listed.stdout.count(b"\n") == 3
+    assert listed.stdout.count(b"\n") == 4, "a header, two runs, and what is wrong with one"
     assert b"l\\xe4b-\\u65e5\\u672c" in shown.stdout
 
 

@@ -6,6 +6,7 @@ storage cannot be used.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -20,6 +21,8 @@ from holdfast.cli.show import show
 from holdfast.cli.verify import verify
 from holdfast.errors import HoldfastError
 
+log = logging.getLogger("holdfast")
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="holdfast")
@@ -33,8 +36,19 @@ for command in (ls, show, logs, verify, gc):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an expected error is a message and an exit code, not a traceback."""
+    told = _Warnings(logging.WARNING)
+    log.addHandler(told)
     try:
         cli.main(arguments, prog_name="holdfast")
     except HoldfastError as error:
         say(f"error: {error}", err=True)
         sys.exit(EXIT_UNUSABLE)
+    finally:
+        log.removeHandler(told)
+
+
+class _Warnings(logging.Handler):
+    """Prints what is logged meanwhile, in one piece with all else that the commands print."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage(), err=True)

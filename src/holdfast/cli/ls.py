@@ -22,8 +22,8 @@ COLUMNS = ("NAME", "KIND", "STATUS", "CHECKPOINTS", "NEWEST", "STEP", "SAVED")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def ls(storage: str, as_json: bool) -> None:
     """List the runs and studies at STORAGE, a folder or a URI such as s3://bucket/runs."""
-    from holdfast.control.run_view import find_runs, look
-    from holdfast.errors import Damaged, HoldfastError, StoreBusy
+    from holdfast.control.run_view import STRANGE, find_runs, look
+    from holdfast.errors import HoldfastError, StoreBusy
     from holdfast.storage.locate import child, open_store
     from holdfast.tune.study_looking import is_study, look_at_study
 
@@ -34,7 +34,7 @@ def ls(storage: str, as_json: bool) -> None:
         row: dict[str, object] = {"name": folder}
         home = child(store, folder)
         try:
-            if isinstance(identity, Damaged):
+            if isinstance(identity, HoldfastError):
                 raise identity
             if is_study(home):
                 rows.append(row | _of_study(look_at_study(home)))
@@ -42,9 +42,10 @@ def ls(storage: str, as_json: bool) -> None:
                 rows.append(row | _of_run(look(home), identity))
         except StoreBusy:
             raise  # nor would the others be found
-        except HoldfastError as error:
+        except STRANGE as error:  # whatever is in there, it hides no other run
+            what = error.message if isinstance(error, HoldfastError) else repr(error)
             unreadable = {"state": "unreadable", "status": "unreadable"}
-            rows.append({**row, **unreadable, "problem": error.message})
+            rows.append({**row, **unreadable, "problem": what})
     if as_json:
         print_json({"storage": store.url, "runs": rows})
     elif rows:
@@ -113,6 +114,9 @@ def _print(rows: list[dict[str, object]]) -> None:
             for row in rows
         ],
     )
+    wrong = [row for row in rows if "problem" in row]
+    for row in wrong:
+        say(f"  ! {row['name']}: {row['problem']}")
 
 
 def _trials(row: dict[str, object]) -> str:

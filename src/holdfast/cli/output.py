@@ -99,4 +99,9 @@ def metrics(values: Mapping[str, Any], most: int = 4) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    try:
+        return str(value)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of 5,000 digits
+        return "…"

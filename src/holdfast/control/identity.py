@@ -6,12 +6,13 @@ import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from holdfast.checkpoint.manifests import read_manifests
 from holdfast.clock import Clock
 from holdfast.core.manifest import Manifest
 from holdfast.core.names import broken_name_rule, shown
+from holdfast.core.shapes import fit, known_format
 from holdfast.errors import (
     CannotResume,
     ConfigError,
@@ -30,6 +31,15 @@ FORMAT = 1
 STUDY_KEY = ".holdfast/study.json"  # what else there is of a study
 RUN_KEY = ".holdfast/run.json"
 _KINDS = {"train": "training run", "tune": "study"}
+
+
+class _Said(TypedDict):
+    """Who a run is, as its record says it."""
+
+    run: str
+    name: str
+    kind: str
+    created: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +81,18 @@ def read_identity(store: Store) -> RunIdentity:
         raise _no_run(store) from None
     try:
         record = unseal(data.removesuffix(b"\n"))
+        if known_format(record) > FORMAT:
+            raise FormatTooNew(
+                f"{store.url} has run format {record['format']}, this version reads up to {FORMAT}",
+                hint="use the version of Holdfast that wrote it, or a newer one",
+            )
+        said = fit(record, _Said)
     except Damaged as error:
         raise Damaged(
             f"{store.url}/{RUN_KEY}: {error.message}",
             hint="put the file back from a copy; checkpoints and journal are not affected",
         ) from None
-    if record.get("format", 0) > FORMAT:
-        raise FormatTooNew(
-            f"{store.url} has run format {record['format']}, this version reads up to {FORMAT}",
-            hint="use the version of Holdfast that wrote it, or a newer one",
-        )
-    try:
-        return RunIdentity(record["run"], record["name"], record["kind"], record["created"])
-    except KeyError as error:
-        raise Damaged(f"{store.url}/{RUN_KEY}: it is another record, without {error}") from None
+    return RunIdentity(said["run"], said["name"], said["kind"], said["created"])
 
 
 def find_identity(store: Store) -> tuple[RunIdentity, str | None]:

@@ -112,6 +112,7 @@ class _Segment:
     is_torn: bool = False
 
 
+_UNREADABLE = (msgspec.DecodeError, RecursionError, TypeError, ValueError)
 _decode_row = msgspec.json.Decoder(Row).decode
 _decode_begin = msgspec.json.Decoder(Begin).decode
 _decode_any = msgspec.json.Decoder(dict[str, Any]).decode
@@ -142,10 +143,9 @@ def _read_lines(data: bytes, found: _Segment) -> None:
             continue
         try:
             row = _decode_row(line)
-        except msgspec.DecodeError:
-            _take_other(line, found)
-        else:
             take(_unmarked(row) if MARK in line else row)
+        except _UNREADABLE:
+            _take_other(line, found)
     found.damages += _damages(lines, bad)
     if tail:
         found.is_torn = True
@@ -173,7 +173,7 @@ def _damages(lines: Sequence[bytes], bad: Iterable[int]) -> list[str]:
 def _take(line: bytes, found: _Segment) -> None:
     try:
         found.rows.append(_unmarked(_decode_row(line)))
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         _take_other(line, found)
 
 
@@ -181,7 +181,7 @@ def _take_other(line: bytes, found: _Segment) -> None:
     """Take in a whole line that is no row: the beginning of an attempt, or the header."""
     try:
         found.begins.append(_decode_begin(line))
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         version = _format_in(line)
         if version is None:
             found.damages.append("a line is whole, but nobody knows what it says")
@@ -195,7 +195,7 @@ def _take_other(line: bytes, found: _Segment) -> None:
 def _format_in(line: bytes) -> int | None:
     try:
         version = _decode_any(line).get("format")
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return None
     return version if isinstance(version, int) else None
 

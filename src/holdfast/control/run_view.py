@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from holdfast.checkpoint.manifests import manifest_key, read_manifests
@@ -11,6 +11,7 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.identity import RUN_KEY, RunIdentity, find_identity, read_identity
 from holdfast.control.metric_reading import read_metric_rows
 from holdfast.control.metric_rows import METRICS
+from holdfast.control.record_shapes import problem_with_event
 from holdfast.control.upkeep import Litter, find_litter, find_strays
 from holdfast.core.record import Kept, RunRecord
 from holdfast.core.run_history import RunHistory
@@ -18,9 +19,22 @@ from holdfast.core.run_machine import Over
 from holdfast.errors import Damaged, HoldfastError, StoreError
 from holdfast.journal.lease import LeaseRecord, newest_epoch, read_lease
 from holdfast.journal.replay import Replay, read_journal
+from holdfast.journal.segments import Record
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child
 from holdfast.storage.watching import Watch
+
+# What a record may raise that is as somebody wrote it, and does not fit those before it.
+STRANGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    HoldfastError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +80,44 @@ class RunView:
 
 def look(store: Store, clock: Clock = SYSTEM_CLOCK) -> RunView:
     """Return what there is to know of the run in `store`; raise `RunMissing` if there is none."""
+    return look_with_records(store, clock)[0]
+
+
+def look_with_records(store: Store, clock: Clock = SYSTEM_CLOCK) -> tuple[RunView, list[Record]]:
+    """Return what `look` does, and the records of the journal that it comes from."""
     identity, problem = find_identity(store)
     records, replay = read_journal(store, identity.run_id)
-    record, history, strange = RunRecord(), RunHistory(), list[str]()
+    good, strange = fitting(records)
+    return _view(store, (identity, problem), good, strange, replay, clock), good
+
+
+def fitting(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
+    """Return the records that may be ours, and what is wrong with the others."""
+    good, strange = list[Record](), list[str]()
+    for event in records:
+        odd = problem_with_event(event.kind, event.data)
+        if odd is None:
+            good.append(event)
+        else:
+            strange.append(f"record {event.seq} ({event.kind}) is not as we write it: {odd}")
+    return good, strange
+
+
+def _view(
+    store: Store,
+    known_as: tuple[RunIdentity, str | None],
+    records: Iterable[Record],
+    strange: list[str],
+    replay: Replay,
+    clock: Clock,
+) -> RunView:
+    identity, problem = known_as
+    record, history = RunRecord(), RunHistory()
     for event in records:
         record.apply(event.kind, event.data)
         try:
             history.apply(event.kind, event.data)
-        except (AssertionError, LookupError, ValueError, HoldfastError) as error:
+        except STRANGE as error:
             # Records before it may be lost; what can be shown of the run is shown all the same.
             strange.append(f"record {event.seq} cannot follow those before it: {error}")
     lease = _last_lease(store)
@@ -91,14 +135,14 @@ def look(store: Store, clock: Clock = SYSTEM_CLOCK) -> RunView:
     return RunView(store, identity, problem, record, lease, is_live, damage, unreadable, history)
 
 
-def find_runs(store: Store) -> Iterator[tuple[str, RunIdentity | Damaged]]:
+def find_runs(store: Store) -> Iterator[tuple[str, RunIdentity | HoldfastError]]:
     """Yield the runs directly below `store`, with who they are or why that cannot be read."""
     for folder in store.folders():
         if store.stat(f"{folder}/{RUN_KEY}") is None:
             continue
         try:
             yield folder, read_identity(child(store, folder))
-        except Damaged as error:
+        except HoldfastError as error:  # one that cannot be read hides no other
             yield folder, error
 
 

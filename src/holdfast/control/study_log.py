@@ -14,7 +14,7 @@ that in the journal, and what happened since is still read.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -172,21 +172,30 @@ class Archiving:
 
 
 def archived_trials(
-    store: Store, archives: Sequence[tuple[str, int]], damage: dict[str, list[str]]
+    store: Store,
+    archives: Sequence[tuple[str, int]],
+    damage: dict[str, list[str]],
+    problem_with: Callable[[Mapping[str, Any]], str | None] = lambda _: None,
 ) -> Iterator[Trial]:
     """Yield the trials of all parts of the archive, the last to be put to rest first.
 
-    What is damaged is passed over, and noted in `damage` by its key. Raises `StoreError` if a part
+    What is damaged, or what `problem_with` says something about, is passed over, and noted in
+    `damage` by its key. Raises `StoreError` if a part
     cannot be read: that is no damage.
     """
     for key, count in reversed(archives):
-        trials, problems = _read_part(store, key, count)
+        trials, problems = _read_part(store, key, count, problem_with)
         if problems:
             damage[key] = problems
         yield from reversed(trials)
 
 
-def _read_part(store: Store, key: str, count: int) -> tuple[list[Trial], list[str]]:
+def _read_part(
+    store: Store,
+    key: str,
+    count: int,
+    problem_with: Callable[[Mapping[str, Any]], str | None],
+) -> tuple[list[Trial], list[str]]:
     """Return the trials of one part of the archive, and what is wrong with it."""
     trials, problems = [], []
     try:
@@ -199,7 +208,10 @@ def _read_part(store: Store, key: str, count: int) -> tuple[list[Trial], list[st
             problems.append(f"line {number}: the record does not match its checksum")
         for record in whole:
             try:
-                trials.append(Trial.from_data(unseal(record)))
+                data = unseal(record)
+                if (odd := problem_with(data)) is not None:
+                    raise Damaged(odd)
+                trials.append(Trial.from_data(data))
             except (Damaged, AttributeError, LookupError, TypeError, ValueError) as error:
                 problems.append(f"line {number}: {error}")
     if len(trials) < count:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from holdfast.core.names import broken_path_rule, shown
+from holdfast.core.shapes import Count, fit, known_format
 from holdfast.errors import Damaged, FormatTooNew
 
 FORMAT = 1
@@ -51,6 +52,23 @@ class Merged:
     owners: Mapping[str, int]
     folders: tuple[str, ...]
     contests: tuple[Contest, ...]
+
+
+class _Said(TypedDict):
+    """A manifest as its record says it."""
+
+    run: str
+    directory: str
+    number: Count
+    epoch: Count
+    attempt: Count
+    world_size: Count
+    step: int | None
+    created: float
+    metrics: dict[str, Any]
+    digest: str
+    files: list[tuple[str, Count, str]]
+    folders: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,28 +121,26 @@ class Manifest:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Manifest:
         """Return the manifest in a record; refuse one that names a path outside its folder."""
-        if record.get("format", 0) > FORMAT:
+        if known_format(dict(record)) > FORMAT:
             raise FormatTooNew(
                 f"manifest format {record['format']}, this version reads up to {FORMAT}",
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
-        try:
-            manifest = cls(
-                run_id=record["run"],
-                directory=record["directory"],
-                number=record["number"],
-                epoch=record["epoch"],
-                attempt=record["attempt"],
-                world_size=record["world_size"],
-                step=record["step"],
-                created=record["created"],
-                metrics=record["metrics"],
-                algorithm=record["digest"],
-                files=tuple(FileEntry(*entry) for entry in record["files"]),
-                folders=tuple(record["folders"]),
-            )
-        except (KeyError, TypeError) as error:
-            raise Damaged(f"the manifest lacks a field: {error}") from error
+        said = fit(record, _Said)
+        manifest = cls(
+            run_id=said["run"],
+            directory=said["directory"],
+            number=said["number"],
+            epoch=said["epoch"],
+            attempt=said["attempt"],
+            world_size=said["world_size"],
+            step=said["step"],
+            created=said["created"],
+            metrics=said["metrics"],
+            algorithm=said["digest"],
+            files=tuple(FileEntry(*entry) for entry in said["files"]),
+            folders=tuple(said["folders"]),
+        )
         for path in (manifest.directory, *manifest.folders, *(f.path for f in manifest.files)):
             if broken := broken_path_rule(path):
                 raise Damaged(f"the manifest names the path {shown(path)}: {broken}")

@@ -56,8 +56,9 @@ class Kept:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Kept:
+        known: dict[str, Any] = {name: data[name] for name in cls.__slots__ if name in data}
         lists = {name: tuple(data.get(name, ())) for name in ("problems", "pins")}
-        return cls(**{**data, **lists})
+        return cls(**known | lists)
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.core.shapes import fit, known_format
 from holdfast.errors import (
     Conflict,
     Damaged,
@@ -94,13 +95,12 @@ class LeaseRecord:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> LeaseRecord:
-        if record.get("format", 0) > FORMAT:
+        if known_format(dict(record)) > FORMAT:
             raise FormatTooNew(
                 f"lease format {record['format']}, this version reads up to {FORMAT}",
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
-        fields = {name: record[name] for name in cls.__slots__ if name != "owner"}
-        return cls(owner=Owner.from_record(record["owner"]), **fields)
+        return fit(record, cls)
 
     def to_bytes(self) -> bytes:
         return seal(self.to_record()) + b"\n"
@@ -157,7 +157,7 @@ def _record_at(store: Store, key: str, epoch: int) -> LeaseRecord | None:
     data = store.get(key).data
     try:
         record = LeaseRecord.from_record(unseal(data.removesuffix(b"\n")))
-    except (Damaged, KeyError, TypeError):
+    except Damaged:
         return None
     return record if record.epoch == epoch else None  # that of another epoch, put in its place
 

@@ -13,6 +13,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from holdfast.core.shapes import fit
+
+_PIDS_MAX = 1 << 31
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -29,11 +33,11 @@ class Owner:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Owner:
-        return cls(**{name: record[name] for name in cls.__slots__})
+        return fit(record, cls)
 
     def is_proven_dead(self) -> bool:
         """Whether this process cannot possibly run any more; False where nobody can tell."""
-        if self.place != _place():
+        if self.place != _place() or not 0 < self.pid < _PIDS_MAX:
             return False
         try:
             return _start_time(self.pid) != self.started

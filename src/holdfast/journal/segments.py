@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.core.shapes import Count, fit, known_format
 from holdfast.errors import Damaged, FormatTooNew
 from holdfast.storage.base import Store
 from holdfast.storage.sealed import MARK, is_whole, salvage, seal, seal_body, unmarked, unseal
@@ -42,6 +43,21 @@ class SegmentName:
     def parse(cls, text: str) -> SegmentName:
         epoch, index = text.split("-")
         return cls(int(epoch), int(index))
+
+
+class _After(TypedDict):
+    segment: str
+    bytes: Count
+
+
+class _Said(TypedDict):
+    """A header as its record says it."""
+
+    run: str
+    segment: str
+    first: int
+    after: _After | None
+    count: Count | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,19 +94,20 @@ class Header:
     @classmethod
     def from_line(cls, line: bytes) -> Header:
         record = unseal(line)
-        if record.get("format", 0) > FORMAT:
+        if known_format(record) > FORMAT:
             raise FormatTooNew(
                 f"journal format {record['format']}, this version reads up to {FORMAT}",
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
-        after = record["after"]
+        said = fit(record, _Said)
+        after = said["after"]
         return cls(
-            run_id=record["run"],
-            name=SegmentName.parse(record["segment"]),
-            first=record["first"],
+            run_id=said["run"],
+            name=SegmentName.parse(said["segment"]),
+            first=said["first"],
             after=SegmentName.parse(after["segment"]) if after else None,
             after_bytes=after["bytes"] if after else 0,
-            count=record["count"],
+            count=said["count"],
         )
 
 
@@ -104,11 +121,14 @@ class Record(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_line(cls, line: bytes) -> Record | None:
-        """Return the record in a line, or None if the line is not whole."""
+        """Return the record in a line, or None if the line is not whole, or is none of ours."""
         if not is_whole(line):
             return None
-        record = _decode_record(line)
-        return replace(record, data=unmarked(record.data)) if MARK in line else record
+        try:
+            record = _decode_record(line)
+            return replace(record, data=unmarked(record.data)) if MARK in line else record
+        except (msgspec.DecodeError, RecursionError, TypeError, ValueError):
+            return None
 
 
 def record_line(seq: int, time: float, kind: str, data: str) -> bytes:

@@ -90,10 +90,10 @@ def unseal(line: bytes) -> dict[str, Any]:
         raise Damaged("the record does not match its checksum")
     try:
         record: dict[str, Any] = _decode(line)
-    except msgspec.DecodeError as error:
+        del record["~"]
+        return unmarked(record) if MARK in line else record
+    except (msgspec.DecodeError, RecursionError, TypeError, ValueError) as error:
         raise Damaged(f"the record is sealed but is not JSON: {error}") from error
-    del record["~"]
-    return unmarked(record) if MARK in line else record
 
 
 def is_whole(line: bytes) -> bool:

@@ -108,7 +108,7 @@ def _problem_with(store: Store, stored: StoredTrainer) -> str | None:
     config = stored.config or {"kind": "plain"}
     if config["kind"] == "pickled":
         return problem_with(store, config)
-    return None if config["kind"] == "plain" else str(config["why"])
+    return None if config["kind"] == "plain" else str(config.get("why", "it was not kept"))
 
 
 def _must_be_of_train(store: Store, kind: str) -> None:

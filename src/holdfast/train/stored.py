@@ -14,11 +14,14 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import msgspec
 
 from holdfast.api.config import RunConfig, ScalingConfig
 from holdfast.api.plain import NotPlain, to_plain
 from holdfast.control.open_run import OpenRun
+from holdfast.core.shapes import Count, fit, known_format
 from holdfast.errors import Damaged, FormatTooNew, LeaseLost, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.locate import closed_to_others
@@ -35,6 +38,29 @@ FORMAT = 1
 # their environment is where keys and tokens are.
 _NEVER_KEPT = frozenset({"name", "storage_path", "storage_filesystem", "local_dir", "resume"})
 _SECRET = frozenset({"worker_runtime_env"})
+
+
+class _Reference(TypedDict):
+    """What a record says of a function or a config, of whatever kind."""
+
+    kind: str
+    module: NotRequired[str | None]
+    name: NotRequired[str]
+    root: NotRequired[str | None]
+    script: NotRequired[str]
+    digest: NotRequired[Annotated[str, msgspec.Meta(pattern="^[0-9a-f]+$")]]
+    size: NotRequired[Count]
+    python: NotRequired[str]
+    why: NotRequired[str]
+    value: NotRequired[Any]
+
+
+_NEEDED = {
+    "import": ("module", "name", "root"),
+    "main": ("module", "name", "script"),
+    "pickled": ("digest", "size", "python"),
+    "plain": ("value",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +91,13 @@ class StoredTrainer:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> StoredTrainer:
-        return cls(**{one.name: record[one.name] for one in dataclasses.fields(cls)})
+        stored = fit(record, cls)
+        for reference in (stored.function, stored.config):
+            if reference is not None:
+                kind = fit(reference, _Reference)["kind"]
+                if missing := [name for name in _NEEDED.get(kind, ()) if name not in reference]:
+                    raise Damaged(f"it is another record: a {kind} without {missing[0]}")
+        return stored
 
 
 class Keeper:
@@ -169,17 +201,16 @@ def read_trainer(store: Store) -> StoredTrainer:
         )
     try:
         record = unseal(line.removesuffix(b"\n"))
-        if record["format"] > FORMAT:
+        if known_format(record) > FORMAT:
             raise FormatTooNew(
                 f"{store.url}/{TRAINER_KEY} has format {record['format']}, this version reads up"
                 f" to {FORMAT}",
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
         return StoredTrainer.from_record(record)
-    except (Damaged, KeyError, TypeError) as error:
-        what = error.message if isinstance(error, Damaged) else f"it is another record ({error})"
+    except Damaged as error:
         raise CannotRestore(
-            f"{store.url}/{TRAINER_KEY}: {what}",
+            f"{store.url}/{TRAINER_KEY}: {error.message}",
             hint="build the trainer as before, with the same storage_path and name: it carries on",
         ) from None
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.api.config import RunConfig
 from holdfast.control.identity import find_identity
+from holdfast.core.shapes import fit
 from holdfast.errors import ConfigError, Damaged, ObjectMissing, RunMissing
 from holdfast.storage.base import Store
 from holdfast.storage.sealed import seal, unseal
@@ -49,8 +50,8 @@ def read_origin(store: Store) -> Origin | None:
     """Return what the study in `store` was made of, None if of nothing, or nobody can tell."""
     try:
         record = unseal(store.get(ORIGIN_KEY).data.removesuffix(b"\n"))
-        return Origin(name=record["name"], run_id=record["run_id"], url=record["url"])
-    except (ObjectMissing, Damaged, KeyError):
+        return fit(record, Origin)
+    except (ObjectMissing, Damaged):
         return None
 
 

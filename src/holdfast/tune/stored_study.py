@@ -19,6 +19,7 @@ from holdfast.api.config import CheckpointConfig, FailureConfig, RunConfig, budg
 from holdfast.api.plain import CannotBeMade, NotPlain, from_plain, to_plain
 from holdfast.api.recorded_names import Trust
 from holdfast.control.identity import STUDY_KEY
+from holdfast.core.shapes import fit, known_format
 from holdfast.core.study_rules import Rules
 from holdfast.errors import CannotResume, Damaged, FormatTooNew, ObjectMissing
 from holdfast.storage.base import Store
@@ -139,23 +140,16 @@ def read_study(store: Store) -> StoredStudy:
         ) from None
     try:
         record = unseal(line.removesuffix(b"\n"))
-        if record["format"] > FORMAT:
+        if known_format(record) > FORMAT:
             raise FormatTooNew(
                 f"{store.url}/{STUDY_KEY} has format {record['format']}, this version reads up to"
                 f" {FORMAT}",
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
-        return StoredStudy(
-            **{
-                one.name: record[one.name]
-                for one in dataclasses.fields(StoredStudy)
-                if one.name in record
-            }
-        )
-    except (Damaged, KeyError, TypeError) as error:
-        what = error.message if isinstance(error, Damaged) else f"it is another record ({error})"
+        return fit(record, StoredStudy)
+    except Damaged as error:
         raise CannotRestoreStudy(
-            f"{store.url}/{STUDY_KEY}: {what}",
+            f"{store.url}/{STUDY_KEY}: {error.message}",
             hint="build the Tuner as before with RunConfig(resume='auto'): it carries on",
         ) from None
 

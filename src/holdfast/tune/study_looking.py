@@ -15,7 +15,8 @@ from holdfast.api.recorded_names import Trust
 from holdfast.checkpoint.manifests import read_manifests
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.identity import RUN_KEY, STUDY_KEY, RunIdentity, read_identity
-from holdfast.control.run_view import RunView, look
+from holdfast.control.record_shapes import problem_with_trial
+from holdfast.control.run_view import STRANGE, RunView, look_with_records
 from holdfast.control.study_log import StudyTail, archived_trials
 from holdfast.core.judges import Judges
 from holdfast.core.names import shown
@@ -32,7 +33,6 @@ from holdfast.errors import (
     StoreBusy,
     StoreDenied,
 )
-from holdfast.journal.replay import read_journal
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, open_store
 from holdfast.tune.onlooking import Onlooker
@@ -50,7 +50,6 @@ from holdfast.tune.stored_study import (
 )
 from holdfast.tune.tune_config import TuneConfig
 
-_STRANGE = (AssertionError, LookupError, TypeError, ValueError, HoldfastError)
 _ASKED = frozenset({"scheduler", "metric", "mode", "time_budget_s", "stop"})
 
 
@@ -120,7 +119,9 @@ class StudyLook:
         if not isinstance(said, dict) or "@made" not in said:
             return None if said is None else str(said)
         values = ", ".join(f"{name}={value!r}" for name, value in _arguments(said).items())
-        return f"{said['@made']['class'].rpartition(':')[2]}({values})"
+        made = said["@made"]
+        path = made.get("class") if isinstance(made, dict) else None
+        return f"{str(path).rpartition(':')[2]}({values})"
 
     def trial(self, name: str) -> Trial:
         """Return the trial with that id, name or folder; raise an error that names some."""
@@ -201,8 +202,7 @@ def study_above(path: str | os.PathLike[str]) -> tuple[Store, str] | None:
 
 def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
     """Return what there is to know of the study in `store`; raise `RunMissing` if there is none."""
-    run = look(store, clock)
-    records, _ = read_journal(store, run.identity.run_id)
+    run, records = look_with_records(store, clock)
     tail = StudyTail()
     for record in records:
         tail.apply(record.kind, record.data)
@@ -220,6 +220,8 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
     study, unsure = _as_begun(stored)
     has_results = any(kind == "trial_result" for kind, _ in tail.events)
     run.journal_damage.extend(_recall(study, tail))
+    if isinstance(study.judges, _QuietJudges):
+        unsure = unsure or study.judges.failure
     for trial in study.trials.values():
         if trial.status is Status.RUNNING and not run.is_live:
             trial.status, trial.cut_off = Status.PENDING, True
@@ -227,7 +229,7 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
     for status, count in study.counts.items():
         counts[str(status)] = counts.get(str(status), 0) + count
     found = study.finished | study.trials
-    for trial in archived_trials(store, study.archives, damage):
+    for trial in archived_trials(store, study.archives, damage, problem_with_trial):
         found.setdefault(trial.trial_id, trial)
     return StudyLook(
         run=run,
@@ -253,12 +255,12 @@ def _recall(study: Study, tail: StudyTail) -> Iterator[str]:
     if tail.state is not None:
         try:
             study.set_state(tail.state)
-        except _STRANGE as error:
+        except STRANGE as error:
             yield f"its last state cannot be taken in: {error}"
     for kind, data in tail.events:
         try:
             study.take(kind, data, again=True)
-        except _STRANGE as error:
+        except STRANGE as error:
             # Records before it may be lost; what can be shown of the study is shown all the same.
             yield f"a record ({kind}) cannot follow those before it: {error}"
 
@@ -274,7 +276,7 @@ def _as_begun(stored: StoredStudy | None) -> tuple[Study, str | None]:
     onlooker = Onlooker()
     if stored is None:
         why = f"{STUDY_KEY} cannot be read, so nobody knows who judged the last results"
-        return Study(Judges(onlooker, onlooker, onlooker), Rules()), why
+        return Study(_QuietJudges(onlooker, onlooker, onlooker), Rules()), why
     tune, run, refused = configs_of(stored, Trust.LOOKING, only=_ASKED)
     not_asked = [
         name
@@ -285,11 +287,23 @@ def _as_begun(stored: StoredStudy | None) -> tuple[Study, str | None]:
         rules = rules_of_stored(stored)
         stopper = onlooker if "RunConfig.stop" in not_asked else _stopper(tune, run)
         scheduler = onlooker if "TuneConfig.scheduler" in not_asked else _scheduler(tune)
-    except _STRANGE as error:
+    except STRANGE as error:
         why = f"those who judged the last results cannot be made again: {error}"
-        return Study(Judges(onlooker, onlooker, onlooker), Rules()), why
+        return Study(_QuietJudges(onlooker, onlooker, onlooker), Rules()), why
     why = f"{' and '.join(not_asked)} is your own, and is not asked by those who look on"
-    return Study(Judges(onlooker, scheduler, stopper), rules), why if not_asked else None
+    return Study(_QuietJudges(onlooker, scheduler, stopper), rules), why if not_asked else None
+
+
+class _QuietJudges(Judges):
+    """Those who judge, for who only looks on: what one of them raises is kept, not logged."""
+
+    failure: str | None = None
+
+    def tell_failure(self, whom: str, error: Exception, then: str) -> None:
+        self.failure = self.failure or f"{whom} of the record failed: {error}"
+
+    def look_for(self, metric: str | None, trial: Trial, result: Mapping[str, Any]) -> None:
+        pass  # whoever drove the study was told
 
 
 def _scheduler(tune: Mapping[str, Any]) -> TrialScheduler:
@@ -299,7 +313,10 @@ def _scheduler(tune: Mapping[str, Any]) -> TrialScheduler:
     if not isinstance(scheduler, TrialScheduler | None):
         raise TypeError(f"{shown(scheduler)} is not a scheduler")
     found: TrialScheduler = FIFOScheduler() if scheduler is None else scheduler
-    found.set_search_properties(tune.get("metric"), tune.get("mode"))
+    metric, mode = tune.get("metric"), tune.get("mode")
+    if not isinstance(metric, str | None) or mode not in (None, "min", "max"):
+        raise TypeError(f"nothing is judged by metric={shown(metric)}, mode={shown(mode)}")
+    found.set_search_properties(metric, mode)
     return found
 
 
@@ -312,4 +329,5 @@ def _stopper(tune: Mapping[str, Any], run: Mapping[str, Any]) -> Stopper:
 def _arguments(plain: Any) -> Mapping[str, Any]:
     """Return by what a scheduler or searcher was made, as far as it was said by name."""
     made = plain.get("@made") if isinstance(plain, dict) else None
-    return made["kwargs"] if isinstance(made, dict) else {}
+    given = made.get("kwargs") if isinstance(made, dict) else None
+    return given if isinstance(given, dict) else {}

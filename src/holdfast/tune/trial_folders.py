@@ -6,6 +6,7 @@ hand, that knows more.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.manifests import PRIVATE, read_manifests
 from holdfast.core.manifest import Manifest
 from holdfast.core.metric_history import flattened
+from holdfast.core.shapes import is_too_deep
 from holdfast.core.statistics import Statistics
 from holdfast.core.trial import Status
 from holdfast.data.libraries import library
@@ -120,7 +122,7 @@ def _checkpoints(
     store: Store, location: str, filesystem: Any | None, rows: list[dict[str, Any]]
 ) -> Iterator[tuple[Checkpoint, dict[str, Any]]]:
     """Yield the trial's checkpoints, oldest first, with the results they were saved with."""
-    by_name = {row.get(CHECKPOINT_DIR_NAME): row for row in rows}
+    by_name = {str(row.get(CHECKPOINT_DIR_NAME)): row for row in rows}
     committed = dict(read_manifests(store))
     parent, _ = _parent(location)
     # Of a study of ours, only what was committed is a checkpoint.
@@ -144,10 +146,10 @@ def _config_in(store: Store) -> dict[str, Any] | None:
     data = _read(store, EXPR_PARAM_FILE)
     try:
         found = None if data is None else json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         log.warning("%s/%s is not whole", store.url, EXPR_PARAM_FILE)
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and not is_too_deep(found) else None
 
 
 def last_failure(text: str) -> str:
@@ -216,7 +218,7 @@ def _stored_trial(store: Store, folder: str, location: str) -> StoredTrial:
     return StoredTrial(
         trial_id=str(last.get(TRIAL_ID, folder)),
         status=Status.TERMINATED if error is None else Status.ERROR,
-        config=_config_in(store) or last.get(CONFIG) or {},
+        config=_config_in(store) or _dict(last.get(CONFIG)),
         last_result=last,
         statistics=statistics_of(rows),
         folder=folder,
@@ -236,11 +238,16 @@ def statistics_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Statistics]:
         for name, value in flattened(metrics).items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            if name in found:
-                found[name].add(float(value))
-            else:
-                found[name] = Statistics.of(float(value))
+            with contextlib.suppress(OverflowError):  # a whole number that no metric is
+                if name in found:
+                    found[name].add(float(value))
+                else:
+                    found[name] = Statistics.of(float(value))
     return found
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 # ---------------------------------------------------------------------- pieces

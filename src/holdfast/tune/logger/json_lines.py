@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from holdfast.core.shapes import is_too_deep
 from holdfast.tune.logger.formats import STEP, Content, Record, each_once, step_of
 from holdfast.tune.logger.plain import encoded
 
@@ -54,7 +56,12 @@ class JsonLines:
 def rows_in(data: bytes) -> list[dict[str, Any]]:
     """Return the results in the bytes of a `result.json`, each step once."""
     records = each_once(JsonLines().load(data).records)
-    rows: list[dict[str, Any]] = [json.loads(one.payload) for one in records]
+    rows: list[dict[str, Any]] = []
+    for one in records:
+        with contextlib.suppress(RecursionError):  # nobody can read it
+            row = json.loads(one.payload)
+            if not is_too_deep(row):
+                rows.append(row)
     return [{name: value for name, value in row.items() if name != STEP} for row in rows]
 
 
@@ -64,7 +71,7 @@ def _step_in(line: bytes) -> int | None:
         if not line.isascii():
             line.decode()
         found = _Stepped() if b"\x00" in line else _decode_step(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found.training_iteration if found.holdfast_step is None else found.holdfast_step
 

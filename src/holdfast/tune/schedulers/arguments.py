@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 from holdfast.api.checks import Problems, is_number, is_whole, this_is
 from holdfast.errors import ConfigError
+
+MILESTONES_MAX = 100  # a trial that is judged more often than that is hardly ever judged right
 
 
 class Arguments(Problems):
@@ -35,6 +39,14 @@ class Arguments(Problems):
         else:
             return True
         return False
+
+    def milestones(self, name: str, first: float, last: float, factor: float) -> None:
+        """Check that from `first` to `last` it is not too many times `factor`."""
+        steps = math.inf
+        with contextlib.suppress(ArithmeticError, ValueError):
+            steps = (math.log(last) - math.log(first)) / math.log(factor)
+        if not steps <= MILESTONES_MAX:  # or it is no number
+            self.add(name, f"with it there are more than {MILESTONES_MAX} milestones")
 
     def function(self, name: str, meaning: str) -> bool:
         """Check for None or something that can be called."""

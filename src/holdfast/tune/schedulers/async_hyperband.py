@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.core.study_view import StudyView
 from holdfast.core.trial import Trial
-from holdfast.tune.schedulers.arguments import checking_arguments
+from holdfast.tune.schedulers.arguments import MILESTONES_MAX, checking_arguments
 from holdfast.tune.schedulers.scored_scheduler import ScoredScheduler
 from holdfast.tune.search.seeding import generator_for, seed_of
 
@@ -67,8 +67,13 @@ class AsyncHyperBandScheduler(ScoredScheduler):
                 found.add(
                     "max_t", f"below grace_period={grace_period!r}; no trial ends before that"
                 )
-            found.number("reduction_factor", "one in so many goes on at a rung", above=1)
-            found.whole("brackets", "trials are drawn to them", at_least=1)
+            can_halve = found.number(
+                "reduction_factor", "one in so many goes on at a rung", above=1
+            )
+            if can_compare and can_halve:
+                found.milestones("reduction_factor", grace_period, max_t, reduction_factor)
+            if found.whole("brackets", "trials are drawn to them", at_least=1):
+                found.number("brackets", "trials are drawn to them", at_most=MILESTONES_MAX)
             found.flag("stop_last_trials")
             found.seed()
         super().__init__(time_attr, metric, mode)

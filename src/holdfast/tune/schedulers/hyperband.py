@@ -55,8 +55,10 @@ class HyperBandScheduler(ScoredScheduler):
             reduction_factor=reduction_factor, stop_last_trials=stop_last_trials,
         ) as found:  # fmt: skip
             found.metric()
-            found.number("max_t", "the best trials go so far", at_least=1)
-            found.number("reduction_factor", "one in so many goes on at a milestone", above=1)
+            can_halve = found.number("max_t", "the best trials go so far", at_least=1)
+            meaning = "one in so many goes on at a milestone"
+            if found.number("reduction_factor", meaning, above=1) and can_halve:
+                found.milestones("reduction_factor", 1, max_t, reduction_factor)
             found.flag("stop_last_trials")
         super().__init__(time_attr, metric, mode)
         self._max_t = max_t
