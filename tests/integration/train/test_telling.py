@@ -82,7 +82,7 @@ def test_after_a_failure_the_same_command_is_recommended_and_nothing_deprecated(
 def test_after_a_bug_the_line_is_named_and_the_same_command_only_then(lab: Lab) -> None:
     def loop() -> None:
         save(0)
-        {}["loss"]
+        dict[str, float]()["loss"]
 
     with pytest.raises(train.WorkerGroupError) as caught:
         lab.fit(loop)
