@@ -139,7 +139,7 @@ def test_a_source_that_is_no_folder_is_refused(
     with pytest.raises(ConfigError, match=complaint) as caught:
         upload_tree(store, tmp_path / "ckpt", "c1")
 
-    assert str(tmp_path / "ckpt") in caught.value.message
+    assert "ckpt" in caught.value.message
     assert list(store.entries()) == []
 
 
