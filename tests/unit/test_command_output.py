@@ -136,3 +136,24 @@ def test_a_name_that_no_file_can_have_in_this_locale_is_refused_in_words(tmp_pat
 
     assert b"l\\\\xe4b' cannot be the name of a file here" in ran.stdout, ran.stderr
     assert b"LC_ALL=C.UTF-8" in ran.stdout
+
+
+@pytest.mark.parametrize("key", [".holdfast/run.json", ".holdfast/lease/00000001.json"])
+def test_a_pipe_or_a_device_in_place_of_a_record_holds_nobody_up(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("good", "pipe", "device"):
+        with open_run(open_store(tmp_path / name), name=name):
+            pass
+    (tmp_path / "pipe" / key).unlink()
+    os.mkfifo(tmp_path / "pipe" / key)
+    (tmp_path / "device" / key).unlink()
+    (tmp_path / "device" / key).symlink_to("/dev/zero")
+    logs = tmp_path / "good" / "logs" / "attempt-1"
+    logs.mkdir(parents=True)
+    os.mkfifo(logs / "rank-0.log")
+
+    said = texts(capsys, "ls", tmp_path)
+
+    assert all(name in said for name in ("good", "pipe", "device"))
+    assert "cannot read" in texts(capsys, "logs", tmp_path / "good")

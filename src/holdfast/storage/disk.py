@@ -74,7 +74,13 @@ class PosixDisk:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
     def open(self, path: str) -> int:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Without blocking, and only what has an end: a record may be a pipe that nobody writes to.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        mode = os.fstat(handle).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            os.close(handle)
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", path)
+        return handle
 
     def open_append(self, path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
