@@ -117,8 +117,8 @@ def nodes() -> Iterator[LocalNodes]:
 class LosesNode(tune.Callback):
     """Fails the only node at the first checkpoint; another joins when the trial has waited."""
 
-    def __init__(self, nodes: LocalNodes) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: LocalNodes, lab: OldLab) -> None:
+        self.nodes, self.lab = nodes, lab
         self.waited: list[str] = []
 
     def on_checkpoint(
@@ -131,6 +131,7 @@ class LosesNode(tune.Callback):
         if not self.nodes.now() and trials[0].status == "PENDING":
             self.waited.append(trials[0].status)
             if len(self.waited) == 2:
+                self.lab.open_gate()
                 self.nodes.join("node-1")
 
 
@@ -138,9 +139,12 @@ class LosesNode(tune.Callback):
 def test_a_trial_waits_for_another_node_and_goes_on_there(
     old_lab: OldLab, nodes: LocalNodes
 ) -> None:
-    watcher = LosesNode(nodes)
+    watcher = LosesNode(nodes, old_lab)
+    config = {"waits_at": 5}  # so that it is still there when its node is lost
 
-    [trial] = old_lab.run(checkpoint_freq=3, max_failures=1, callbacks=[watcher]).trials
+    [trial] = old_lab.run(
+        config=config, checkpoint_freq=3, max_failures=1, callbacks=[watcher]
+    ).trials
 
     assert watcher.waited == ["PENDING", "PENDING"]
     assert trial.status == "TERMINATED"
