@@ -12,7 +12,6 @@ from holdfast.checkpoint.manifests import read_manifests
 from holdfast.clock import Clock
 from holdfast.core.manifest import Manifest
 from holdfast.core.names import broken_name_rule, shown
-from holdfast.core.shapes import fit, known_format
 from holdfast.errors import (
     CannotResume,
     ConfigError,
@@ -26,6 +25,7 @@ from holdfast.journal.segments import runs_in_journal
 from holdfast.storage.base import IF_ABSENT, Store
 from holdfast.storage.locate import child, open_store
 from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.shapes import fit, known_format
 
 FORMAT = 1
 STUDY_KEY = ".holdfast/study.json"  # what else there is of a study

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
-from holdfast.core.shapes import Count, Inside, fit, is_too_deep
 from holdfast.errors import Damaged
+from holdfast.storage.shapes import Count, Inside, fit, is_too_deep
 
 _Room = dict[str, float]
 

@@ -6,12 +6,11 @@ in the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 from holdfast.core.names import broken_path_rule, shown
-from holdfast.core.shapes import Count, fit, known_format
 from holdfast.errors import Damaged, FormatTooNew
 
 FORMAT = 1
@@ -52,23 +51,6 @@ class Merged:
     owners: Mapping[str, int]
     folders: tuple[str, ...]
     contests: tuple[Contest, ...]
-
-
-class _Said(TypedDict):
-    """A manifest as its record says it."""
-
-    run: str
-    directory: str
-    number: Count
-    epoch: Count
-    attempt: Count
-    world_size: Count
-    step: int | None
-    created: float
-    metrics: dict[str, Any]
-    digest: str
-    files: list[tuple[str, Count, str]]
-    folders: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,30 +103,68 @@ class Manifest:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Manifest:
         """Return the manifest in a record; refuse one that names a path outside its folder."""
-        if known_format(dict(record)) > FORMAT:
+        version = record.get("format", 0)
+        if _is_count(version) and version > FORMAT:
             raise FormatTooNew(
                 f"manifest format {record['format']}, this version reads up to {FORMAT}",
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
-        said = fit(record, _Said)
+        for name, is_right in _FIELDS.items():
+            if name not in record:
+                raise Damaged(f"the manifest lacks a field: {name}")
+            if not is_right(record[name]):
+                raise Damaged(f"the manifest is another record: {name} is {record[name]!r:.40}")
         manifest = cls(
-            run_id=said["run"],
-            directory=said["directory"],
-            number=said["number"],
-            epoch=said["epoch"],
-            attempt=said["attempt"],
-            world_size=said["world_size"],
-            step=said["step"],
-            created=said["created"],
-            metrics=said["metrics"],
-            algorithm=said["digest"],
-            files=tuple(FileEntry(*entry) for entry in said["files"]),
-            folders=tuple(said["folders"]),
+            run_id=record["run"],
+            directory=record["directory"],
+            number=record["number"],
+            epoch=record["epoch"],
+            attempt=record["attempt"],
+            world_size=record["world_size"],
+            step=record["step"],
+            created=record["created"],
+            metrics=record["metrics"],
+            algorithm=record["digest"],
+            files=tuple(FileEntry(*entry) for entry in record["files"]),
+            folders=tuple(record["folders"]),
         )
         for path in (manifest.directory, *manifest.folders, *(f.path for f in manifest.files)):
             if broken := broken_path_rule(path):
                 raise Damaged(f"the manifest names the path {shown(path)}: {broken}")
         return manifest
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_file(value: object) -> bool:
+    if not isinstance(value, list | tuple) or len(value) != 3:
+        return False
+    path, size, digest = value
+    return _is_text(path) and _is_count(size) and _is_text(digest)
+
+
+# What each field of a manifest's record is, in any version of ours.
+_FIELDS: Mapping[str, Callable[[Any], bool]] = {
+    "format": _is_count,
+    "run": _is_text,
+    "directory": _is_text,
+    "number": _is_count,
+    "epoch": _is_count,
+    "attempt": _is_count,
+    "world_size": _is_count,
+    "step": lambda value: value is None or type(value) is int,
+    "created": lambda value: type(value) in (int, float),
+    "metrics": lambda value: isinstance(value, dict) and all(map(_is_text, value)),
+    "digest": _is_text,
+    "files": lambda value: isinstance(value, list | tuple) and all(map(_is_file, value)),
+    "folders": lambda value: isinstance(value, list | tuple) and all(map(_is_text, value)),
+}
 
 
 def merge(parts: Iterable[Part]) -> Merged:

@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.core.shapes import fit, known_format
 from holdfast.errors import (
     Conflict,
     Damaged,
@@ -42,6 +41,7 @@ from holdfast.journal.owner import Owner, this_process
 from holdfast.journal.segments import epochs_written
 from holdfast.storage.base import IF_ABSENT, Store
 from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.shapes import fit, known_format
 
 log = logging.getLogger(__name__)
 

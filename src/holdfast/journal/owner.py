@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from holdfast.core.shapes import fit
+from holdfast.storage.shapes import fit
 
 _PIDS_MAX = 1 << 31
 

@@ -17,10 +17,10 @@ from typing import Any, TypedDict
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.shapes import Count, fit, known_format
 from holdfast.errors import Damaged, FormatTooNew
 from holdfast.storage.base import Store
 from holdfast.storage.sealed import MARK, is_whole, salvage, seal, seal_body, unmarked, unseal
+from holdfast.storage.shapes import Count, fit, known_format
 
 FORMAT = 1
 JOURNAL = ".holdfast/journal"

@@ -21,11 +21,11 @@ import msgspec
 from holdfast.api.config import RunConfig, ScalingConfig
 from holdfast.api.plain import NotPlain, to_plain
 from holdfast.control.open_run import OpenRun
-from holdfast.core.shapes import Count, fit, known_format
 from holdfast.errors import Damaged, FormatTooNew, LeaseLost, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.locate import closed_to_others
 from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.shapes import Count, fit, known_format
 from holdfast.train.pickled import FOLDER, KEPT_BYTES_MAX, key_of, pickled, reference_to_pickle
 from holdfast.train.references import CannotRestore, reference_to_function
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from holdfast.api.config import RunConfig
 from holdfast.control.identity import find_identity
-from holdfast.core.shapes import fit
 from holdfast.errors import ConfigError, Damaged, ObjectMissing, RunMissing
 from holdfast.storage.base import Store
 from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.shapes import fit
 from holdfast.storage.uris import without_secrets
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.search.objects import keys_of

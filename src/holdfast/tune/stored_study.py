@@ -19,12 +19,12 @@ from holdfast.api.config import CheckpointConfig, FailureConfig, RunConfig, budg
 from holdfast.api.plain import CannotBeMade, NotPlain, from_plain, to_plain
 from holdfast.api.recorded_names import Trust
 from holdfast.control.identity import STUDY_KEY
-from holdfast.core.shapes import fit, known_format
 from holdfast.core.study_rules import Rules
 from holdfast.errors import CannotResume, Damaged, FormatTooNew, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.locate import closed_to_others
 from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.shapes import fit, known_format
 from holdfast.storage.uris import without_credentials
 from holdfast.tune.tune_config import TuneConfig
 

@@ -17,7 +17,6 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.manifests import PRIVATE, read_manifests
 from holdfast.core.manifest import Manifest
 from holdfast.core.metric_history import flattened
-from holdfast.core.shapes import is_too_deep
 from holdfast.core.statistics import Statistics
 from holdfast.core.trial import Status
 from holdfast.data.libraries import library
@@ -25,6 +24,7 @@ from holdfast.errors import ObjectMissing
 from holdfast.storage.arrow import absolute, filesystem_path, has_scheme
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, describe, open_store, reopen
+from holdfast.storage.shapes import is_too_deep
 from holdfast.storage.uris import without_secrets
 from holdfast.tune.errors import TuneError
 from holdfast.tune.logger import csv_rows, json_lines

@@ -26,6 +26,8 @@ def meet(*, event: str, count: int, does: str, marks: str) -> None:
         nonlocal seen
         if happened != event or os.getpid() == ours:
             return
+        if event == "os.listdir" and str(*arguments[:1]).startswith("/"):
+            return  # by who imports a module, or looks into /proc: not by an example
         seen += 1
         if seen == count and does == "wait":
             (folder / f"{os.getpid()}").touch()

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.shapes import is_too_deep
+from holdfast.storage.shapes import is_too_deep
 from holdfast.tune.logger.formats import STEP, Content, Record, each_once, step_of
 from holdfast.tune.logger.plain import encoded
 
