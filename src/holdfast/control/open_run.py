@@ -161,21 +161,22 @@ class OpenRun(Checkpoints):
 
         What was found at rest comes first, then the epoch, which makes all else that an earlier one
         left stale. Damage is noted as known after that: until then the next driver, too, takes in
-        whatever it finds. So a batch that is cut off anywhere costs nothing.
+        whatever it finds. So an opening that is cut off anywhere costs nothing. Each record is
+        durable before the next is written: of one write with several, a power cut may leave the
+        last without the first, which looks like damage.
         """
         forgetful = self.is_forgetful
         adopted = unrecorded_commits(self.store, self.identity, self.record, forgetful=forgetful)
         first = first_free_number(self.store, self.record, adopted, forgetful=forgetful)
         owner = str(self.lease.record.owner)
-        events: list[Event] = [
-            *(("checkpoint_committed", Kept.of(manifest).to_data()) for manifest in adopted),
-            ("run_opened", {"epoch": self.lease.epoch, "owner": owner, "next_number": first}),
-        ]
         for damage in self._new_damage():
             log.warning("the journal of %s is damaged: %s", self.store.url, damage.what)
             if damage.remains:
                 self.store.put(f"{QUARANTINE}/journal-{damage.identity}", damage.remains)
-        self._record(events)
+        for manifest in adopted:
+            self._record([("checkpoint_committed", Kept.of(manifest).to_data())])
+        opened = {"epoch": self.lease.epoch, "owner": owner, "next_number": first}
+        self._record([("run_opened", opened)])
 
     def note_damage(self) -> None:
         """Write down that the damage of the journal is known, with all that follows from it."""

@@ -28,7 +28,7 @@ _BELONGS = re.compile(
     r"""checkpoint_\d{6}(/[^.][^/]*)?
       | logs (/attempt-\d+ (/rank-\d+\.log)?)?
       | \.holdfast ( /run\.json | /trainer\.json
-                   | /lease (/\d{8}\.json)?
+                   | /lease (/\d{8}(-[0-9a-f]{16})?\.json)?
                    | /journal (/\d{6}-\d{6}(\.snapshot)?\.jsonl)?
                    | /metrics (/\d{6}-\d{6}\.jsonl)?
                    | /manifests (/checkpoint_\d{6}\.json)?

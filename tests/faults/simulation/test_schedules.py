@@ -55,4 +55,4 @@ def test_the_seeds_hold_every_kind_of_fault() -> None:
         "busy", "answer lost", "error", "error after", "killed before", "killed after",
         "refused", "extra",
     }  # fmt: skip
-    assert sum(not story.faults for story in stories) > 90
+    assert sum(not story.faults for story in stories) > 50
