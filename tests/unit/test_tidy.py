@@ -322,8 +322,7 @@ def _modules() -> Iterator[Module]:
 
 
 def _texts() -> Iterator[Path]:
-    top = [path for path in sorted(ROOT.glob("*")) if path.is_file() and path.name != ".git"]
-    yield from (path for path in top if _is_text(path))
+    yield from (path for path in sorted(ROOT.glob("*")) if path.is_file() and _is_text(path))
     yield from (path for path in _files(TEXTS) if _is_text(path))
 
 
