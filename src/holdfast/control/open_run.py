@@ -23,6 +23,7 @@ from holdfast.control.identity import (
     must_be_kind,
     restore_identity,
 )
+from holdfast.control.record_shapes import taken_for_damage
 from holdfast.control.study_log import PackedTail, StudyTail
 from holdfast.core.record import Event, Kept, RunRecord
 from holdfast.core.run_history import RunHistory
@@ -137,7 +138,8 @@ class OpenRun(Checkpoints):
         passed_on = [PackedTail if one is StudyTail else one for one in accounts]
         self._compaction = Compaction(self.journal, [RunRecord, *passed_on])
         for event in self.journal.replay():
-            self._take_in(event.kind, event.data)
+            with taken_for_damage(store.url, event.kind, event.data):
+                self._take_in(event.kind, event.data)
         self._begin_epoch()
         if identity.kind != "tune":  # there, whoever takes in what its trials have saved says so
             self.note_damage()

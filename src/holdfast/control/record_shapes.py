@@ -6,10 +6,11 @@ of others has not, and must not end in an error, or print nonsense, over what is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, NotRequired, TypedDict
 
-from holdfast.errors import Damaged
+from holdfast.errors import Damaged, HoldfastError
 from holdfast.storage.shapes import Count, Inside, fit, is_too_deep
 
 _Room = dict[str, float]
@@ -303,6 +304,27 @@ def problem_with_event(kind: str, data: Mapping[str, Any]) -> str | None:
     except Damaged as error:
         return error.message
     return None
+
+
+@contextlib.contextmanager
+def taken_for_damage(run: str, kind: str, data: Mapping[str, Any]) -> Iterator[None]:
+    """Raise `Damaged` for a record of the journal of `run` that cannot be taken in.
+
+    Its checksum holds, so no disk did this. Whoever drives the run must not go on without a record
+    that others rest on, and cannot know what it was to say.
+    """
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        problem = problem_with_event(kind, data) or repr(error)
+        raise Damaged(
+            f"the journal of {run} has a record of kind {kind!r} that is sealed,"
+            f" but is not as Holdfast writes it: {problem}",
+            hint="nothing was changed; put .holdfast/journal back from a copy, or take what is"
+            " saved to a new run: resume_from_checkpoint=",
+        ) from error
 
 
 def problem_with_trial(data: Mapping[str, Any]) -> str | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from holdfast.control.adoption import unrecorded_commits
 from holdfast.control.open_run import OpenRun
+from holdfast.control.record_shapes import taken_for_damage
 from holdfast.control.study_journal import StudyJournal
 from holdfast.control.study_log import StudyTail, archived_trials
 from holdfast.control.study_plan import StudyPlan
@@ -41,26 +42,37 @@ class Recalled(NamedTuple):
 
 
 def recall(study: Study, tail: StudyTail) -> Recalled:
-    """Make a study what its journal says; return what was told since its last state."""
-    rows, archived = recalled = Recalled({}, {})
+    """Make a study what its journal says; return what was told since its last state.
+
+    Raises `Damaged` for a record that cannot be one of ours.
+    """
+    recalled = Recalled({}, {})
     if tail.state is not None:
-        study.set_state(tail.state)
+        with taken_for_damage("the study", "study_state", tail.state):
+            study.set_state(tail.state)
     for kind, data in tail.events:
-        if kind == "trials_archived":
-            archived |= {one: study.finished[one] for one in data["ids"] if one in study.finished}
-        study.take(kind, data, again=True)
-        if kind == "trial_result":
-            trial = study.trials.get(data["id"])
-            row = dict(data["result"])
-            row = row if trial is None else as_judged(trial, row)
-            rows.setdefault(data["id"], []).append((data["step"], row))
-        elif kind == "trial_started" and data["id"] in rows:
-            after = data["after_step"]
-            rows[data["id"]] = [row for row in rows[data["id"]] if row[0] <= after]
+        with taken_for_damage("the study", kind, data):
+            _recall_event(study, recalled, kind, data)
     tail.forget()
     study.delays.clear()
     study.ended.clear()
     return recalled
+
+
+def _recall_event(study: Study, recalled: Recalled, kind: str, data: Mapping[str, Any]) -> None:
+    rows, archived = recalled
+    if kind == "trials_archived":
+        over = study.finished
+        archived.update({one: over[one] for one in data["ids"] if one in over})
+    study.take(kind, data, again=True)
+    if kind == "trial_result":
+        trial = study.trials.get(data["id"])
+        row = dict(data["result"])
+        row = row if trial is None else as_judged(trial, row)
+        rows.setdefault(data["id"], []).append((data["step"], row))
+    elif kind == "trial_started" and data["id"] in rows:
+        after = data["after_step"]
+        rows[data["id"]] = [row for row in rows[data["id"]] if row[0] <= after]
 
 
 def continue_study(

@@ -33,6 +33,7 @@ FORMAT = 1
 _NAMES_MAX = 3
 
 PER_TRIAL = ("resources", "restore_path", "export_formats")  # of a `StudySpec`
+_CONFIGS = ("TuneConfig.", "RunConfig.")
 _NEVER_KEPT = frozenset({"name", "storage_path", "storage_filesystem", "local_dir", "resume"})
 _NOT_NEEDED = frozenset({"callbacks", "progress_reporter", "worker_runtime_env"})
 
@@ -146,7 +147,10 @@ def read_study(store: Store) -> StoredStudy:
                 f" {FORMAT}",
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
-        return fit(record, StoredStudy)
+        study = fit(record, StoredStudy)
+        if odd := [what for what in study.not_kept if not what.startswith(_CONFIGS)]:
+            raise Damaged(f"not_kept names {odd[0]!r:.80}, which is no field of a config")
+        return study
     except Damaged as error:
         raise CannotRestoreStudy(
             f"{store.url}/{STUDY_KEY}: {error.message}",

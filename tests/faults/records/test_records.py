@@ -28,16 +28,21 @@ import pytest
 from holdfast.cli import main
 from holdfast.control.metric_rows import MetricRows
 from holdfast.control.open_run import open_run
+from holdfast.control.resuming_study import recall
 from holdfast.control.run_view import look
-from holdfast.control.study_log import write_archive
+from holdfast.control.study_log import StudyTail, write_archive
+from holdfast.core.judges import Judges
 from holdfast.core.run_history import KIND, RunHistory
+from holdfast.core.study import Study
+from holdfast.core.study_rules import Rules
 from holdfast.core.trial import Trial
-from holdfast.errors import HoldfastError
+from holdfast.errors import Damaged, HoldfastError
 from holdfast.storage.locate import child, open_store
 from holdfast.train import Result
 from holdfast.train.restoring import can_restore
 from holdfast.train.stored import StoredTrainer
 from holdfast.tune import ExperimentAnalysis, Tuner
+from holdfast.tune.onlooking import Onlooker
 from holdfast.tune.schedulers import AsyncHyperBandScheduler
 from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
 from holdfast.tune.study_looking import look_at_study
@@ -403,6 +408,52 @@ def test_changed_records_run_nothing_break_nothing_and_hide_nothing(
 
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown * 1024 < MEMORY_BYTES, f"{grown} kB more at the most"
+
+
+DRIVEN = 600
+
+
+def drive(folder: Path) -> None:
+    """Become the driver of what is in a folder, and take in all that is known of it."""
+    with open_run(open_store(folder), beats=False) as run:
+        for account in run.accounts:
+            if isinstance(account, StudyTail):
+                onlooker = Onlooker()
+                recall(Study(Judges(onlooker, onlooker, onlooker), Rules()), account)
+
+
+@pytest.mark.parametrize("name", ["run", "study"])
+def test_a_driver_that_meets_changed_records_works_or_says_what_is_wrong(
+    name: str, lab: Lab, tmp_path: Path
+) -> None:
+    said = 0
+    for number in range(DRIVEN):
+        chance = random.Random(number)
+        folder = Path(shutil.copytree(lab.root / name, tmp_path / str(number)))
+        file = chance.choice(sorted((folder / ".holdfast").rglob("*.jsonl")))
+        file.write_bytes(change(file, chance))
+        try:
+            drive(folder)
+        except HoldfastError:
+            said += 1
+        except Exception as error:
+            raise AssertionError(f"{name} {number}: {file.read_bytes()[:1500]!r}") from error
+        shutil.rmtree(folder)
+
+    assert 0 < said < DRIVEN / 5, "most of what is changed costs a record and no more"
+
+
+def test_a_sealed_record_that_nobody_writes_is_named(lab: Lab, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(lab.root / "run", tmp_path / "run"))
+    with open_run(open_store(folder)) as run:
+        run.journal.append("checkpoint_begun", {"directory": "checkpoint_000009"}).wait()
+
+    with pytest.raises(Damaged, match=r"'checkpoint_begun' that is sealed, but .*number") as caught:
+        open_run(open_store(folder))
+
+    assert "resume_from_checkpoint" in str(caught.value)
+    with pytest.raises(Damaged):  # the lease was given back, and nothing was written
+        open_run(open_store(folder))
 
 
 @pytest.mark.parametrize("name", ["show", "ls"])
