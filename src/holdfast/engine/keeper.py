@@ -64,12 +64,13 @@ def how_it_ended(code: int) -> str:
 
 def _kept(serve: Callable[[bool], None], driver: int, *, is_first: bool) -> int:
     """Return the exit code of a zygote once it has ended."""
-    zygote = fork()
-    if zygote == 0:
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        serve(is_first)
-        os._exit(0)
-    with _named(NAME):
+    with _named(NAME) as give_back:  # before there is a zygote that anybody could know us by
+        zygote = fork()
+        if zygote == 0:
+            give_back()
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            serve(is_first)
+            os._exit(0)
         while True:
             if os.getppid() == driver:
                 heard: object = signal.sigwaitinfo(_WAITS_FOR).si_signo
@@ -86,10 +87,11 @@ def _kept(serve: Callable[[bool], None], driver: int, *, is_first: bool) -> int:
 
 
 @contextlib.contextmanager
-def _named(name: bytes) -> Iterator[None]:
+def _named(name: bytes) -> Iterator[Callable[[], None]]:
     """Show as `name` meanwhile where processes are listed, not as what this was forked from.
 
-    The kernel shows what is in the memory where the arguments were.
+    Gives out what has a fork show as before. The kernel shows what is in the memory where the
+    arguments were.
     """
     try:
         with open("/proc/self/stat", "rb") as file:
@@ -99,11 +101,11 @@ def _named(name: bytes) -> Iterator[None]:
         with open("/proc/self/comm", "rb") as file:
             command = file.read().strip()
     except (OSError, ValueError, IndexError):  # it keeps its name, and that is all
-        yield
+        yield lambda: None
         return
     _write_name(name, start, name[: max(0, len(arguments) - 1)].ljust(len(arguments), b"\0"))
     try:
-        yield
+        yield lambda: _write_name(command, start, arguments)
     finally:
         _write_name(command, start, arguments)
 
