@@ -67,6 +67,8 @@ class LeaseRecord:
         journal_next: The number the journal's next record will have; what is below it was
             acknowledged, so a journal that ends earlier has lost something.
         beats: How often the holder has said that it lives; 0 in the object that says who it is.
+            None if that is the only object there is: its holder is of a version before tokens had
+            names, and says all it says in there.
     """
 
     epoch: int
@@ -77,7 +79,7 @@ class LeaseRecord:
     time_to_live_s: float
     released: bool = False
     journal_next: int = 0
-    beats: int = 0
+    beats: int | None = 0
 
     def to_record(self) -> dict[str, Any]:
         return {
@@ -100,7 +102,7 @@ class LeaseRecord:
                 f"lease format {record['format']}, this version reads up to {FORMAT}",
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
-        return fit(record, cls)
+        return fit({"beats": None, **record}, cls)
 
     def to_bytes(self) -> bytes:
         return seal(self.to_record()) + b"\n"
@@ -133,6 +135,8 @@ def read_lease(store: Store, epoch: int) -> LeaseRecord | None:
     Either of its objects tells who that is, and only the later one whether it lives.
     """
     taken = _read_record(store, lease_key(epoch), epoch)
+    if taken is not None and taken.beats is None:
+        return taken
     if taken is None or taken.beats:
         keys = [f"{LEASES}/{name}" for name in _names(store) if _is_beat_of(epoch, name)]
         beat = _read_record(store, keys[0], epoch) if len(keys) == 1 else None
@@ -423,7 +427,7 @@ class Lease:
             self._write()
 
     def _write(self) -> None:
-        self._record = replace(self._record, beats=self._record.beats + 1)
+        self._record = replace(self._record, beats=(self._record.beats or 0) + 1)
         self._store.put(self._beat, self._record.to_bytes())
 
 

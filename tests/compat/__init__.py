@@ -1,0 +1,1 @@
+"""Runs and studies that earlier versions have left: each must open and go on, for ever."""
