@@ -62,6 +62,13 @@ def test_the_commands_read_them_and_find_nothing_damaged(
     assert {row["name"]: row["status"] for row in json.loads(listed)["runs"]}[name] == state
 
 
+def test_a_scheduler_is_shown_as_it_was_written(records: Path) -> None:
+    _, shown = command("show", records / "exploiting")
+
+    assert "hyperparam_mutations={'noise': Float(0.0, 1.0, sampler=Uniform())}" in shown
+    assert "@made" not in shown
+
+
 def test_a_run_that_was_cut_off_goes_on_from_its_newest_checkpoint(records: Path) -> None:
     (records / "raised").touch()
 

@@ -50,6 +50,7 @@ from holdfast.tune.stored_study import (
 )
 from holdfast.tune.tune_config import TuneConfig
 
+_DEPTH_MAX = 8  # of what is shown
 _ASKED = frozenset({"scheduler", "metric", "mode", "time_budget_s", "stop"})
 
 
@@ -116,12 +117,7 @@ class StudyLook:
         if f"TuneConfig.{what}" in self.stored.not_kept:
             return "one of your own, to be given again"
         said = self.stored.tune_config.get(what)
-        if not isinstance(said, dict) or "@made" not in said:
-            return None if said is None else str(said)
-        values = ", ".join(f"{name}={value!r}" for name, value in _arguments(said).items())
-        made = said["@made"]
-        path = made.get("class") if isinstance(made, dict) else None
-        return f"{str(path).rpartition(':')[2]}({values})"
+        return None if said is None else said if isinstance(said, str) else _in_words(said)
 
     def trial(self, name: str) -> Trial:
         """Return the trial with that id, name or folder; raise an error that names some."""
@@ -324,6 +320,27 @@ def _stopper(tune: Mapping[str, Any], run: Mapping[str, Any]) -> Stopper:
     budget_s = TuneConfig(time_budget_s=tune.get("time_budget_s")).budget_s
     found = stopper_of(run.get("stop"))
     return found if budget_s is None else CombinedStopper(found, TimeoutStopper(budget_s))
+
+
+def _in_words(plain: Any, depth: int = 0) -> str:
+    """Return what a record says that an object was made by, as its user would have written it."""
+    if depth > _DEPTH_MAX:
+        return "…"
+    if isinstance(plain, list):
+        return f"[{', '.join(_in_words(value, depth + 1) for value in plain)}]"
+    if not isinstance(plain, dict):
+        return repr(plain)
+    for mark, named in (("@made", "kwargs"), ("@dataclass", "fields")):
+        call = plain.get(mark)
+        if isinstance(call, dict):
+            args, kwargs = call.get("args", []), call.get(named, {})
+            args = args if isinstance(args, list) else []
+            given = [_in_words(value, depth + 1) for value in args]
+            if isinstance(kwargs, dict):
+                given += [f"{name}={_in_words(kwargs[name], depth + 1)}" for name in kwargs]
+            return f"{str(call.get('class')).rpartition(':')[2]}({', '.join(given)})"
+    said = (f"{name!r}: {_in_words(value, depth + 1)}" for name, value in plain.items())
+    return f"{{{', '.join(said)}}}"
 
 
 def _arguments(plain: Any) -> Mapping[str, Any]:
