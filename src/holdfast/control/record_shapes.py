@@ -252,6 +252,7 @@ class _Saved(_OfTrial):
 
 class _Donated(_OfTrial):
     directory: Inside | None
+    result: NotRequired[dict[str, Any]]
 
 
 class _Exited(_OfTrial):

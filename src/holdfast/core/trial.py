@@ -49,8 +49,10 @@ class Donor(NamedTuple):
         folder: The folder of the other trial.
         directory: The folder of its checkpoint therein.
         attempt: The last attempt of the trial that has not begun with it, 0 for any.
-        step: The step that the trial had come to by then; it counts on from there.
-        result: Its result at that step.
+        step: The step that the trial had come to by then; its own steps are counted on from there,
+            because they tell its results apart.
+        result: What the other had reported when it saved that; iterations and times are counted on
+            from there, because they are those of the weights.
     """
 
     folder: str
@@ -257,24 +259,31 @@ class Trial:
             return Reply("PAUSE", save=True)
         return Reply("CONTINUE", save=is_judged and self.save_wanted)
 
+    def donation(self) -> Donor | None:
+        """Return what another would go on from that became this trial now, None if nothing."""
+        newest = next(iter(self.checkpoints.usable()), None)
+        if self.donor is not None or newest is None:
+            return self.donor
+        return Donor(self.folder, newest.directory, result=dict(newest.metrics))
+
     def become(self, other: Trial, config: dict[str, Any], tag: str) -> bool:
         """Go on from what another trial has saved; False, and no change, if that is nothing."""
-        usable = other.checkpoints.usable()
-        if not usable and other.donor is None:
+        donation = other.donation()
+        if donation is None:
             return False
         is_running = self.status is Status.RUNNING
-        found = other.donor or Donor(other.folder, usable[0].directory)
         config = as_kept(config)
         self.evaluated_params = values_now(self.evaluated_params, self.config, config)
         self.config, self.experiment_tag = config, tag
-        self.donor = found._replace(
-            attempt=self.run.attempts if is_running else 0,
-            step=max(self.step, self.judged),
-            result=dict(self.last_result),
-        )
+        attempt = self.run.attempts if is_running else 0
+        self.donor = donation._replace(attempt=attempt, step=max(self.step, self.judged))
         if is_running:
             self.halted, self.save_wanted = True, False
         return True
+
+    def has_given_up(self, attempt: int) -> bool:
+        """Whether what an attempt does is of no use any more: the trial goes on from another."""
+        return self.donor is not None and attempt <= self.donor.attempt
 
     def resize(self, wanted: Sequence[Mapping[str, float]], rooms: Rooms) -> None:
         """Reserve something else from now on, or once the process has gone."""
