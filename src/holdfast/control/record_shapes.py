@@ -153,6 +153,7 @@ class _TrialState(TypedDict):
     run: _RunState
     checkpoints: _Snapshot
     donor: list[Any] | None
+    former: NotRequired[tuple[dict[str, Any], str, dict[str, Any]] | None]
     places: list[str]
 
 

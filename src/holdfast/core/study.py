@@ -218,6 +218,7 @@ class Study:
             # Others had it go on from elsewhere, and its process had not heard of it.
             trial.donor = trial.donor._replace(step=max(step, trial.judged))
             return
+        trial.former = None
         if step <= trial.judged:
             return  # it is done again after a loss
         trial.judged, trial.verdict = step, CONTINUE

@@ -62,6 +62,14 @@ class Donor(NamedTuple):
     result: Mapping[str, Any] = {}
 
 
+class Variant(NamedTuple):
+    """What a trial is called with, as `config`, `experiment_tag` and `evaluated_params` tell it."""
+
+    config: dict[str, Any]
+    tag: str
+    params: dict[str, Any]
+
+
 class Home(Protocol):
     """Where the files of a study are, for those whom a trial is shown to."""
 
@@ -108,6 +116,8 @@ class Trial:
         checkpoints: Those it has saved.
         donor: What it starts from while it has no checkpoint of its own since, None if it was given
             nothing.
+        former: What its newest result was made with, if it is to go on with something else since;
+            None if that is what it is called with now.
         started_at: When it first ran, seconds since 1970, None before.
         home: Where its study is kept, for callbacks and loggers; None where nobody said.
     """
@@ -143,6 +153,7 @@ class Trial:
     run: Run = field(default_factory=Run)
     checkpoints: RunRecord = field(default_factory=RunRecord)
     donor: Donor | None = None
+    former: Variant | None = None
     error: str | None = None
     started_at: float | None = None
     custom_name: str | None = None
@@ -162,6 +173,11 @@ class Trial:
             resources=tuple(data["resources"]),
             custom_name=data.get("name"),
         )
+
+    @property
+    def reported_as(self) -> Variant:
+        """What its newest result was made with; before the first, what that will be."""
+        return self.former or Variant(self.config, self.experiment_tag, self.evaluated_params)
 
     def failures(self) -> int:
         """Return how often it has failed, under all drivers; pauses and preemptions are none."""
@@ -273,6 +289,7 @@ class Trial:
             return False
         is_running = self.status is Status.RUNNING
         config = as_kept(config)
+        self.former = self.reported_as if self.last_result else None
         self.evaluated_params = values_now(self.evaluated_params, self.config, config)
         self.config, self.experiment_tag = config, tag
         attempt = self.run.attempts if is_running else 0
@@ -306,7 +323,7 @@ class Trial:
         self.resize_to = None
         if from_scratch:
             self.step = self.judged = 0
-            self.donor, self.last_result = None, {}
+            self.donor, self.former, self.last_result = None, None, {}
             for kept in self.checkpoints.usable():
                 self.checkpoints.apply("checkpoint_retired", {"number": kept.number})
 
@@ -333,6 +350,7 @@ class Trial:
             "run": run_to_data(self.run),
             "checkpoints": record,
             "donor": None if self.donor is None else list(self.donor),
+            "former": self.former and _variant_to_data(self.former),
             "places": list(self.places),
         }
 
@@ -351,6 +369,9 @@ class Trial:
         trial.checkpoints.apply("record_snapshot", data["checkpoints"])
         if data["donor"] is not None:
             trial.donor = Donor(*data["donor"])
+        if data.get("former") is not None:
+            config, tag, params = data["former"]
+            trial.former = Variant(config_from_data(config), tag, config_from_data(params))
         trial.places = tuple(data["places"])
         return trial
 
@@ -359,6 +380,10 @@ class Trial:
 
     def __repr__(self) -> str:
         return f"Trial({self}, {self.status})"
+
+
+def _variant_to_data(variant: Variant) -> list[Any]:
+    return [config_to_data(variant.config), variant.tag, config_to_data(variant.params)]
 
 
 def values_now(

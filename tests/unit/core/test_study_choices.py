@@ -294,3 +294,31 @@ def test_a_trial_has_its_new_size_when_its_process_has_gone() -> None:
 
     assert (trial.resources, trial.resize_to) == (({"CPU": 1.0}, {"CPU": 2.0}), None)
     assert study.free_resources() == {"CPU": 4.0}
+
+
+def test_a_result_is_told_with_the_config_that_it_was_made_with() -> None:
+    """The trial became another over it, and again before it reported."""
+    study = study_of(Judge(), trials=2)
+    receiver, donor = start(study, "t0"), start(study, "t1")
+    save(study, 3, "t1", metrics={"training_iteration": 3})
+    receiver.config, receiver.experiment_tag = {"lr": 1}, "first"
+    assert receiver.reported_as.config == {"lr": 1}
+    report(study, 4, "t0", loss=1.0)
+    study.exploit(receiver, donor, {"lr": 2}, "second")
+    study.exploit(receiver, donor, {"lr": 3}, "third")
+    again = Trial.from_data(receiver.to_data())
+
+    for one in (receiver, again):
+        assert (one.config, one.reported_as.config) == ({"lr": 3}, {"lr": 1})
+        assert one.reported_as.tag == "first"
+    leave(study, Evicted(0, "node"), "t0")
+    start(study, "t0", after=4)
+    report(study, 5, "t0", loss=0.5)
+    assert receiver.reported_as.config == {"lr": 3}
+
+
+def test_a_trial_as_it_was_written_before_opens() -> None:
+    data = Trial("t0").to_data()
+    del data["former"]
+
+    assert Trial.from_data(data).former is None

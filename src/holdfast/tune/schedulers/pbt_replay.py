@@ -24,7 +24,7 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
 
     At each change the trial saves and pauses, and goes on from there with the next config. Config
     and weights change together, so a loss at that moment leaves no mixture, and every step is done
-    with the config that it was done with originally: a deterministic trainable ends with the weights
+    with the config that it was done with then: a deterministic trainable ends with the weights
     of the original.
 
     Args:
