@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from holdfast.checkpoint.manifests import read_manifests
 from holdfast.checkpoint.verification import verify_checkpoint
@@ -24,10 +25,12 @@ class Donation(NamedTuple):
 
     Attributes:
         directory: The checkpoint, None if none is whole.
+        result: What its trial had reported when it saved that; {} if it is the one it was to be.
         problems: What is damaged about the one that it was to be, [] if it is that one.
     """
 
     directory: str | None
+    result: Mapping[str, Any]
     problems: list[str]
 
 
@@ -39,7 +42,7 @@ def find_whole(study: Store, run_id: str, donor: Donor) -> Donation:
     store = locate.child(study, donor.folder)
     manifest, problems = verify_checkpoint(store, donor.directory)
     if not problems:
-        return Donation(donor.directory, [])
+        return Donation(donor.directory, {}, [])
     must_be_there(study)
     number = _number_of(donor.directory) if manifest is None else manifest.number
     others = [
@@ -50,8 +53,8 @@ def find_whole(study: Store, run_id: str, donor: Donor) -> Donation:
     ]
     for other in sorted(others, key=lambda other: -other.number):
         if not verify_checkpoint(store, other.directory).problems:
-            return Donation(other.directory, problems)
-    return Donation(None, problems)
+            return Donation(other.directory, other.metrics, problems)
+    return Donation(None, {}, problems)
 
 
 def _number_of(directory: str) -> int | None:

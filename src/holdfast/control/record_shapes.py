@@ -154,6 +154,7 @@ class _TrialState(TypedDict):
     run: _RunState
     checkpoints: _Snapshot
     donor: list[Any] | None
+    former: NotRequired[tuple[dict[str, Any], str, dict[str, Any]] | None]
     places: list[str]
 
 
@@ -253,6 +254,7 @@ class _Saved(_OfTrial):
 
 class _Donated(_OfTrial):
     directory: Inside | None
+    result: NotRequired[dict[str, Any]]
 
 
 class _Exited(_OfTrial):

@@ -16,7 +16,7 @@ from holdfast.core.judges import as_judged
 from holdfast.core.names import broken_folder_rule, shown
 from holdfast.core.record import Kept
 from holdfast.core.study import Study
-from holdfast.core.trial import Status, Trial
+from holdfast.core.trial import Status, Trial, Variant
 from holdfast.engine.base import Engine
 from holdfast.errors import ConfigError
 from holdfast.storage import locate
@@ -28,11 +28,11 @@ class Recalled(NamedTuple):
     """What was told since the last state of a study, by the ids of trials.
 
     Attributes:
-        rows: Results, without those that were superseded since.
+        rows: Results, without those that were superseded since, and what they were made with.
         archived: Trials that were put to rest since: what was told of them may be in no file yet.
     """
 
-    rows: dict[str, list[tuple[int, dict[str, Any]]]]
+    rows: dict[str, list[tuple[int, dict[str, Any], Variant]]]
     archived: dict[str, Trial]
 
     def trials(self, study: Study) -> dict[str, Trial]:
@@ -66,10 +66,12 @@ def _recall_event(study: Study, recalled: Recalled, kind: str, data: Mapping[str
         archived.update({one: over[one] for one in data["ids"] if one in over})
     study.take(kind, data, again=True)
     if kind == "trial_result":
-        trial = study.trials.get(data["id"])
-        row = dict(data["result"])
-        row = row if trial is None else as_judged(trial, row)
-        rows.setdefault(data["id"], []).append((data["step"], row))
+        trial_id, row = data["id"], dict(data["result"])
+        live = study.trials.get(trial_id)
+        trial = live or study.finished.get(trial_id) or archived.get(trial_id)
+        if trial is not None:  # else nothing more is known of it
+            row = row if live is None else as_judged(live, row)
+            rows.setdefault(trial_id, []).append((data["step"], row, trial.reported_as))
     elif kind == "trial_started" and data["id"] in rows:
         after = data["after_step"]
         rows[data["id"]] = [row for row in rows[data["id"]] if row[0] <= after]

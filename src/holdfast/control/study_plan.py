@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.retention import Retention
-from holdfast.core.trial import Trial
+from holdfast.core.trial import Trial, Variant
 
-Rows = Sequence[tuple[int, dict[str, Any]]]  # steps and their results
+Rows = Sequence[tuple[int, dict[str, Any], Variant]]  # steps, their results, made with what
 
 
 class Proposer(Protocol):

@@ -99,7 +99,7 @@ class TrialCheckpoints(Checkpoints):
     def beginning(
         self, study: Store, first: Checkpoint | None
     ) -> tuple[Checkpoint | None, int, Mapping[str, Any]]:
-        """Return what to carry on from, how many steps count by then, and the last of them.
+        """Return what to carry on from, how many steps count by then, and the result it is of.
 
         `first` is what a trial begins with that has nothing of its own.
         """
@@ -120,7 +120,7 @@ class TrialCheckpoints(Checkpoints):
         trial = self._trial
         if trial.donor is None:
             return
-        directory, problems = find_whole(study, self.run_id, trial.donor)
+        directory, result, problems = find_whole(study, self.run_id, trial.donor)
         if not problems:
             return
         log.warning(
@@ -128,7 +128,8 @@ class TrialCheckpoints(Checkpoints):
             trial, trial.donor.folder, trial.donor.directory, "; ".join(problems[:3]),
             f"goes on from {directory} instead" if directory else "goes on with its own weights",
         )  # fmt: skip
-        self._scribe.happen("trial_donor", {"id": trial.trial_id, "directory": directory})
+        instead = {"directory": directory, "result": dict(result)}
+        self._scribe.happen("trial_donor", {"id": trial.trial_id, **instead})
         self._scribe.settle()
 
     def sweep(self, *, looks: bool, needed: Collection[str] = ()) -> None:

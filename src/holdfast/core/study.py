@@ -37,7 +37,7 @@ from holdfast.core.run_machine import (
 )
 from holdfast.core.study_rules import Rules
 from holdfast.core.study_state import become, state_of
-from holdfast.core.trial import Status, Trial
+from holdfast.core.trial import Donor, Status, Trial
 
 log = logging.getLogger(__name__)
 
@@ -123,8 +123,7 @@ class Study:
         elif kind == "trial_checkpoint":
             self._saved(trial, data["what"], data["facts"])
         elif kind == "trial_donor" and trial.donor is not None:  # it was damaged
-            directory = data["directory"]
-            trial.donor = trial.donor._replace(directory=directory) if directory else None
+            trial.donor = _instead_of(trial.donor, data)
         elif kind == "trial_exited" and is_current:
             self._exited(trial, data)
         elif kind == "trial_not_started":
@@ -215,6 +214,11 @@ class Study:
 
     def _reported(self, trial: Trial, step: int, result: dict[str, Any]) -> None:
         trial.observe(step, result)
+        if trial.donor is not None and trial.has_given_up(trial.run.attempts):
+            # Others had it go on from elsewhere, and its process had not heard of it.
+            trial.donor = trial.donor._replace(step=max(step, trial.judged))
+            return
+        trial.former = None
         if step <= trial.judged:
             return  # it is done again after a loss
         trial.judged, trial.verdict = step, CONTINUE
@@ -229,8 +233,8 @@ class Study:
             committed = CheckpointCommitted(facts["attempt"], facts["number"])
             trial.run = advance(trial.run, committed).run
             trial.save_wanted = False
-            if trial.donor is not None and facts["attempt"] > trial.donor.attempt:
-                trial.donor = None  # what an attempt before was about to save is not this trial now
+            if not trial.has_given_up(facts["attempt"]):
+                trial.donor = None  # or it is what an attempt before was about to save
 
     def _exited(self, trial: Trial, data: Mapping[str, Any]) -> None:
         ended = from_data(data["exit"])
@@ -262,7 +266,7 @@ class Study:
         trial.run = advance(trial.run, GroupPaused(trial.run.attempts)).run
         trial.status, trial.verdict, trial.halted = Status.PAUSED, CONTINUE, False
         trial.take_size(self.room.nodes)
-        self.judges.paused(trial)
+        self.judges.paused(self, trial)
 
     def _lost(self, trial: Trial, event: Event, error: str) -> None:
         if isinstance(event, GroupNotStarted):
@@ -409,3 +413,12 @@ class Study:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Become what `get_state` told."""
         become(self, state)
+
+
+def _instead_of(donor: Donor, data: Mapping[str, Any]) -> Donor | None:
+    """Return what a trial goes on from instead of a damaged checkpoint, None for its own."""
+    if not data["directory"]:
+        return None
+    # Records of before results were part of them leave the one that the trial had.
+    result = data.get("result", donor.result)
+    return donor._replace(directory=data["directory"], result=dict(result))

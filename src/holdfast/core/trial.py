@@ -49,8 +49,10 @@ class Donor(NamedTuple):
         folder: The folder of the other trial.
         directory: The folder of its checkpoint therein.
         attempt: The last attempt of the trial that has not begun with it, 0 for any.
-        step: The step that the trial had come to by then; it counts on from there.
-        result: Its result at that step.
+        step: The step that the trial had come to by then; its own steps are counted on from there,
+            because they tell its results apart.
+        result: What the other had reported when it saved that; iterations and times are counted on
+            from there, because they are those of the weights.
     """
 
     folder: str
@@ -58,6 +60,14 @@ class Donor(NamedTuple):
     attempt: int = 0
     step: int = 0
     result: Mapping[str, Any] = {}
+
+
+class Variant(NamedTuple):
+    """What a trial is called with, as `config`, `experiment_tag` and `evaluated_params` tell it."""
+
+    config: dict[str, Any]
+    tag: str
+    params: dict[str, Any]
 
 
 class Home(Protocol):
@@ -106,6 +116,8 @@ class Trial:
         checkpoints: Those it has saved.
         donor: What it starts from while it has no checkpoint of its own since, None if it was given
             nothing.
+        former: What its newest result was made with, if it is to go on with something else since;
+            None if that is what it is called with now.
         started_at: When it first ran, seconds since 1970, None before.
         home: Where its study is kept, for callbacks and loggers; None where nobody said.
     """
@@ -141,6 +153,7 @@ class Trial:
     run: Run = field(default_factory=Run)
     checkpoints: RunRecord = field(default_factory=RunRecord)
     donor: Donor | None = None
+    former: Variant | None = None
     error: str | None = None
     started_at: float | None = None
     custom_name: str | None = None
@@ -160,6 +173,11 @@ class Trial:
             resources=tuple(data["resources"]),
             custom_name=data.get("name"),
         )
+
+    @property
+    def reported_as(self) -> Variant:
+        """What its newest result was made with; before the first, what that will be."""
+        return self.former or Variant(self.config, self.experiment_tag, self.evaluated_params)
 
     def failures(self) -> int:
         """Return how often it has failed, under all drivers; pauses and preemptions are none."""
@@ -257,24 +275,32 @@ class Trial:
             return Reply("PAUSE", save=True)
         return Reply("CONTINUE", save=is_judged and self.save_wanted)
 
+    def donation(self) -> Donor | None:
+        """Return what another would go on from that became this trial now, None if nothing."""
+        newest = next(iter(self.checkpoints.usable()), None)
+        if self.donor is not None or newest is None:
+            return self.donor
+        return Donor(self.folder, newest.directory, result=dict(newest.metrics))
+
     def become(self, other: Trial, config: dict[str, Any], tag: str) -> bool:
         """Go on from what another trial has saved; False, and no change, if that is nothing."""
-        usable = other.checkpoints.usable()
-        if not usable and other.donor is None:
+        donation = other.donation()
+        if donation is None:
             return False
         is_running = self.status is Status.RUNNING
-        found = other.donor or Donor(other.folder, usable[0].directory)
         config = as_kept(config)
+        self.former = self.reported_as if self.last_result else None
         self.evaluated_params = values_now(self.evaluated_params, self.config, config)
         self.config, self.experiment_tag = config, tag
-        self.donor = found._replace(
-            attempt=self.run.attempts if is_running else 0,
-            step=max(self.step, self.judged),
-            result=dict(self.last_result),
-        )
+        attempt = self.run.attempts if is_running else 0
+        self.donor = donation._replace(attempt=attempt, step=max(self.step, self.judged))
         if is_running:
             self.halted, self.save_wanted = True, False
         return True
+
+    def has_given_up(self, attempt: int) -> bool:
+        """Whether what an attempt does is of no use any more: the trial goes on from another."""
+        return self.donor is not None and attempt <= self.donor.attempt
 
     def resize(self, wanted: Sequence[Mapping[str, float]], rooms: Rooms) -> None:
         """Reserve something else from now on, or once the process has gone."""
@@ -297,7 +323,7 @@ class Trial:
         self.resize_to = None
         if from_scratch:
             self.step = self.judged = 0
-            self.donor, self.last_result = None, {}
+            self.donor, self.former, self.last_result = None, None, {}
             for kept in self.checkpoints.usable():
                 self.checkpoints.apply("checkpoint_retired", {"number": kept.number})
 
@@ -324,6 +350,7 @@ class Trial:
             "run": run_to_data(self.run),
             "checkpoints": record,
             "donor": None if self.donor is None else list(self.donor),
+            "former": self.former and _variant_to_data(self.former),
             "places": list(self.places),
         }
 
@@ -342,6 +369,9 @@ class Trial:
         trial.checkpoints.apply("record_snapshot", data["checkpoints"])
         if data["donor"] is not None:
             trial.donor = Donor(*data["donor"])
+        if data.get("former") is not None:
+            config, tag, params = data["former"]
+            trial.former = Variant(config_from_data(config), tag, config_from_data(params))
         trial.places = tuple(data["places"])
         return trial
 
@@ -350,6 +380,10 @@ class Trial:
 
     def __repr__(self) -> str:
         return f"Trial({self}, {self.status})"
+
+
+def _variant_to_data(variant: Variant) -> list[Any]:
+    return [config_to_data(variant.config), variant.tag, config_to_data(variant.params)]
 
 
 def values_now(

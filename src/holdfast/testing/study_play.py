@@ -1,10 +1,11 @@
 """Studies played in memory: the real machine and judges, with trials made of arithmetic.
 
-A trial's results are a function of its config and step, and tell how many steps of training are in
-it: those of the checkpoint it began with, its own or another trial's, and those since. Which of the
-running trials reports next is a function of the trial and the step, so that a study that was cut
-off and went on hears the same in the same order, and must decide the same. `cut` tells after how
-many events the driver dies.
+A trial's results are a function of its config and iteration, which counts on from the checkpoint
+that the trial began with, its own or another trial's. They also tell what training is really in it:
+how many steps, as `trained`, and a digest of the configs of all steps, as `weights`. Which of the
+running trials reports next is a function of the trial and the step, so that a study that was
+cut off and went on hears the same in the same order, and must decide the same. `cut` tells after
+how many events the driver dies.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.control.resuming_study import recall
 from holdfast.control.study_log import StudyTail
@@ -45,8 +46,8 @@ class Script:
 
     Attributes:
         scheduler, search: Make those who judge, anew for every driver.
-        score: The metrics of a step, given the config and the step.
-        steps: After how many steps a trial is done.
+        score: The metrics of a step, given the config and the iteration.
+        steps: At which iteration a trial is done.
         room: How many trials run at once.
         saves_every: After how many steps a trial saves itself; 0 if only when it is asked.
         dies: Whether a process dies before it reports: given the trial's number, step, attempt.
@@ -82,6 +83,23 @@ class Played:
     decided: list[int]
 
 
+class Training(NamedTuple):
+    """What training is in the weights of a trial, or of a checkpoint.
+
+    Attributes:
+        steps: How many.
+        weights: A digest of the configs of all of them, in their order.
+    """
+
+    steps: int = 0
+    weights: str = ""
+
+    def further(self, config: Mapping[str, Any]) -> Training:
+        """Return what one more step with a config makes of it."""
+        told = f"{self.weights}:{json.dumps(config, sort_keys=True)}"
+        return Training(self.steps + 1, hashlib.sha256(told.encode()).hexdigest()[:16])
+
+
 class StrictJudges(Judges):
     """Those who judge, whose failures are failures: a study would go on without their answer."""
 
@@ -102,10 +120,11 @@ class Driver:
         for kind, data in past:
             tail.apply(kind, data)
         recall(self.study, tail)
-        self._saved: dict[tuple[str, str], int] = {}  # how much training is in each checkpoint
+        self._saved: dict[tuple[str, str], Training] = {}  # by the folders of trial and checkpoint
         for kind, data in past:
             self._note_saved(kind, data)
-        self._trained: dict[str, int] = {}  # how much is in each process
+        self._training: dict[str, Training] = {}  # in each process
+        self._iterations: dict[str, int] = {}  # that each process has come to
         self.events: list[Event] = []
         self.decisions: list[tuple[int, int, str]] = []
         self.decided: list[int] = []
@@ -141,8 +160,9 @@ class Driver:
 
     def _note_saved(self, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "trial_checkpoint":
-            facts = data["facts"]
-            self._saved[data["id"], facts["directory"]] = facts["metrics"]["trained"]
+            told = data["facts"]["metrics"]
+            training = Training(told["trained"], told["weights"])
+            self._saved[data["id"], data["facts"]["directory"]] = training
 
     # ------------------------------------------------------------------ as the controller does
 
@@ -190,8 +210,9 @@ class Driver:
         places = self.study.place(trial)
         assert places is not None
         attempt = trial.run.attempts + (0 if isinstance(trial.run.phase, Active) else 1)
-        after = trial.saved_step() if trial.donor is None else trial.donor.step
-        self._trained[trial.trial_id] = self._saved.get(_beginning(trial), 0)
+        place, after, before = _beginning(trial)
+        self._training[trial.trial_id] = self._saved.get(place, Training())
+        self._iterations[trial.trial_id] = before.get("training_iteration", 0)
         started = {"id": trial.trial_id, "attempt": attempt, "places": list(places)}
         self._happen("trial_started", {**started, "after_step": after, "time": 0.0})
         self._catch_up(trial)
@@ -218,10 +239,12 @@ class Driver:
                 self._start(trial)
             return
         was_judged = trial.judged
-        self._trained[trial.trial_id] += 1
-        result = self._script.score(trial.config, step)
-        result |= {"trained": self._trained[trial.trial_id]}
-        result |= {"training_iteration": step, "done": step >= self._script.steps}
+        training = self._training[trial.trial_id].further(trial.config)
+        iteration = self._iterations[trial.trial_id] + 1
+        self._training[trial.trial_id], self._iterations[trial.trial_id] = training, iteration
+        result = self._script.score(trial.config, iteration)
+        result |= {"trained": training.steps, "weights": training.weights}
+        result |= {"training_iteration": iteration, "done": iteration >= self._script.steps}
         happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "step": step}
         at = len(self.events)
         self._happen("trial_result", {**happened, "result": result})
@@ -233,7 +256,7 @@ class Driver:
         ends = reply.action == "STOP" or result["done"]
         if (
             reply.save
-            or (every and step % every == 0)
+            or (every and iteration % every == 0)
             or (ends and self._script.rules.saves_at_end)
         ):
             self._save(trial, step)
@@ -263,12 +286,14 @@ class Driver:
         self._happen("trial_exited", {**happened, "exit": to_data(ended)})
 
 
-def _beginning(trial: Trial) -> tuple[str, str]:
-    """Return the folder of the checkpoint that a trial begins with, below that of its trial."""
+def _beginning(trial: Trial) -> tuple[tuple[str, str], int, Mapping[str, Any]]:
+    """Return where a trial begins: folders of the checkpoint, steps by then, the last result."""
     if trial.donor is not None:
-        return trial.donor.folder, trial.donor.directory
+        return (trial.donor.folder, trial.donor.directory), trial.donor.step, trial.donor.result
     newest = next(iter(trial.checkpoints.usable()), None)
-    return trial.folder, "" if newest is None else newest.directory
+    if newest is None:
+        return (trial.folder, ""), 0, {}
+    return (trial.folder, newest.directory), newest.step or 0, newest.metrics
 
 
 @functools.cache
@@ -308,6 +333,8 @@ def _ended(trial: Trial) -> dict[str, Any]:
         "tag": trial.experiment_tag,
         "step": trial.step,
         "loss": trial.last_result.get("loss"),
+        "iteration": trial.last_result.get("training_iteration"),
         "trained": trial.last_result.get("trained"),
+        "weights": trial.last_result.get("weights"),
         "resources": trial.resources,
     }

@@ -129,8 +129,8 @@ class Launch:
         return self.search.resolve(trial.config)
 
     def config_as_known(self, trial: Trial) -> dict[str, Any]:
-        """Return a trial's config, with what is known of the objects in it."""
-        config = trial.config
+        """Return what a trial's newest result was made with, and what is known of objects in it."""
+        config = trial.reported_as.config
         return config if self.search.missing(config) else self.search.resolve(config)
 
     def restore_call(self, *, errored: bool = False) -> str:

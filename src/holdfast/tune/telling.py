@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.study_plan import Rows, StudyObserver
 from holdfast.core.study import Study
-from holdfast.core.trial import Status, Trial
+from holdfast.core.trial import Status, Trial, Variant
 from holdfast.errors import ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.tune.callback import CallbackList
@@ -67,9 +67,9 @@ class CallbackTeller(StudyObserver):
     def _info(self) -> dict[str, Any]:
         return {"iteration": self._turns, "trials": self._study.get_trials()}
 
-    def _full(self, trial: Trial, step: int, result: dict[str, Any]) -> dict[str, Any]:
-        result.setdefault(EXPERIMENT_TAG, trial.experiment_tag)
-        full = {**result, CONFIG: dict(trial.config)}
+    def _full(self, step: int, result: dict[str, Any], variant: Variant) -> dict[str, Any]:
+        result.setdefault(EXPERIMENT_TAG, variant.tag)
+        full = {**result, CONFIG: dict(variant.config)}
         if full.get(TRAINING_ITERATION) != step or STEP in full:
             full[STEP] = step  # or loggers would take it for the result of another step
         return full
@@ -87,7 +87,7 @@ class CallbackTeller(StudyObserver):
                 self._reconcile(trial, rows[trial_id])
 
     def _reconcile(self, trial: Trial, rows: Rows) -> None:
-        told = [self._full(trial, step, dict(result)) for step, result in rows]
+        told = [self._full(step, dict(result), variant) for step, result, variant in rows]
         self._callbacks.reconcile(trial, told)
 
     def trial_added(self, trial: Trial) -> None:
@@ -104,7 +104,7 @@ class CallbackTeller(StudyObserver):
             self._tell_files("log_trial_start", trial)
 
     def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
-        full = self._full(trial, trial.step, result)
+        full = self._full(trial.step, result, trial.reported_as)
         if not self._has_others:
             self._tell_files("log_trial_result", self._turns, trial, full)
             return

@@ -388,7 +388,7 @@ def test_what_was_told_of_trials_that_are_archived_by_now_is_recalled_with_them(
     recalled = recall(study, tail)
 
     assert not study.finished
-    assert [step for step, _ in recalled.rows["a"]] == [1]
+    assert [step for step, *_ in recalled.rows["a"]] == [1]
     assert recalled.trials(study)["a"].status is Status.TERMINATED
 
 

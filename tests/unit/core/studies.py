@@ -100,13 +100,19 @@ def leave(study: Study, ended: Any, trial_id: str = "t0", how: str = "") -> None
     study.take("trial_exited", happened)
 
 
-def save(study: Study, step: int, trial_id: str = "t0", attempt: int = 1) -> None:
+def save(
+    study: Study,
+    step: int,
+    trial_id: str = "t0",
+    attempt: int = 1,
+    metrics: dict[str, Any] | None = None,
+) -> None:
     number = study.trials[trial_id].checkpoints.next_number
     facts = {"number": number, "directory": f"checkpoint_{number:06d}", "epoch": 1}
     more = {
         "attempt": attempt,
         "step": step,
-        "metrics": {},
+        "metrics": metrics or {},
         "created": 0.0,
         "problems": [],
         "pins": [],

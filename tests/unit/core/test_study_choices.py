@@ -77,12 +77,12 @@ def test_what_a_trial_was_about_to_save_does_not_undo_that_it_became_another() -
     assert receiver.donor is None
 
 
-def test_a_trial_that_became_another_counts_on_from_where_it_was_then() -> None:
+def test_a_trial_that_became_another_counts_steps_on_and_iterations_from_the_weights() -> None:
     """Whatever it does until it is saved is done again after a loss, and not only counted."""
     study = study_of(Judge(), trials=2, budget=Budget(failures=None))
     receiver, donor = start(study, "t0"), start(study, "t1")
     report(study, 4, "t0", loss=1.0)
-    save(study, 3, "t1")
+    save(study, 3, "t1", metrics={"training_iteration": 3, "loss": 0.2})
     study.exploit(receiver, donor, {"lr": 2}, "new")
     leave(study, Evicted(0, "node"), "t0")
     start(study, "t0", after=4)
@@ -91,7 +91,57 @@ def test_a_trial_that_became_another_counts_on_from_where_it_was_then() -> None:
 
     assert receiver.donor is not None
     assert receiver.donor.step == 4
-    assert receiver.donor.result == {"training_iteration": 4, "loss": 1.0}
+    assert receiver.donor.result == {"training_iteration": 3, "loss": 0.2}
+
+
+def test_who_is_copied_before_it_has_saved_anew_gives_the_count_of_what_it_was_given() -> None:
+    study = study_of(Judge(), trials=3, room=3.0)
+    first, second, third = (start(study, trial_id) for trial_id in ("t0", "t1", "t2"))
+    save(study, 7, "t2", metrics={"training_iteration": 7})
+    study.exploit(second, third, {"lr": 2}, "new")
+    study.exploit(first, second, {"lr": 3}, "newer")
+
+    assert first.donor is not None
+    assert first.donor[:2] == ("t2", "checkpoint_000000")
+    assert first.donor.result == {"training_iteration": 7}
+
+
+def test_what_a_process_still_reports_of_weights_that_were_given_up_is_not_judged() -> None:
+    """Another trial's result had it go on from elsewhere, and it had not heard of it."""
+    judge = Judge({5: "STOP"})
+    study = study_of(judge, trials=2)
+    receiver, donor = start(study, "t0"), start(study, "t1")
+    report(study, 4, "t0", loss=1.0)
+    save(study, 3, "t1", metrics={"training_iteration": 3})
+    study.exploit(receiver, donor, {"lr": 2}, "new")
+    report(study, 5, "t0", loss=0.9)
+
+    assert ("judged", "t0", 5) not in judge.heard
+    assert receiver.reply().action == "PAUSE"
+    assert receiver.donor is not None
+    assert receiver.donor.step == 5  # or its next result would take the place of this one
+    leave(study, Evicted(0, "node"), "t0")
+    start(study, "t0", after=5)
+    report(study, 6, "t0", loss=0.5)
+    assert ("judged", "t0", 6) in judge.heard
+
+
+def test_a_damaged_donation_comes_with_the_count_of_what_is_taken_instead() -> None:
+    study = study_of(Judge(), trials=2)
+    receiver, donor = start(study, "t0"), start(study, "t1")
+    save(study, 3, "t1", metrics={"training_iteration": 3})
+    study.exploit(receiver, donor, {"lr": 2}, "new")
+    instead = {"directory": "checkpoint_000007", "result": {"training_iteration": 1}}
+    study.take("trial_donor", {"id": "t0", **instead})
+
+    assert receiver.donor is not None
+    assert (receiver.donor.directory, receiver.donor.result) == (
+        "checkpoint_000007", {"training_iteration": 1},
+    )  # fmt: skip
+    study.take("trial_donor", {"id": "t0", "directory": "checkpoint_000005"})  # as it was written
+    assert receiver.donor.result == {"training_iteration": 1}
+    study.take("trial_donor", {"id": "t0", "directory": None, "result": {}})
+    assert receiver.donor is None
 
 
 def test_a_trial_that_dies_before_it_has_saved_as_it_was_asked_to_is_asked_again() -> None:
@@ -244,3 +294,31 @@ def test_a_trial_has_its_new_size_when_its_process_has_gone() -> None:
 
     assert (trial.resources, trial.resize_to) == (({"CPU": 1.0}, {"CPU": 2.0}), None)
     assert study.free_resources() == {"CPU": 4.0}
+
+
+def test_a_result_is_told_with_the_config_that_it_was_made_with() -> None:
+    """The trial became another over it, and again before it reported."""
+    study = study_of(Judge(), trials=2)
+    receiver, donor = start(study, "t0"), start(study, "t1")
+    save(study, 3, "t1", metrics={"training_iteration": 3})
+    receiver.config, receiver.experiment_tag = {"lr": 1}, "first"
+    assert receiver.reported_as.config == {"lr": 1}
+    report(study, 4, "t0", loss=1.0)
+    study.exploit(receiver, donor, {"lr": 2}, "second")
+    study.exploit(receiver, donor, {"lr": 3}, "third")
+    again = Trial.from_data(receiver.to_data())
+
+    for one in (receiver, again):
+        assert (one.config, one.reported_as.config) == ({"lr": 3}, {"lr": 1})
+        assert one.reported_as.tag == "first"
+    leave(study, Evicted(0, "node"), "t0")
+    start(study, "t0", after=4)
+    report(study, 5, "t0", loss=0.5)
+    assert receiver.reported_as.config == {"lr": 3}
+
+
+def test_a_trial_as_it_was_written_before_opens() -> None:
+    data = Trial("t0").to_data()
+    del data["former"]
+
+    assert Trial.from_data(data).former is None

@@ -34,5 +34,5 @@ class JsonLoggerCallback(FileLogger):
         self._files.put_beside(f"{trial.folder}/{EXPR_PARAM_FILE}", data)
 
     def reconcile(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> None:
-        self.update_config(trial, trial.config)
+        self.update_config(trial, trial.reported_as.config)
         super().reconcile(trial, rows)

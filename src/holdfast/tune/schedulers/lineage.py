@@ -119,9 +119,14 @@ def _as_data(config: dict[str, Any]) -> Any:
 def saved_iteration(trial: Trial) -> int:
     """Return the iteration of a trial's newest checkpoint, 0 if it has none."""
     for kept in trial.checkpoints.usable():
-        told = score_of(kept.metrics, "training_iteration")
-        return int(told) if told is not None and math.isfinite(told) else kept.step or 0
+        return iteration_in(kept.metrics, kept.step or 0)
     return 0
+
+
+def iteration_in(result: Mapping[str, Any], otherwise: int) -> int:
+    """Return the iteration that a result is of, or something else if it does not tell."""
+    iteration = score_of(result, "training_iteration")
+    return otherwise if iteration is None or not math.isfinite(iteration) else int(iteration)
 
 
 def read_policy(path: str | Path) -> list[Step]:

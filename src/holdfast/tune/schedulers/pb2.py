@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.api.checks import is_number, is_whole
+from holdfast.core.retention import score_of
 from holdfast.core.study_view import StudyView
 from holdfast.core.trial import Trial
 from holdfast.errors import ConfigError
@@ -100,7 +101,7 @@ class PB2(PopulationBasedTraining):
         self._bases[trial.trial_id] = [time, score]
 
     def _mutate(self, view: StudyView, trial: Trial, donor: Trial) -> Config:
-        base = self._bases.get(donor.trial_id)
+        base = self._base_of(donor)
         name = ("mutate", self._tries)
         if base is None or not self._rows:
             draw = generator_for(self._seed, *name)
@@ -117,11 +118,20 @@ class PB2(PopulationBasedTraining):
     def _become(self, trial: Trial, donor: Trial, config: Config) -> None:
         super()._become(trial, donor, config)
         self._bases.pop(trial.trial_id, None)
-        if donor.trial_id in self._bases:
-            self._bases[trial.trial_id] = list(self._bases[donor.trial_id])
+        if (base := self._base_of(donor)) is not None:
+            self._bases[trial.trial_id] = base
         point = self._point(config)
         if point is not None:
             self._points[trial.trial_id] = point
+
+    def _base_of(self, donor: Trial) -> list[float] | None:
+        """Return when and how good a donor was as it saved what others go on from."""
+        donation = donor.donation()
+        start = {} if donation is None else donation.result
+        time, score = score_of(start, self._time_attr), score_of(start, self._metric or "")
+        if time is None or score is None or not (math.isfinite(time) and math.isfinite(score)):
+            return None
+        return [time, score if self._mode == "max" else -score]
 
     def _forget(self, trial_id: str) -> None:
         super()._forget(trial_id)

@@ -26,7 +26,7 @@ from holdfast.tune.schedulers.explore import (
     perturbed,
     tag_for,
 )
-from holdfast.tune.schedulers.lineage import Lineage, saved_iteration
+from holdfast.tune.schedulers.lineage import Lineage, iteration_in, saved_iteration
 from holdfast.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay
 from holdfast.tune.schedulers.scored_scheduler import ScoredScheduler, order_of
 from holdfast.tune.schedulers.trial_scheduler import WAITING, first_that_fits
@@ -165,18 +165,16 @@ class PopulationBasedTraining(ScoredScheduler):
         if standing is None or time is None or score is None:
             return self.CONTINUE
         if self._has_arrived(trial):
-            return self._meet(view, trial)  # it was sent ahead, or had to come again
+            return self._meet_or_wait(view, trial)  # it was sent ahead, or had to come again
         due = self._next_meeting if self._synch else standing.judged_at + self._interval
         if time < max(due, self._burn_in):
             return self.CONTINUE
         self._end_interval(trial, time, score)
         self._turns += 1
         standing.time, standing.score, standing.turn = time, score, self._turns
-        iteration = score_of(result, "training_iteration")
-        if iteration is not None and math.isfinite(iteration):
-            standing.iteration = int(iteration)
+        standing.iteration = iteration_in(result, standing.iteration)
         if self._synch:
-            return self._meet(view, trial)
+            return self._meet_or_wait(view, trial)
         standing.judged_at = time
         lower, upper = self._quantiles(view)
         if trial in lower and self._exploit(view, trial, upper):
@@ -197,6 +195,11 @@ class PopulationBasedTraining(ScoredScheduler):
         if trial.is_finished():
             self._leave(view, trial)
 
+    def on_trial_pause(self, view: StudyView, trial: Trial) -> None:
+        """Hold a meeting if it was this trial that the others waited for."""
+        if self._has_arrived(trial) and self._is_meeting(view):
+            self._meet(view)
+
     def choose_trial_to_run(self, view: StudyView) -> Trial | None:
         """Return the trial that has come least far, so that all take turns.
 
@@ -205,7 +208,10 @@ class PopulationBasedTraining(ScoredScheduler):
         """
         trials = view.get_trials()
         waiting = [trial for trial in trials if trial.status in WAITING]
-        free = [trial for trial in waiting if not self._has_arrived(trial)]
+        # Who has arrived and is not paused was lost before it had saved, and must come again.
+        free = [
+            one for one in waiting if one.status == Status.PENDING or not self._has_arrived(one)
+        ]
         free.sort(key=self._place_in_line)
         if not free and not any(trial.status == Status.RUNNING for trial in trials):
             # Whoever they wait for will not come; the worst has the least to lose by going ahead.
@@ -250,10 +256,16 @@ class PopulationBasedTraining(ScoredScheduler):
         )  # fmt: skip
 
     def _become(self, trial: Trial, donor: Trial, config: Config) -> None:
-        """Take over how the donor stands: that is where the trial goes on from."""
+        """Take over how the donor stood when it saved what the trial goes on from.
+
+        It may have gone on since, or may not have saved when it was judged.
+        """
         standing, source = self._standings[trial.trial_id], self._standings[donor.trial_id]
-        standing.time, standing.judged_at = source.time, source.judged_at
-        standing.iteration = source.iteration
+        donation = donor.donation()
+        time = None if donation is None else score_of(donation.result, self._time_attr)
+        standing.time = source.time if time is None or math.isnan(time) else time
+        standing.judged_at = min(source.judged_at, standing.time)
+        standing.iteration = saved_iteration(donor)
 
     def _forget(self, trial_id: str) -> None:
         """Drop what is of no use once a trial is over."""
@@ -272,18 +284,36 @@ class PopulationBasedTraining(ScoredScheduler):
         trials = [trial for *_, trial in ranked]
         return trials[:size], trials[len(trials) - size :]
 
-    def _meet(self, view: StudyView, last: Trial) -> str:
-        """Judge all if everybody is there; return what becomes of the last one to come, or go."""
-        trials = [trial for trial in view.get_trials() if trial.trial_id in self._standings]
-        if not trials or not all(map(self._has_arrived, trials)):
+    def _meet_or_wait(self, view: StudyView, last: Trial) -> str:
+        """Return what becomes of a trial that has come to a meeting.
+
+        Whoever is to be copied has saved by then: all others are paused, and if it is the last one
+        itself, it pauses too.
+        """
+        if not self._is_meeting(view, last):
             return self.PAUSE
-        lower, upper = self._quantiles(view)
+        _, upper = self._quantiles(view)
         if last in upper and not _has_saved(last):
-            return self.PAUSE  # as the others did; the worst of them will call the meeting again
-        moved = [trial for trial in lower if self._exploit(view, trial, upper)]
+            return self.PAUSE
+        return self.NOOP if last in self._meet(view) else self.CONTINUE
+
+    def _is_meeting(self, view: StudyView, last: Trial | None = None) -> bool:
+        """Whether everybody is there, and nobody but the last to come is still saving."""
+        trials = [trial for trial in view.get_trials() if trial.trial_id in self._standings]
+        are_there = all(
+            self._has_arrived(trial) and (trial is last or trial.status == Status.PAUSED)
+            for trial in trials
+        )
+        return are_there and bool(trials)
+
+    def _meet(self, view: StudyView) -> list[Trial]:
+        """Judge all; return those that go on from another."""
+        trials = [trial for trial in view.get_trials() if trial.trial_id in self._standings]
         times = [self._time_of(trial) for trial in trials]
+        lower, upper = self._quantiles(view)
+        moved = [trial for trial in lower if self._exploit(view, trial, upper)]
         self._next_meeting = max(self._next_meeting + self._interval, *times)
-        return self.NOOP if last in moved else self.CONTINUE
+        return moved
 
     def _exploit(self, view: StudyView, trial: Trial, donors: Sequence[Trial]) -> bool:
         """Have a trial go on from one of the best that has saved; whether there was one."""
@@ -314,8 +344,8 @@ class PopulationBasedTraining(ScoredScheduler):
 
     def _leave(self, view: StudyView, trial: Trial) -> None:
         self._forget(trial.trial_id)
-        if self._synch:
-            self._meet(view, trial)  # the others may have waited for nobody else
+        if self._synch and self._is_meeting(view):
+            self._meet(view)  # the others have waited for nobody else
 
     def _has_arrived(self, trial: Trial) -> bool:
         return self._synch and self._time_of(trial) >= self._next_meeting

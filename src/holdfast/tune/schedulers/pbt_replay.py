@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,12 +16,16 @@ from holdfast.tune.schedulers.explore import copied
 from holdfast.tune.schedulers.lineage import Step, read_policy, saved_iteration
 from holdfast.tune.schedulers.trial_scheduler import FIFOScheduler
 
+log = logging.getLogger(__name__)
+
 
 class PopulationBasedTrainingReplay(FIFOScheduler):
     """Runs one trial with the configs that led to the weights of a trial of an earlier study.
 
-    At each change the trial saves, and goes on from there with the next config. Config and weights
-    change together, so a loss at that moment leaves no mixture.
+    At each change the trial saves and pauses, and goes on from there with the next config. Config
+    and weights change together, so a loss at that moment leaves no mixture, and every step is done
+    with the config that it was done with then: a deterministic trainable ends with the weights
+    of the original.
 
     Args:
         policy_file: A `pbt_policy_<trial id>.txt` that population based training wrote.
@@ -34,12 +39,14 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
     _done: int
     _trial_id: str | None
     _tag: str
+    _is_late: bool
 
     def __init__(self, policy_file: str | Path) -> None:
         self._policy = read_policy(policy_file)
         self._done = 0
         self._trial_id = None
         self._tag = ""
+        self._is_late = False
 
     @property
     def config(self) -> dict[str, Any]:
@@ -65,15 +72,42 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         due = sum(step.after <= iteration for step in self._policy)
         if due <= self._done:
             return self.CONTINUE
+        if self._change(view, trial, due):
+            return self.NOOP
+        if iteration == self._policy[due - 1].after:
+            return self.PAUSE  # it saves, and changes when that is done
+        self._warn_of_lateness(trial, self._policy[due - 1])
+        view.save_trial(trial)  # by its next result it has; what it did since is done again
+        return self.CONTINUE
+
+    def on_trial_pause(self, view: StudyView, trial: Trial) -> None:
+        """Change the config of a trial that has paused for it."""
+        saved = saved_iteration(trial)
+        self._change(view, trial, sum(step.after <= saved for step in self._policy))
+
+    def _change(self, view: StudyView, trial: Trial, due: int) -> bool:
+        """Have the trial go on from its newest checkpoint with the config that is due by then.
+
+        Returns False, and nothing happens, if there is none, or if it has not saved since.
+        """
+        if due <= self._done or saved_iteration(trial) < self._policy[due - 1].after:
+            return False
         step = self._policy[due - 1]
-        if saved_iteration(trial) < step.after:
-            view.save_trial(trial)  # by its next result it has; what it did since is done again
-            return self.CONTINUE
         tag = f"{self._tag}@replayed_{step.after}"
         if not view.exploit(trial, trial, copied(step.config), tag):
-            return self.CONTINUE
+            return False
         self._done = due
-        return self.NOOP
+        return True
+
+    def _warn_of_lateness(self, trial: Trial, step: Step) -> None:
+        if self._is_late:
+            return
+        self._is_late = True
+        log.warning(
+            "%s has saved nothing at iteration %d, where the config was changed; it changes as soon"
+            " as there is a checkpoint, and does not come to the weights of the original",
+            trial, step.after,
+        )  # fmt: skip
 
     def debug_string(self) -> str:
         return f"PopulationBasedTraining replay: step {self._done} of {len(self._policy)}"

@@ -131,6 +131,9 @@ class ResourceChangingScheduler(TrialScheduler):
         self._base.on_trial_remove(view, trial)
         self._first.pop(trial.trial_id, None)
 
+    def on_trial_pause(self, view: StudyView, trial: Trial) -> None:
+        self._base.on_trial_pause(view, trial)
+
     def _shrink_who_cannot_start(self, view: StudyView) -> None:
         """Give a trial that waits what it began with, if there is no room for what it got since.
 

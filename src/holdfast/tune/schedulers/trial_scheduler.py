@@ -94,6 +94,12 @@ class TrialScheduler(Made):
     def on_trial_remove(self, view: StudyView, trial: Trial) -> None:
         """Learn that a trial that did not run is finished; perhaps not if you ended it."""
 
+    def on_trial_pause(self, view: StudyView, trial: Trial) -> None:
+        """Learn that a trial is paused now: its process is gone, and what it was to save is saved.
+
+        The moment to have it go on from elsewhere, or with another config, without losing a step.
+        """
+
     def choose_trial_to_run(self, view: StudyView) -> Trial | None:
         """Return the trial to start now, None if none should; asking changes nothing."""
         raise NotImplementedError(f"{type(self).__name__}.choose_trial_to_run is not written")

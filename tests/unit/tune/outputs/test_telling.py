@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.judges import Judges
 from holdfast.core.study import Study
 from holdfast.core.study_rules import Rules
-from holdfast.core.trial import Status, Trial
+from holdfast.core.trial import Status, Trial, Variant
 from holdfast.storage.base import Store
 from holdfast.tune.callback import Callback, CallbackList
 from holdfast.tune.logger import with_default_loggers
@@ -37,8 +37,9 @@ def finished(number: int) -> Trial:
     return a_trial(number, status=Status.TERMINATED)
 
 
-def told(*losses: float) -> list[tuple[int, dict[str, Any]]]:
-    return [(step, result(step, loss)) for step, loss in enumerate(losses, 1)]
+def told(*losses: float) -> list[tuple[int, dict[str, Any], Variant]]:
+    variant = Variant({}, "", {})
+    return [(step, result(step, loss), variant) for step, loss in enumerate(losses, 1)]
 
 
 @every_kind

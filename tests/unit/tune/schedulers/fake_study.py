@@ -131,8 +131,8 @@ class FakeStudy:
         result = {"training_iteration": now, "time_total_s": float(now)}
         result |= {} if score is MISSING else {"score": score}
         result |= metrics
-        decision = self._tell("on_trial_result", trial, result)
         trial.last_result = result
+        decision = self._tell("on_trial_result", trial, result)
         self._note("decided", trial.trial_id, now, decision)
         if decision == TrialScheduler.PAUSE:
             self._pause(trial, True)
@@ -224,12 +224,13 @@ class FakeStudy:
         if should_checkpoint:
             self._save(trial)
         trial.status = Status.PAUSED
+        self._tell("on_trial_pause", trial)
 
     def _save(self, trial: Trial) -> None:
         record = trial.checkpoints
         kept = Kept(
             number=record.next_number, directory=f"checkpoint_{record.next_number:06}", epoch=1,
-            attempt=1, step=self.times[trial.trial_id], metrics={}, created=0.0,
+            attempt=1, step=self.times[trial.trial_id], metrics=trial.last_result, created=0.0,
         )  # fmt: skip
         record.apply("checkpoint_committed", kept.to_data())
         self._stored[trial.trial_id, kept.directory] = self.weights[trial.trial_id]
@@ -237,9 +238,12 @@ class FakeStudy:
 
     def _exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> None:
         trial.config, trial.experiment_tag = config, tag
-        trial.donor = Donor(donor.trial_id, donor.checkpoints.usable()[0].directory)
+        newest = donor.checkpoints.usable()[0]
+        trial.donor = Donor(donor.trial_id, newest.directory, result=newest.metrics)
         self._rewind(trial)
-        trial.status = Status.PAUSED
+        was_running, trial.status = trial.status == Status.RUNNING, Status.PAUSED
+        if was_running:
+            self._tell("on_trial_pause", trial)
 
     def _rewind(self, trial: Trial) -> None:
         """Have a trial be where it goes on from."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.trial import Donor, Status
+from holdfast.core.trial import Donor, Status, Trial
 from holdfast.errors import ConfigError
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers import PopulationBasedTraining
@@ -32,6 +32,31 @@ def pbt(**kwargs: object) -> PopulationBasedTraining:
 def population(scheduler: PopulationBasedTraining, size: int = 8, **kwargs: Any) -> FakeStudy:
     study = FakeStudy(scheduler, slots=kwargs.pop("slots", size), **kwargs)
     for number in range(size):
+        study.add({"lr": 0.1 * (number + 1), "depth": number})
+    study.fill()
+    return study
+
+
+class SlowStudy(FakeStudy):
+    """A study in which trials that are to pause do so later, in any order."""
+
+    def _pause(self, trial: Trial, should_checkpoint: bool) -> None:
+        assert should_checkpoint
+
+    def finish(self, trial: Trial) -> None:
+        super()._pause(trial, True)
+        self._perform()
+
+    def save(self, trial: Trial, time: int) -> None:
+        """Have a trial come to a time, and save itself there."""
+        self.times[trial.trial_id] = trial.step = time
+        trial.last_result = {"training_iteration": time, "score": 0}
+        self._save(trial)
+
+
+def slow_population() -> SlowStudy:
+    study = SlowStudy(pbt(synch=True), slots=4)
+    for number in range(4):
         study.add({"lr": 0.1 * (number + 1), "depth": number})
     study.fill()
     return study
@@ -195,9 +220,6 @@ def test_synchronous_trials_wait_for_each_other_and_are_judged_together() -> Non
     study = population(pbt(synch=True), 4, slots=4)
 
     assert judge_all(study, 2) == ["PAUSE"] * 4  # the best came last, and is to save as well
-    assert study.choose() is study.trials[0]
-    study.fill()
-    assert study.report(study.trials[0]) == "NOOP"
     assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t0", "t3")]
     assert study.times == {"t0": 2, "t1": 2, "t2": 2, "t3": 2}
     study.fill()
@@ -210,6 +232,49 @@ def test_a_meeting_is_held_at_once_if_the_best_have_saved() -> None:
 
     assert judge_all(study, 2) == ["PAUSE", "PAUSE", "PAUSE", "NOOP"]
     assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t3", "t0")]
+
+
+def test_a_meeting_waits_for_the_best_to_have_saved_whoever_comes_last() -> None:
+    """Results come at once, saves take their time: the worst arrives while the best still saves."""
+    study = slow_population()
+    best = study.trials[3]
+    study.save(best, 1)
+    assert [study.report(trial, 2) for trial in reversed(study.trials)] == ["PAUSE"] * 4
+    assert [entry for entry in study.log if entry[0] == "_exploit"] == []
+    assert study.choose() is None  # somebody is still to come
+    for trial in (study.trials[0], study.trials[2], best, study.trials[1]):
+        study.finish(trial)
+
+    assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t0", "t3")]
+    assert study.times == {"t0": 2, "t1": 2, "t2": 2, "t3": 2}
+
+
+def test_who_was_lost_at_a_meeting_before_it_had_saved_comes_again_before_anybody_goes_on() -> None:
+    study = slow_population()
+    judge_all(study, 2)
+    for trial in study.trials[:3]:
+        study.finish(trial)
+    lost = study.trials[3]
+    lost.status = Status.PENDING
+
+    assert study.choose() is lost
+    study.start(lost)
+    study.finish(lost)
+    assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t0", "t3")]
+
+
+def test_who_was_copied_stands_where_what_it_was_given_was_saved() -> None:
+    """Its donor has gone on since, without saving; the copy is not as far."""
+    scheduler = pbt(perturbation_interval=4)
+    study = population(scheduler, 4)
+    study.report(study.trials[2], 4)
+    study.report(study.trials[3], 4)  # is asked to save
+    study.report(study.trials[3], 11)
+    study.trials[3].checkpoints.kept = dict(list(study.trials[3].checkpoints.kept.items())[:1])
+    assert study.report(study.trials[0], 5) == "NOOP"
+    standing = scheduler.get_state()["standings"]["t0"]
+
+    assert (standing["time"], standing["iteration"], standing["judged_at"]) == (4, 4, 4)
 
 
 def test_who_was_copied_and_has_not_saved_since_is_no_donor() -> None:

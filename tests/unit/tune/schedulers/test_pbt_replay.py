@@ -39,17 +39,15 @@ def test_a_replay_begins_as_the_first_donor_did_and_changes_where_donors_were(
 
     assert rates(study) == [1, 1, 1, 2, 2, 3, 3, 3]
     assert trial.experiment_tag == "0@replayed_5"
+    assert sum(entry[0] == "decided" for entry in study.log) == 8  # and no step was done twice
 
 
 def test_a_trial_that_saves_with_every_report_changes_at_once(tmp_path: Path) -> None:
     class Eager(FakeStudy):
-        def report(self, trial: Any, time: int | None = None, **metrics: Any) -> str:
-            def score(one: Any, now: int) -> int:
-                self._save(one)
-                return now
-
-            self.score = score
-            return super().report(trial, time, **metrics)
+        def _tell(self, hook: str, *args: Any) -> Any:
+            if hook == "on_trial_result":
+                self._save(args[0])
+            return super()._tell(hook, *args)
 
     study = Eager(PopulationBasedTrainingReplay(policy_file(tmp_path, STEPS)))
     study.add()
