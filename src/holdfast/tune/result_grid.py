@@ -9,10 +9,11 @@ from holdfast.core.metric_history import flattened
 from holdfast.core.retention import score_of
 from holdfast.core.trial import Status
 from holdfast.data.libraries import library
+from holdfast.errors import ConfigError
 from holdfast.storage.arrow import filesystem_of, filesystem_path
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, describe
-from holdfast.tune.choosing import best_trial, checked_scope, no_best, wanted
+from holdfast.tune.choosing import best_trial, checked_mode, checked_scope, no_best, wanted
 from holdfast.tune.result import CONFIG, TRIAL_ID, Result
 from holdfast.tune.summaries import TrialSummary, error_of
 from holdfast.tune.trial_folders import FrameAt, read_rows
@@ -137,14 +138,11 @@ class ResultGrid:
         """Return a table of pandas with a row for each trial that has reported anything.
 
         It is the trial's last result, or with a metric and a mode the result in which that metric
-        was highest or lowest. The config is in columns `config/…`, the trial's folder in `logdir`.
+        was highest or lowest. Neither is taken from the study: a metric alone gives last results,
+        a mode alone is a `ConfigError`. The config is in columns `config/…`, the trial's folder in
+        `logdir`.
         """
-        if filter_metric is not None or filter_mode is not None:
-            filter_metric, filter_mode = wanted(
-                filter_metric if filter_metric is not None else self._metric,
-                filter_mode if filter_mode is not None else self._mode,
-                "get_dataframe",
-            )
+        _must_be_filter(filter_metric, filter_mode)
         rows = []
         for trial in self._trials:
             row = trial.last_result
@@ -177,6 +175,18 @@ def result_of(trial: TrialSummary, store: Store, filesystem: Any | None = None) 
         config=trial.config,
         _describe=frame.described,
     )
+
+
+def _must_be_filter(metric: str | None, mode: str | None) -> None:
+    """Raise unless a metric and a mode can say which rows of trials are wanted."""
+    if mode is None:
+        return
+    checked_mode(mode)
+    if metric is None:
+        raise ConfigError(
+            f"mode={mode!r} without a metric: the {mode} of what is not said",
+            hint=f"name the metric too: metric='loss', mode={mode!r}",
+        )
 
 
 def _flat_row(trial: TrialSummary, row: dict[str, Any], path: str) -> dict[str, Any]:

@@ -192,8 +192,21 @@ def test_the_table_can_have_each_trials_best_row(tmp_path: Path) -> None:
 
     assert list(lowest["training_iteration"]) == [2, 1]
     assert list(results.get_dataframe()["training_iteration"]) == [3, 3]
-    with pytest.raises(ConfigError, match="mode is not known"):
-        results.get_dataframe(filter_metric="loss")
+
+
+@pytest.mark.parametrize("default", [None, "min"])
+def test_the_table_takes_no_mode_from_the_study(tmp_path: Path, default: str | None) -> None:
+    write_study(tmp_path, {0: [3.0, 1.0, 2.0]})
+    metric = None if default is None else "loss"
+    analysis = ExperimentAnalysis(tmp_path, default_metric=metric, default_mode=default)
+
+    for table in (analysis.dataframe, analysis.result_grid.get_dataframe):
+        assert list(table("loss")["loss"]) == [2.0]
+        assert list(table("loss", "max")["loss"]) == [3.0]
+        with pytest.raises(ValueError, match="mode='max' without a metric"):
+            table(None, "max")
+        with pytest.raises(ValueError, match="must be 'min' or 'max'"):
+            table("loss", "highest")
 
 
 def test_a_grid_of_very_many_trials_reads_nothing_until_it_is_asked() -> None:
