@@ -20,6 +20,7 @@ from holdfast.objects.shared import unshared
 from holdfast.storage.transfer import upload_tree
 from holdfast.tune.class_checkpoints import counters_of, store
 from holdfast.tune.filling import Filling
+from holdfast.tune.result import DEFAULT_METRIC
 from holdfast.tune.trainable import Beginning, Trainable, make
 from holdfast.wire import Judged
 from holdfast.worker.context import WorkerContext, current
@@ -87,7 +88,7 @@ class FunctionProgram:
         if isinstance(returned, Mapping):
             context.reporter.report(returned)
         elif isinstance(returned, int | float) and not isinstance(returned, bool):
-            context.reporter.report({"_metric": returned})
+            context.reporter.report({DEFAULT_METRIC: returned})
         elif returned:
             raise ConfigError(
                 f"the trainable returned {shown(returned)}, which is neither metrics nor a number",

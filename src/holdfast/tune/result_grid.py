@@ -108,7 +108,8 @@ class ResultGrid:
         """Return the result of the best trial, of equals the first.
 
         Args:
-            metric: By what; the study's own if it is not given. `a/b` if nested.
+            metric: By what; the study's own if it is not given, or the number that the trainable
+                returned if there is none. `a/b` if nested.
             mode: "min" or "max"; the study's own if it is not given.
             scope: Which value of a trial counts: its "last", the best of "all", their average
                 "avg", or that of the last ones, "last-5-avg" and "last-10-avg".
@@ -126,6 +127,7 @@ class ResultGrid:
             metric if metric is not None else self._metric,
             mode if mode is not None else self._mode,
             "get_best_result",
+            self._trials,
         )
         found = best_trial(self._trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
         if found is None:
