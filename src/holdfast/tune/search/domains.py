@@ -199,7 +199,10 @@ class Float(Domain):
 
 
 class Integer(Domain):
-    """Whole numbers from `lower` on; `upper` is the first one beyond, or the last if quantized."""
+    """Whole numbers from `lower` on; `upper` is the first one beyond, or the last if quantized.
+
+    The bounds of quantized ones are multiples, so that no searcher has to find the first.
+    """
 
     def __init__(self, lower: int, upper: int, sampler: Sampler | None = None) -> None:
         self.lower, self.upper = int(lower), int(upper)
@@ -221,7 +224,16 @@ class Integer(Domain):
         return self._with(LogUniform())
 
     def quantized(self, q: int) -> Integer:
-        return self._with(Quantized(self.get_sampler(), q))
+        """Return the multiples of `q` between the bounds, which become the outermost of them."""
+        lower, upper = int(-(-self.lower // q) * q), int(self.upper // q * q)
+        if lower > upper:
+            raise ConfigError(
+                f"no multiple of q={q!r} lies between {self.lower} and {self.upper}",
+                hint="a smaller q, or bounds that are further apart",
+            )
+        made = self._with(Quantized(self.get_sampler(), q))
+        made.lower, made.upper = lower, upper
+        return made
 
     def cast(self, value: Any) -> int:
         return int(value)
