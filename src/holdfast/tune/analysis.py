@@ -225,7 +225,7 @@ class ExperimentAnalysis:
     @property
     def result_grid(self) -> ResultGrid:
         """The same study as `Tuner.fit` returns it."""
-        return ResultGrid(
+        return ResultGrid.of_trials(
             self.trials,
             self._store,
             metric=self.default_metric,

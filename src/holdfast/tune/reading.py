@@ -46,7 +46,7 @@ def results_of(
         ]
         return _with_lost(found, launch.run.store, damage)
 
-    return ResultGrid(
+    return ResultGrid.of_trials(
         Lazily(read),
         launch.run.store,
         metric=spec.tune_config.metric,
@@ -61,7 +61,7 @@ def read_results(store: Store, spec: StudySpec, filesystem: Any = None) -> Resul
     retention = retention_of(spec.run_config.checkpoint_config)
     study = look_at_study(store)
     found = [summary(trial, store, retention, None) for trial in study.trials]
-    return ResultGrid(
+    return ResultGrid.of_trials(
         _with_lost(found, store, study.damage),
         store,
         metric=spec.tune_config.metric,
@@ -99,6 +99,9 @@ def summary(
         name=str(trial),
         path=home.url,
         local_path=_local(store, trial.folder),
+        trainable_name=trial.trainable_name,
+        num_failures=trial.num_failures,
+        start_time=trial.start_time,
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.core.metric_history import flattened
+from holdfast.core.names import shown
 from holdfast.core.retention import score_of
 from holdfast.core.trial import Status
 from holdfast.data.libraries import library
@@ -18,6 +19,9 @@ from holdfast.tune.result import CONFIG, TRIAL_ID, Result
 from holdfast.tune.summaries import TrialSummary, error_of
 from holdfast.tune.trial_folders import FrameAt, read_rows
 
+if TYPE_CHECKING:
+    from holdfast.tune.analysis import ExperimentAnalysis
+
 _SHOWN_MAX = 10
 
 
@@ -25,10 +29,30 @@ class ResultGrid:
     """The results of a study's trials, all of them whatever their status, in the order made.
 
     No file is read until something is asked for that is only there.
+
+    Args:
+        experiment_analysis: What `tune.run` returned, or `ExperimentAnalysis(path)` of a folder.
     """
 
-    def __init__(
-        self,
+    _trials: Sequence[TrialSummary]
+    _store: Store
+    _metric: str | None
+    _mode: str | None
+    _filesystem: Any | None
+    _interrupted: bool
+
+    def __init__(self, experiment_analysis: ExperimentAnalysis) -> None:
+        grid = getattr(experiment_analysis, "result_grid", None)
+        if not isinstance(grid, ResultGrid):
+            raise TypeError(
+                f"ResultGrid({shown(experiment_analysis)}): it is made from an ExperimentAnalysis;"
+                " tune.ExperimentAnalysis(path) opens the folder of a study"
+            )
+        vars(self).update(vars(grid))
+
+    @classmethod
+    def of_trials(
+        cls,
         trials: Sequence[TrialSummary],
         store: Store,
         *,
@@ -36,10 +60,13 @@ class ResultGrid:
         mode: str | None = None,
         filesystem: Any | None = None,
         interrupted: bool = False,
-    ) -> None:
-        self._trials, self._store = trials, store
-        self._metric, self._mode, self._filesystem = metric, mode, filesystem
-        self._interrupted = interrupted
+    ) -> Self:
+        """Return the results of trials whose study is in `store`."""
+        grid = cls.__new__(cls)
+        grid._trials, grid._store = trials, store
+        grid._metric, grid._mode, grid._filesystem = metric, mode, filesystem
+        grid._interrupted = interrupted
+        return grid
 
     @property
     def experiment_path(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,21 @@ from holdfast.tune.schedulers import (
     MedianStoppingRule,
     PopulationBasedTraining,
 )
-from tests.integration.tune.conftest import Lab
+from tests.integration.tune.conftest import Lab, last
+
+
+class FailsOrEnds(tune.Trainable):
+    def step(self) -> dict[str, Any]:
+        if self.config["fails"]:
+            raise RuntimeError("not today")
+        return {"done": True}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return {}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        pass
+
 
 # ---------------------------------------------------------------------- a number as the result
 
@@ -70,3 +85,98 @@ def test_a_mode_alone_says_nothing_of_trials_that_return_metrics(lab: Lab) -> No
 
     with pytest.raises(ValueError, match="metric is not known"):
         results.get_best_result()
+
+
+# ---------------------------------------------------------------------- looking at a study
+
+
+def test_a_result_grid_is_made_from_an_analysis(tmp_path: Path) -> None:
+    driven = tune.run(
+        lambda config: {"loss": config["x"]},
+        config={"x": tune.grid_search([2, 1])},
+        metric="loss",
+        mode="min",
+        storage_path=tmp_path,
+        name="study",
+        verbose=0,
+    )
+    opened = tune.ExperimentAnalysis(tmp_path / "study", default_metric="loss", default_mode="min")
+
+    for analysis in (driven, opened):
+        grid = tune.ResultGrid(analysis)
+
+        assert [last(one)["loss"] for one in grid] == [2, 1]
+        assert grid.experiment_path == str(tmp_path / "study")
+        assert last(grid.get_best_result())["loss"] == 1
+        assert (grid.errors, grid.num_terminated, grid.interrupted) == ([], 2, False)
+
+
+def test_a_result_grid_is_not_made_from_a_path(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"tune\.ExperimentAnalysis\(path\) opens"):
+        tune.ResultGrid(str(tmp_path))  # type: ignore[arg-type]
+
+
+def test_trials_of_an_analysis_have_what_trials_in_callbacks_have(tmp_path: Path) -> None:
+    seen: dict[str, dict[str, Any]] = {}
+
+    def facts(trial: Any) -> dict[str, Any]:
+        return {
+            "has_checkpoint": trial.has_checkpoint(),
+            "error_file": trial.error_file,
+            "trainable_name": trial.trainable_name,
+            "num_failures": trial.num_failures,
+            "start_time": trial.start_time,
+        }
+
+    class Watch(tune.Callback):
+        def on_experiment_end(self, trials: Any, **info: Any) -> None:
+            del info
+            seen.update({trial.trial_id: facts(trial) for trial in trials})
+
+        def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            del iteration, trials, info
+            seen[trial.trial_id] = facts(trial)
+
+        def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            del iteration, trials, info
+            seen[trial.trial_id] = facts(trial)
+
+    analysis = tune.run(
+        FailsOrEnds,
+        config={"fails": tune.grid_search([True, False])},
+        callbacks=[Watch()],
+        checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=True),
+        raise_on_failed_trial=False,
+        storage_path=tmp_path,
+        name="study",
+        verbose=0,
+    )
+    opened = tune.ExperimentAnalysis(tmp_path / "study")
+
+    for trials in (analysis.trials, opened.trials):
+        assert {trial.trial_id: facts(trial) for trial in trials} == seen
+    failed, ended = analysis.trials
+    assert "not today" in Path(failed.error_file).read_text()
+    assert (failed.has_checkpoint(), failed.num_failures) == (False, 1)
+    assert (ended.has_checkpoint(), ended.error_file) == (True, None)
+    assert ended.trainable_name == "FailsOrEnds"
+
+
+def test_trials_known_from_their_folders_alone_have_it_too(tmp_path: Path) -> None:
+    tune.run(
+        FailsOrEnds,
+        config={"fails": tune.grid_search([True, False])},
+        raise_on_failed_trial=False,
+        storage_path=tmp_path,
+        name="study",
+        verbose=0,
+    )
+    shutil.rmtree(tmp_path / "study" / ".holdfast")
+    trials = tune.ExperimentAnalysis(tmp_path / "study").trials
+
+    assert {trial.trainable_name for trial in trials} <= {"FailsOrEnds", ""}
+    [ended] = [trial for trial in trials if trial.error_file is None]
+    assert (ended.trainable_name, ended.num_failures) == ("FailsOrEnds", 0)
+    [failed] = [trial for trial in trials if trial is not ended]
+    assert failed.num_failures == 1
+    assert Path(failed.error_file or "").is_file()
