@@ -13,7 +13,7 @@ from holdfast.api.config import CheckpointConfig
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.objects.shared import share_if_large
-from holdfast.tune.errors import TuneError
+from holdfast.tune.errors import NotRunnable, TuneError
 from holdfast.tune.older import with_checkpoint_dir, with_reporter
 from holdfast.tune.program import ClassProgram, FunctionProgram
 from holdfast.tune.registry import registered
@@ -92,7 +92,7 @@ def runnable(trainable: Any) -> Runnable:
     resources = getattr(trainable, ATTRIBUTE, None)
     if isinstance(trainable, type):
         if not issubclass(trainable, Trainable):
-            raise ConfigError(
+            raise NotRunnable(
                 f"the class {trainable.__name__} is no Trainable",
                 hint="class MyTrainable(tune.Trainable): def step(self): …",
             )
@@ -105,7 +105,7 @@ def runnable(trainable: Any) -> Runnable:
         name = getattr(made, "__name__", type(trainable).__name__)
         return Runnable(name, made, None, {}, getattr(made, ATTRIBUTE, resources))
     if not callable(trainable):
-        raise ConfigError(
+        raise NotRunnable(
             f"trainable={shown(trainable)} is neither a function, nor a Trainable class, nor the"
             " name of one that was registered",
             hint="Tuner(train_function), with a function of one argument, its config",
@@ -128,10 +128,10 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
     parameters = {name: share_if_large(value) for name, value in parameters.items()}
     if isinstance(trainable, type):
         if not issubclass(trainable, Trainable):
-            raise ConfigError(f"the class {trainable.__name__} is no Trainable")
+            raise NotRunnable(f"the class {trainable.__name__} is no Trainable")
         return type(trainable.__name__, (trainable,), {PARAMETERS: parameters})
     if not callable(trainable):
-        raise ConfigError(f"{shown(trainable)} is neither a function nor a Trainable class")
+        raise NotRunnable(f"{shown(trainable)} is neither a function nor a Trainable class")
 
     @functools.wraps(trainable)
     def with_more(config: dict[str, Any], **more: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -180,3 +181,87 @@ def test_trials_known_from_their_folders_alone_have_it_too(tmp_path: Path) -> No
     [failed] = [trial for trial in trials if trial is not ended]
     assert failed.num_failures == 1
     assert Path(failed.error_file or "").is_file()
+
+
+# ---------------------------------------------------------------------- errors by the class known
+
+
+def train(config: dict[str, Any]) -> dict[str, Any]:
+    return {"loss": config.get("x", 0)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "call"),
+    [
+        (tune.TuneError, "no `run`", lambda: tune.run_experiments({"a": {}})),
+        (tune.TuneError, "is 3: there is no", lambda: tune.run_experiments({"a": 3})),
+        (
+            tune.TuneError,
+            "'stop', if that was meant",
+            lambda: tune.run_experiments({"a": {"run": train, "stopp": {}}}),
+        ),
+        (
+            tune.TuneError,
+            "has 'bah', which is nothing",
+            lambda: tune.run_experiments({"a": {"run": train, "bah": 1}}),
+        ),
+        (
+            tune.TuneError,
+            "grid_search='asdf' is not a list",
+            lambda: tune.run_experiments(
+                {"a": {"run": train, "config": {"x": {"grid_search": "asdf"}}}}
+            ),
+        ),
+        (tune.TuneError, "not a list", lambda: tune.grid_search("asdf")),
+        (
+            tune.TuneError,
+            "two arguments",
+            lambda: tune.run(train, stop=lambda result: True, verbose=0),
+        ),
+        (tune.TuneError, "this is int", lambda: tune.run(train, stop=3, verbose=0)),
+        (TypeError, "a trainable is a function", lambda: tune.register_trainable("x", 3)),
+        (TypeError, "is made by a function", lambda: tune.register_env("x", 3)),
+        (TypeError, "neither a function", lambda: Tuner(3)),
+        (TypeError, "is no Trainable", lambda: Tuner(dict)),
+        (TypeError, "dict is no Trainable", lambda: tune.with_parameters(dict, a=1)),
+        (TypeError, "3 is neither a function", lambda: tune.with_resources(3, {"cpu": 1})),
+        (ValueError, "no trainable is registered", lambda: Tuner("no such name")),
+        (tune.TuneError, "no trainable is registered", lambda: Tuner("no such name")),
+        (
+            ValueError,
+            "needs other arguments",
+            lambda: tune.sample_from(lambda spec, more: 1).sample(None),
+        ),
+        (FileNotFoundError, "not the folder", lambda: Tuner.restore("/no/such/folder", train)),
+        (ValueError, "not the folder", lambda: Tuner.restore("/no/such/folder", train)),
+        (AttributeError, "called on the class", lambda: Tuner(train).restore("/", train)),
+    ],
+)
+def test_a_mistake_is_caught_by_the_class_that_ray_has_for_it(
+    kind: type[Exception], words: str, call: Callable[[], object]
+) -> None:
+    with pytest.raises(kind, match=words):
+        call()
+
+
+def test_a_restore_with_another_trainable_is_a_value_error(lab: Lab) -> None:
+    lab.fit(train)
+    tune.register_trainable("another_one", number)
+
+    for other in ("not_registered", "another_one", number):
+        with pytest.raises(ValueError, match="register|the trainable given is"):
+            Tuner.restore(str(lab.study), other)
+    assert Tuner.can_restore(lab.study)
+    assert not Tuner.can_restore(lab.storage)
+
+
+def test_errors_with_two_bases_cross_processes() -> None:
+    with pytest.raises(FileNotFoundError) as missing:
+        Tuner.restore("/no/such/folder", train)
+    with pytest.raises(TypeError) as wrong:
+        tune.register_env("x", 3)
+
+    for error in (missing.value, wrong.value):
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert str(again) == str(error)

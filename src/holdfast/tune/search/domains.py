@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from holdfast.api.checks import is_number, is_whole
 from holdfast.api.made import Made
+from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.tune.search.seeding import seed_of
 
@@ -301,7 +302,13 @@ class Function(Domain):
                 f"sample_from({func!r}): not a function", hint="sample_from(lambda config: …)"
             )
         self.func = func
-        self.pass_config = _takes_one(func)
+        self.pass_config = _takes(func, {})
+        if not self.pass_config and not _takes(func):
+            raise ConfigError(
+                f"sample_from({shown(func)}): it is called with the config, or with nothing, and"
+                " needs other arguments",
+                hint="sample_from(lambda config: …)",
+            )
 
     def bounds(self) -> tuple[Any, ...]:
         return (self.func,)
@@ -348,13 +355,13 @@ def _log_between(generator: random.Random, lower: float, upper: float) -> float:
     return math.exp(generator.uniform(math.log(lower), math.log(upper)))
 
 
-def _takes_one(func: Callable[..., Any]) -> bool:
+def _takes(func: Callable[..., Any], *arguments: Any) -> bool:
     try:
         signature = inspect.signature(func)
     except (TypeError, ValueError):  # some functions written in C do not tell
         return True
     try:
-        signature.bind({})
+        signature.bind(*arguments)
     except TypeError:
         return False
     return True

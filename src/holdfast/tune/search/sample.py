@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.api.checks import is_number, is_whole, this_is
 from holdfast.api.deprecated import warn_deprecated
 from holdfast.errors import ConfigError
+from holdfast.tune.errors import InvalidStudy
 from holdfast.tune.search.domains import (
     Categorical,
     Domain,
@@ -137,13 +138,13 @@ def sample_from(func: Callable[..., Any]) -> Function:
 
 def _options(name: str, values: Any) -> list[Any]:
     if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
-        raise ConfigError(
+        raise InvalidStudy(
             f"{name}({values!r}): not a list of values, {this_is(values)}",
             hint=f"{name}([{values!r}])",
         )
     found = list(values)
     if not found:
-        raise ConfigError(f"{name}({values!r}): no value to try", hint="name at least one")
+        raise InvalidStudy(f"{name}({values!r}): no value to try", hint="name at least one")
     return found
 
 
