@@ -115,7 +115,7 @@ def config_from_data(data: Any) -> Any:
     if "$dict" in data:
         return {config_from_data(key): config_from_data(below) for key, below in data["$dict"]}
     if "$path" in data:
-        return _PATHS.get(data.get("kind"), pathlib.Path)(data["$path"])
+        return _PATHS.get(data.get("kind", ""), pathlib.Path)(data["$path"])
     if "$mark" in data:
         return Mark(tuple(_step_from_data(step) for step in data["$mark"]), data["kind"])
     return {key: config_from_data(below) for key, below in data.items()}

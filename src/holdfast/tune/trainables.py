@@ -6,7 +6,7 @@ import functools
 import inspect
 import keyword
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.api.config import CheckpointConfig
@@ -31,7 +31,7 @@ class Runnable:
     Attributes:
         kind: The class, None if it is a function.
         resources: What trials reserve, in any of the forms users have; None if nobody said.
-        can_save: Whether a trial can be saved and go on later.
+        is_trainer: Whether it is a trainer, whose trials are training runs.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Runnable:
     kind: type[Trainable] | None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     resources: Any = None
+    is_trainer: bool = False
 
     @property
     def can_save(self) -> bool:
@@ -86,8 +87,7 @@ def runnable(trainable: Any) -> Runnable:
     if trainable is None:
         raise TuneError("there is nothing to run", hint="Tuner(trainable)")
     if isinstance(trainable, str):
-        found = runnable(registered(trainable))
-        return Runnable(trainable, found.function, found.kind, found.parameters, found.resources)
+        return replace(runnable(registered(trainable)), name=trainable)
     parameters = getattr(trainable, PARAMETERS, {})
     resources = getattr(trainable, ATTRIBUTE, None)
     if isinstance(trainable, type):
@@ -103,7 +103,8 @@ def runnable(trainable: Any) -> Runnable:
     if (as_function := getattr(trainable, "as_trainable", None)) is not None:
         made = as_function()
         name = getattr(made, "__name__", type(trainable).__name__)
-        return Runnable(name, made, None, {}, getattr(made, ATTRIBUTE, resources))
+        needs = getattr(made, ATTRIBUTE, resources)
+        return Runnable(name, made, None, {}, needs, is_trainer=True)
     if not callable(trainable):
         raise NotRunnable(
             f"trainable={shown(trainable)} is neither a function, nor a Trainable class, nor the"

@@ -154,7 +154,7 @@ class Tuner:
         spec = spec_again(
             study, place_of(path, storage_filesystem), storage_filesystem, run, param_space
         )
-        if spec.param_space:
+        if param_space is not None:
             must_have_same_keys(study.keys, spec.param_space)
         spec = with_given(spec, study, tune_config, run_config)
         how = Resumption(

@@ -265,3 +265,17 @@ def test_errors_with_two_bases_cross_processes() -> None:
         again = pickle.loads(pickle.dumps(error))
         assert type(again) is type(error)
         assert str(again) == str(error)
+
+
+def test_an_empty_space_is_not_that_of_a_study_that_has_one(lab: Lab) -> None:
+    lab.fit(train, {"x": 1})
+
+    with pytest.raises(ValueError, match=r"missing: \['x'\]"):
+        Tuner.restore(str(lab.study), train, param_space={})
+    assert Tuner.restore(str(lab.study), train, param_space=None).fit().num_terminated == 1
+
+
+def test_an_empty_space_is_that_of_a_study_without_one(lab: Lab) -> None:
+    lab.fit(train)
+
+    assert Tuner.restore(str(lab.study), train, param_space={}).fit().num_terminated == 1
