@@ -113,10 +113,10 @@ class StudySpec:
                 f"scheduler={shown(scheduler)} is not a scheduler",
                 hint="an object of a class that derives from tune.schedulers.TrialScheduler",
             )
-        if scheduler.requires_checkpoints and not self.trainable.can_save:
+        if scheduler.requires_checkpoints and not self.trainable.can_go_on:
             raise ConfigError(
                 f"{type(scheduler).__name__} pauses trials, and {self.trainable.name} cannot be"
-                " saved: a trial would begin anew each time",
+                " saved and go on from there",
                 hint="write save_checkpoint and load_checkpoint, or take an ASHAScheduler",
             )
         is_taken = scheduler.set_search_properties(config.metric, config.mode)

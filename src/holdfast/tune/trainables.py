@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast import settings
 from holdfast.api.config import CheckpointConfig
+from holdfast.api.deprecated import warn_user
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.objects.shared import share_if_large
@@ -18,7 +20,7 @@ from holdfast.tune.older import with_checkpoint_dir, with_reporter
 from holdfast.tune.program import ClassProgram, FunctionProgram
 from holdfast.tune.registry import registered
 from holdfast.tune.resources import ATTRIBUTE
-from holdfast.tune.trainable import Trainable, arguments_of, can_save
+from holdfast.tune.trainable import Trainable, arguments_of, can_load, can_save
 
 PARAMETERS = "_tune_parameters"  # where `with_parameters` leaves its word
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -46,6 +48,11 @@ class Runnable:
         """Whether a trial may be able to save itself; of a function nobody knows."""
         return self.kind is None or can_save(self.kind)
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a trial may be able to save itself and go on from there."""
+        return self.kind is None or (can_save(self.kind) and can_load(self.kind))
+
     def restore_call(self, url: str, more: str = "") -> str:
         """Return the line of code that goes on with its study at `url`."""
         is_name = self.name.isidentifier() and not keyword.iskeyword(self.name)
@@ -66,8 +73,14 @@ class Runnable:
             _must_not_be_saved(self.name, checkpoints)
             return FunctionProgram(self.function, self.parameters)
         at_end = self.saves_at_end(checkpoints)
-        frequency, exports = checkpoints.checkpoint_frequency, tuple(export_formats)
-        return ClassProgram(self.kind, self.parameters, frequency, at_end, exports)
+        return ClassProgram(
+            self.kind,
+            self.parameters,
+            frequency=checkpoints.checkpoint_frequency,
+            at_end=at_end,
+            exports=tuple(export_formats),
+            load_retries=settings.restore_retries(),
+        )
 
     def saves_at_end(self, checkpoints: CheckpointConfig) -> bool:
         """Whether trials are saved when they end."""
@@ -76,10 +89,20 @@ class Runnable:
             return False
         if not self.can_save and (wanted or checkpoints.checkpoint_frequency):
             raise ConfigError(
-                f"{self.name} cannot be saved: it has no save_checkpoint and load_checkpoint",
-                hint="write both, or leave out checkpoint_frequency and checkpoint_at_end",
+                f"{self.name} cannot be saved: it has no save_checkpoint",
+                hint="write save_checkpoint and load_checkpoint, or leave out checkpoint_frequency"
+                " and checkpoint_at_end",
             )
-        return self.can_save if wanted is None else wanted
+        return self.can_go_on if wanted is None else wanted
+
+    def warn_if_it_only_saves(self, checkpoints: CheckpointConfig) -> None:
+        """Warn if trials are to be saved although they could not go on from that."""
+        saves = checkpoints.checkpoint_at_end or checkpoints.checkpoint_frequency
+        if saves and self.can_save and not self.can_go_on:
+            warn_user(
+                f"{self.name} has save_checkpoint and no load_checkpoint: trials are saved, and one"
+                " that must go on from its checkpoint, as after a failure, will fail"
+            )
 
 
 def runnable(trainable: Any) -> Runnable:
