@@ -108,6 +108,7 @@ class Experiment:
             keep_checkpoints_num=keep_checkpoints_num,
             checkpoint_score_attr=checkpoint_score_attr,
         )
+        self.trainable.program(self.checkpoint_config, self.export_formats)  # or it is refused now
 
     @classmethod
     def from_json(cls, name: str, spec: Any) -> Experiment:

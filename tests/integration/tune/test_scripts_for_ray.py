@@ -505,3 +505,9 @@ def test_a_result_says_with_which_config_it_was_made(tmp_path: Path) -> None:
         assert list(analysis.results_df["config/x"]) == [3, 4]
         assert list(analysis.dataframe()["config/x"]) == [3, 4]
     assert driven.trials[0].last_result["experiment_tag"] == "0_x=3"
+
+
+def test_an_experiment_is_refused_when_it_is_made_if_a_function_is_to_be_saved() -> None:
+    for options in ({"checkpoint_at_end": True}, {"checkpoint_frequency": 1}):
+        with pytest.raises(ValueError, match="the function `train` saves itself by what it reports"):
+            tune.Experiment("e", train, checkpoint_config=tune.CheckpointConfig(**options))
