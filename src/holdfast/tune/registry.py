@@ -17,7 +17,7 @@ def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:  #
     del warn
     if not callable(trainable):
         raise NotRunnable(
-            f"{name!r} cannot be {shown(trainable)}: a trainable is a function or a Trainable class",
+            f"{name!r} cannot be {shown(trainable)}: a trainable is a function, or a class",
             hint=f"tune.register_trainable({name!r}, train_function)",
         )
     _trainables[name] = trainable

@@ -63,9 +63,14 @@ class ResultGrid:
     ) -> Self:
         """Return the results of trials whose study is in `store`."""
         grid = cls.__new__(cls)
-        grid._trials, grid._store = trials, store
-        grid._metric, grid._mode, grid._filesystem = metric, mode, filesystem
-        grid._interrupted = interrupted
+        vars(grid).update(
+            _trials=trials,
+            _store=store,
+            _metric=metric,
+            _mode=mode,
+            _filesystem=filesystem,
+            _interrupted=interrupted,
+        )
         return grid
 
     @property

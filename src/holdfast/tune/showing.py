@@ -230,4 +230,6 @@ def output_of(spec: StudySpec) -> StudyOutput:
                 " tune.ProgressReporter",
             )
         return ReporterOutput(config.progress_reporter, verbosity=verbosity)
-    return StudyOutput(verbosity=verbosity, metric=metric_of(tune.metric, tune.mode), mode=tune.mode)
+    return StudyOutput(
+        verbosity=verbosity, metric=metric_of(tune.metric, tune.mode), mode=tune.mode
+    )

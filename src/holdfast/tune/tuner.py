@@ -114,7 +114,7 @@ class Tuner:
 
     @of_class
     def restore(
-        cls,
+        cls,  # noqa: N805  # it is a classmethod
         path: str | os.PathLike[str],
         trainable: Any,
         resume_unfinished: bool = True,  # noqa: FBT001, FBT002  as in Ray

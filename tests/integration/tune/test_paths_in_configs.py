@@ -57,7 +57,7 @@ def test_a_new_trial_of_a_restored_study_draws_its_paths(lab: Lab, tmp_path: Pat
 
 def test_files_for_people_show_a_path_as_text(lab: Lab, tmp_path: Path) -> None:
     results = lab.fit(lambda config: {"loss": 1.0}, {"data": tmp_path, "pair": (tmp_path, 2)})
-    folder = Path(results[0].path)
+    folder = Path(results[0].path or "")
 
     params = json.loads((folder / "params.json").read_text())
     [row] = [json.loads(line) for line in (folder / "result.json").read_text().splitlines()]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.tune import TuneConfig, Tuner
+from holdfast.tune import Tuner
 from holdfast.tune.schedulers import (
     AsyncHyperBandScheduler,
     FIFOScheduler,
@@ -76,7 +76,8 @@ def test_trials_that_return_a_number_are_compared_by_it(
 
     assert analysis.best_config["x"] == 3
     assert analysis.result_grid.get_best_result().config == analysis.best_config
-    assert tune.ExperimentAnalysis(tmp_path / "study").get_best_config(mode="min")["x"] == 1
+    lowest = tune.ExperimentAnalysis(tmp_path / "study").get_best_config(mode="min")
+    assert lowest == {"x": 1}
 
 
 def test_a_mode_alone_says_nothing_of_trials_that_return_metrics(lab: Lab) -> None:
@@ -188,6 +189,9 @@ def test_trials_known_from_their_folders_alone_have_it_too(tmp_path: Path) -> No
 # ---------------------------------------------------------------------- errors by the class known
 
 
+NOTHING: Any = 3  # neither a function nor a class
+
+
 def train(config: dict[str, Any]) -> dict[str, Any]:
     return {"loss": config.get("x", 0)}
 
@@ -222,7 +226,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         ),
         (tune.TuneError, "this is int", lambda: tune.run(train, stop=3, verbose=0)),
         (TypeError, "a trainable is a function", lambda: tune.register_trainable("x", 3)),
-        (TypeError, "is made by a function", lambda: tune.register_env("x", 3)),
+        (TypeError, "is made by a function", lambda: tune.register_env("x", NOTHING)),
         (TypeError, "neither a function", lambda: Tuner(3)),
         (TypeError, "is no Trainable", lambda: Tuner(dict)),
         (TypeError, "dict is no Trainable", lambda: tune.with_parameters(dict, a=1)),
@@ -251,7 +255,7 @@ def test_a_restore_with_another_trainable_is_a_value_error(lab: Lab) -> None:
     tune.register_trainable("another_one", number)
 
     for other in ("not_registered", "another_one", number):
-        with pytest.raises(ValueError, match="register|the trainable given is"):
+        with pytest.raises(ValueError, match=r"register|the trainable given is"):
             Tuner.restore(str(lab.study), other)
     assert Tuner.can_restore(lab.study)
     assert not Tuner.can_restore(lab.storage)
@@ -261,7 +265,7 @@ def test_errors_with_two_bases_cross_processes() -> None:
     with pytest.raises(FileNotFoundError) as missing:
         Tuner.restore("/no/such/folder", train)
     with pytest.raises(TypeError) as wrong:
-        tune.register_env("x", 3)
+        tune.register_env("x", NOTHING)
 
     for error in (missing.value, wrong.value):
         again = pickle.loads(pickle.dumps(error))
@@ -509,5 +513,7 @@ def test_a_result_says_with_which_config_it_was_made(tmp_path: Path) -> None:
 
 def test_an_experiment_is_refused_when_it_is_made_if_a_function_is_to_be_saved() -> None:
     for options in ({"checkpoint_at_end": True}, {"checkpoint_frequency": 1}):
-        with pytest.raises(ValueError, match="the function `train` saves itself by what it reports"):
+        with pytest.raises(
+            ValueError, match="the function `train` saves itself by what it reports"
+        ):
             tune.Experiment("e", train, checkpoint_config=tune.CheckpointConfig(**options))
