@@ -112,6 +112,17 @@ def longest_trial_name() -> int:
     return int(given)
 
 
+def restore_retries() -> int:
+    """Return how often a trial's class is given its checkpoint again after it failed to load it."""
+    given = os.environ.get("TUNE_RESTORE_RETRY_NUM") or "0"
+    if not given.isdecimal():
+        raise ConfigError(
+            f"TUNE_RESTORE_RETRY_NUM={given}: it is how often a load that failed is tried again",
+            hint="leave it out, and a load that fails is a failure of the trial",
+        )
+    return int(given)
+
+
 def dates_studies() -> bool:
     """Return whether the time is in the name of a study that nobody named."""
     return os.environ.get("TUNE_DISABLE_DATED_SUBDIR", "0") in ("", "0")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import pytest
@@ -108,7 +109,10 @@ def test_the_nth_variant_depends_on_nothing_but_its_number(
     assert len(set(grids)) == math.prod(sizes)
 
 
-leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+paths = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).flatmap(
+    lambda text: st.sampled_from([Path(text), PurePosixPath(text), PureWindowsPath(text)])
+)
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | paths
 keys = st.text() | st.integers() | st.booleans() | st.none() | st.tuples(st.integers())
 configs = st.recursive(
     leaves,

@@ -73,6 +73,20 @@ def why_it_stays(value: object) -> str | None:
     return None
 
 
+def what_stays(value: object) -> set[str]:
+    """Return what in a function or a class cannot be sent to another process, a sentence each."""
+    reason = why_it_stays(value)
+    if reason is None:
+        return set()
+    name = name_of(value)
+    found = {
+        _told([part, *_culprit(part.value)], name)
+        for part in _parts(value)
+        if not _travels(part.value)
+    }
+    return found or {f"`{name}` cannot be pickled: {reason}"}
+
+
 # ---------------------------------------------------------------------- what to say
 
 

@@ -9,6 +9,7 @@ from holdfast.api.checks import Problems, checking, is_number, is_whole, this_is
 from holdfast.api.representation import readable
 from holdfast.api.spelling import spelled
 from holdfast.core.names import shown
+from holdfast.errors import ConfigError
 
 _ACCELERATORS = {"GPU": "use_gpu", "TPU": "use_tpu"}
 _KNOWN_RESOURCES = ("CPU", *_ACCELERATORS)
@@ -47,6 +48,8 @@ class ScalingConfig:
     elastic_resize_monitor_interval_s: float = 60.0
 
     def __post_init__(self) -> None:
+        if searched_fields(self):
+            return  # a study draws them, and what it has drawn is checked
         with checking(self) as problems:
             if not isinstance(self.trainer_resources, Mapping | None):
                 rule = f'not a dictionary such as {{"CPU": 2}}, {this_is(self.trainer_resources)}'
@@ -122,6 +125,32 @@ def _resources_of(config: ScalingConfig) -> dict[str, float]:
     if config.accelerator_type:
         needed.setdefault(f"accelerator_type:{config.accelerator_type}", 0.001)
     return needed
+
+
+# ---------------------------------------------------------------------- to be drawn by a study
+
+
+def searched_fields(config: ScalingConfig) -> dict[str, object]:
+    """Return the fields that hold something for a study to draw: a domain or a grid."""
+    return {name: value for name, value in vars(config).items() if _is_searched(value)}
+
+
+def must_be_settled(config: ScalingConfig) -> None:
+    """Raise `ConfigError` if there is something left to draw."""
+    if searched := searched_fields(config):
+        listed = "".join(f"\n  - {name}={shown(value)}" for name, value in searched.items())
+        raise ConfigError(
+            f"ScalingConfig has what only a study can draw:{listed}",
+            hint="Tuner(trainer, param_space={'scaling_config': ScalingConfig(…)})",
+        )
+
+
+def _is_searched(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return value.keys() == {"grid_search"} or any(map(_is_searched, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_is_searched, value))
+    return hasattr(value, "domain_str")  # of tune.search.Domain, which is of a layer above
 
 
 # ---------------------------------------------------------------------- checks

@@ -1,13 +1,14 @@
 """Configs as data that can be written as JSON and comes back as it was.
 
-Plain data is None, True, False, numbers, texts, and lists, tuples and dicts of them. Tuples and
-dicts whose keys are not texts have no form in JSON, so they get one here: a dict with the single
-key `$tuple` or `$dict`. Numbers of numpy become Python's own. In memory a config is always as its
-user knows it; only what is written down, and what is read, has this form.
+Plain data is None, True, False, numbers, texts, paths, and lists, tuples and dicts of them. Tuples,
+paths and dicts whose keys are not texts have no form in JSON, so they get one here: a dict with the
+key `$tuple`, `$path` or `$dict`. Numbers of numpy become Python's own. In memory a config is always
+as its user knows it; only what is written down, and what is read, has this form.
 """
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,11 +41,26 @@ class Mark:
 
 _LEAVES = frozenset({type(None), bool, int, float, str})
 _NAMED = frozenset({str})
+_PATH = "Path"  # the name of the class that paths have on the machine they are on
+_PATHS: dict[str, type[pathlib.PurePath]] = {
+    _PATH: type(pathlib.Path()),
+    "PurePosixPath": pathlib.PurePosixPath,
+    "PureWindowsPath": pathlib.PureWindowsPath,
+}
+_PATH_NAMES = {kind: name for name, kind in _PATHS.items()}
+
+
+def is_json_leaf(value: object) -> bool:
+    """Whether `value` is None, or of a type of which JSON gives back the very same."""
+    return type(value) in _LEAVES
 
 
 def is_plain_leaf(value: object) -> bool:
-    """Whether `value` is None, or of a type of which JSON gives back the very same."""
-    return type(value) in _LEAVES
+    """Whether `value` is plain data with nothing inside: what JSON gives back, or a path.
+
+    A path whose name is no text (of bytes that are not UTF-8) is not: no JSON can hold it.
+    """
+    return type(value) in _LEAVES or (type(value) in _PATH_NAMES and _is_text(str(value)))
 
 
 def own(value: Any) -> Any:
@@ -63,8 +79,10 @@ def config_to_data(value: Any, where: str = "config") -> Any:
     if kind is dict and _NAMED.issuperset(map(type, value)) and "$" not in "".join(value):
         return {key: config_to_data(below, f"{where}/{key}") for key, below in value.items()}
     value = own(value)
-    if is_plain_leaf(value):
+    if is_json_leaf(value):
         return value
+    if kind in _PATH_NAMES and is_plain_leaf(value):
+        return {"$path": str(value), "kind": _PATH_NAMES[kind]}
     if isinstance(value, Mark):
         return {"$mark": [_step_to_data(step) for step in value.steps], "kind": value.kind}
     if isinstance(value, tuple) and type(value) is tuple:
@@ -96,6 +114,8 @@ def config_from_data(data: Any) -> Any:
         return tuple(config_from_data(item) for item in data["$tuple"])
     if "$dict" in data:
         return {config_from_data(key): config_from_data(below) for key, below in data["$dict"]}
+    if "$path" in data:
+        return _PATHS.get(data.get("kind", ""), pathlib.Path)(data["$path"])
     if "$mark" in data:
         return Mark(tuple(_step_from_data(step) for step in data["$mark"]), data["kind"])
     return {key: config_from_data(below) for key, below in data.items()}
@@ -123,6 +143,14 @@ def _step_to_data(step: Step) -> Any:
 
 def _step_from_data(step: Any) -> Step:
     return (step[0],) if isinstance(step, list) else step
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _kind(value: object) -> str:

@@ -144,9 +144,14 @@ class Judges:
         )
 
     def ended(self, view: StudyView, trial: Trial, *, had_process: bool, failed: bool) -> None:
-        """Let them know that a trial is over, unless they know; its last result is done by that."""
-        if had_process and trial.last_result and not (failed or trial.cut_off):
-            trial.last_result = {**trial.last_result, "done": True}
+        """Let them know that a trial is over, unless they know; its last result is done by that.
+
+        One that reported nothing has a result then that says no more than that, and whose it is.
+        """
+        has_reported = bool(trial.last_result)
+        if had_process and not (failed or trial.cut_off):
+            known = trial.last_result or {"trial_id": trial.trial_id}
+            trial.last_result = {**known, "done": True}
         if trial.concluded:
             return
         trial.concluded = True
@@ -156,7 +161,7 @@ class Judges:
             self._complete(view, trial, trial.last_result)
         else:
             self._ask("the scheduler", lambda: self.scheduler.on_trial_remove(view, trial), None)
-        self._search_completes(trial, trial.last_result or None, error=failed)
+        self._search_completes(trial, trial.last_result if has_reported else None, error=failed)
 
     def dismissed(self, trial: Trial) -> None:
         """Let the searcher know that the scheduler has ended a trial that did not run."""

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.scaling import ScalingConfig, must_be_settled
 from holdfast.checkpoint import Checkpoint
 from holdfast.errors import HoldfastBug
+from holdfast.train.arguments import must_be
 from holdfast.train.callbacks import TrainRunContext, UserCallback
 from holdfast.worker.context import WorkerContext, current
 from holdfast.worker.reporting import Mode, Save
@@ -28,22 +30,31 @@ def as_trainable(trainer: BaseTrainer) -> Callable[[dict[str, Any]], None]:
     """Return a function that a study can run with many configs.
 
     A config may have `train_loop_config`, which is laid over the trainer's own, and
-    `scaling_config`.
+    `scaling_config`, also as a dictionary of its fields.
     """
 
     def train(config: dict[str, Any]) -> None:
         _run_inside_trial(trainer, config)
 
     train.__name__ = train.__qualname__ = type(trainer).__name__
-    scaling = trainer.scaling_config
-    each = {
-        name: need / scaling.max_workers
-        for name, need in scaling.total_resources.items()
-        if scaling.max_workers
-    }
-    # The process that drives the run mostly waits; the run's workers are what is reserved.
-    train._resources = [{}, *([each] * scaling.max_workers)]  # type: ignore[attr-defined]  # noqa: SLF001
+    train._resources = lambda config: _needs(_scaling(trainer, config))  # type: ignore[attr-defined]  # noqa: SLF001
     return train
+
+
+def _scaling(trainer: BaseTrainer, config: Mapping[str, Any]) -> ScalingConfig:
+    """Return how many workers the run of a trial has: what its config says, or the trainer."""
+    given = config.get("scaling_config", trainer.scaling_config)
+    scaling = ScalingConfig(**given) if isinstance(given, Mapping) else given
+    must_be(scaling, "scaling_config", ScalingConfig)
+    must_be_settled(scaling)
+    return scaling
+
+
+def _needs(scaling: ScalingConfig) -> list[dict[str, float]]:
+    """Return what a trial reserves: its run's workers; the process that drives it mostly waits."""
+    count = scaling.max_workers
+    each = {name: need / count for name, need in scaling.total_resources.items() if count}
+    return [{}, *([each] * count)]
 
 
 def _run_inside_trial(trainer: BaseTrainer, config: Mapping[str, Any]) -> None:
@@ -57,8 +68,7 @@ def _run_inside_trial(trainer: BaseTrainer, config: Mapping[str, Any]) -> None:
     }
     if loop_config:
         again.train_loop_config = loop_config  # type: ignore[attr-defined]
-    if "scaling_config" in config:
-        again.scaling_config = config["scaling_config"]
+    again.scaling_config = _scaling(trainer, config)
     run = trainer.run_config
     again.run_config = replace(
         run,

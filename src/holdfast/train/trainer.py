@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 from holdfast.api.config import RunConfig, ScalingConfig, retention_of
 from holdfast.api.deprecated import warn_deprecated
 from holdfast.api.picklable import must_travel
+from holdfast.api.scaling import must_be_settled
 from holdfast.api.signature import takes_config
 from holdfast.api.spelling import spelled
 from holdfast.checkpoint import Checkpoint
@@ -88,6 +89,7 @@ class BaseTrainer:
         resume_from_checkpoint: Checkpoint | None = None,
     ) -> None:
         self.scaling_config = given_or(scaling_config, "scaling_config", ScalingConfig)
+        must_be_settled(self.scaling_config)
         self.run_config = given_or(run_config, "run_config", RunConfig)
         self.datasets = named_datasets(datasets)
         self.metadata = dictionary(metadata, "metadata")

@@ -225,7 +225,7 @@ class ExperimentAnalysis:
     @property
     def result_grid(self) -> ResultGrid:
         """The same study as `Tuner.fit` returns it."""
-        return ResultGrid(
+        return ResultGrid.of_trials(
             self.trials,
             self._store,
             metric=self.default_metric,
@@ -254,7 +254,8 @@ class ExperimentAnalysis:
     def _wanted(self, metric: str | None, mode: str | None, call: str) -> tuple[str, str]:
         if mode is None and metric is not None and metric != self.default_metric:
             mode = self.default_mode or "max"  # as in the first era
-        return wanted(metric or self.default_metric, mode or self.default_mode, call)
+        metric, mode = metric or self.default_metric, mode or self.default_mode
+        return wanted(metric, mode, call, self.trials)
 
     @staticmethod
     def _frame(results: Mapping[str, Mapping[str, Any]]) -> Any:

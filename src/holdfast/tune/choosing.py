@@ -10,7 +10,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.core.metric_history import flattened
 from holdfast.core.retention import score_of
 from holdfast.errors import ConfigError
-from holdfast.tune.result import AUTO_RESULT_KEYS
+from holdfast.tune.result import AUTO_RESULT_KEYS, DEFAULT_METRIC
 from holdfast.tune.summaries import TrialSummary
 
 T = TypeVar("T", bound=TrialSummary)
@@ -45,8 +45,23 @@ def checked_scope(scope: object) -> str:
     raise ConfigError(f"scope={scope!r}: must be one of {', '.join(map(repr, SCOPES))}")
 
 
-def wanted(metric: str | None, mode: str | None, call: str) -> tuple[str, str]:
-    """Return metric and mode once both are known."""
+def metric_of(metric: str | None, mode: object) -> str | None:
+    """Return what trials are compared by: with a mode alone, the number that a trainable returns.
+
+    None if neither is known.
+    """
+    return DEFAULT_METRIC if metric is None and isinstance(mode, str) else metric
+
+
+def wanted(
+    metric: str | None, mode: str | None, call: str, trials: Iterable[TrialSummary] = ()
+) -> tuple[str, str]:
+    """Return metric and mode once both are known.
+
+    With a mode alone it is the number that a trainable returned, if any of `trials` did.
+    """
+    if metric is None and mode is not None and any(map(_returned_number, trials)):
+        metric = DEFAULT_METRIC
     if metric is None or mode is None:
         missing = " and ".join(
             name for name, value in (("metric", metric), ("mode", mode)) if value is None
@@ -56,6 +71,10 @@ def wanted(metric: str | None, mode: str | None, call: str) -> tuple[str, str]:
             hint=f"{call}(metric='loss', mode='min'), or TuneConfig(metric=…, mode=…)",
         )
     return metric, checked_mode(mode)
+
+
+def _returned_number(trial: TrialSummary) -> bool:
+    return DEFAULT_METRIC in trial.last_result or DEFAULT_METRIC in trial.statistics
 
 
 def value_of(trial: TrialSummary, metric: str, mode: str, scope: str) -> float | None:

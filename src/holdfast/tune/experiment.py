@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,6 +18,7 @@ from holdfast.errors import ConfigError
 from holdfast.storage.arrow import has_scheme
 from holdfast.tune.callback import Callback
 from holdfast.tune.class_checkpoints import folder_of
+from holdfast.tune.errors import InvalidStudy
 from holdfast.tune.logger import callbacks_of_loggers
 from holdfast.tune.older import checkpoints_of, warn_of_older
 from holdfast.tune.spec_again import space_of
@@ -105,6 +108,7 @@ class Experiment:
             keep_checkpoints_num=keep_checkpoints_num,
             checkpoint_score_attr=checkpoint_score_attr,
         )
+        self.trainable.program(self.checkpoint_config, self.export_formats)  # or it is refused now
 
     @classmethod
     def from_json(cls, name: str, spec: Any) -> Experiment:
@@ -113,7 +117,7 @@ class Experiment:
         An `env` in it goes to the config, as environments of RLlib are given.
         """
         if not isinstance(spec, Mapping) or "run" not in spec:
-            raise ConfigError(
+            raise InvalidStudy(
                 f"the experiment {name!r} is {shown(spec)}: there is no `run` in it",
                 hint="{'my_study': {'run': trainable, 'stop': {'training_iteration': 10}}}",
             )
@@ -121,6 +125,7 @@ class Experiment:
         if "env" in given:
             config: Mapping[str, Any] | None = given.get("config")
             given["config"] = {**(config or {}), "env": given.pop("env")}
+        _must_be_known(name, given)
         return cls(name, **given)
 
     def to_study(
@@ -206,6 +211,18 @@ class Experiment:
 
     def __repr__(self) -> str:
         return f"Experiment({self.name!r}, {self.trainable.name})"
+
+
+def _must_be_known(name: str, spec: Mapping[str, Any]) -> None:
+    """Raise if an experiment as a dictionary has a key that is no argument of `Experiment`."""
+    known = [one for one in inspect.signature(Experiment).parameters if one != "name"]
+    for key in spec:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            raise InvalidStudy(
+                f"the experiment {name!r} has {key!r}, which is nothing that is said of one",
+                hint=f"{near[0]!r}, if that was meant" if near else f"one of {', '.join(known)}",
+            )
 
 
 def _location(restore: Any) -> str | None:

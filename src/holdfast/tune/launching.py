@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -144,6 +145,7 @@ class Launch:
         config = spec.run_config
         program = spec.trainable.program(config.checkpoint_config, spec.export_formats)
         must_travel(program, None, name=spec.trainable.name)
+        spec.trainable.warn_if_it_only_saves(config.checkpoint_config)
         first = None if spec.restore_path is None else Checkpoint(spec.restore_path)
         if first is not None and self.is_new:
             first.verify()
@@ -156,7 +158,8 @@ class Launch:
             config_of=self.config_of,
             retention=retention_of(config.checkpoint_config),
             log_folder=log_folder(self.run.store, self.run.run_id),
-            environment={str(name): str(value) for name, value in variables.items()},
+            environment=_working_folder()
+            | {str(name): str(value) for name, value in variables.items()},
             max_concurrent=most or None,
             reuses=spec.tune_config.reuse_actors,
             hang_timeout_s=config.failure_config.hang_timeout_s,
@@ -295,6 +298,17 @@ class Launch:
                 f" {', '.join(sorted(missing))}",
                 hint="give them again: Tuner.restore(path, trainable, param_space=…)",
             )
+
+
+def _working_folder() -> dict[str, str]:
+    """Return the variable in which scripts for Ray find the driver's working directory.
+
+    It is that of trials, too; Ray changes theirs. One that was removed has no name.
+    """
+    try:
+        return {"TUNE_ORIG_WORKING_DIR": os.getcwd()}
+    except FileNotFoundError:
+        return {}
 
 
 def _depends_on_config(resources: Any) -> bool:

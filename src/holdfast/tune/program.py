@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import copy
 import inspect
+import logging
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,9 +21,12 @@ from holdfast.objects.shared import unshared
 from holdfast.storage.transfer import upload_tree
 from holdfast.tune.class_checkpoints import counters_of, store
 from holdfast.tune.filling import Filling
+from holdfast.tune.result import DEFAULT_METRIC
 from holdfast.tune.trainable import Beginning, Trainable, make
 from holdfast.wire import Judged
 from holdfast.worker.context import WorkerContext, current
+
+log = logging.getLogger(__name__)
 
 SHOULD_CHECKPOINT = "should_checkpoint"
 EXPORTED = "export"  # the folder of a trial that models are exported to
@@ -87,7 +91,7 @@ class FunctionProgram:
         if isinstance(returned, Mapping):
             context.reporter.report(returned)
         elif isinstance(returned, int | float) and not isinstance(returned, bool):
-            context.reporter.report({"_metric": returned})
+            context.reporter.report({DEFAULT_METRIC: returned})
         elif returned:
             raise ConfigError(
                 f"the trainable returned {shown(returned)}, which is neither metrics nor a number",
@@ -123,6 +127,7 @@ class ClassProgram:
         frequency: After how many steps it is saved, 0 for never.
         at_end: Whether it is saved when it ends.
         exports: What its model is written as when it ends.
+        load_retries: How often its checkpoint is loaded again, by a new object, if that failed.
     """
 
     trainable: type[Trainable]
@@ -130,12 +135,11 @@ class ClassProgram:
     frequency: int = 0
     at_end: bool = True
     exports: tuple[str, ...] = ()
+    load_retries: int = 0
 
     def __call__(self) -> str:
         context = _here()
-        trial = self._trial(context)
-        if context.checkpoint is not None:
-            trial.restore(context.checkpoint)
+        trial = self._loaded_trial(context)
         try:
             how = self._advance(context, trial)
         except BaseException:
@@ -146,6 +150,27 @@ class ClassProgram:
         else:
             trial.stop()
         return how
+
+    def _loaded_trial(self, context: WorkerContext) -> Trainable:
+        """Return an object for a trial, as it was saved if it was."""
+        failures = 0
+        while True:
+            trial = self._trial(context)
+            if context.checkpoint is None:
+                return trial
+            try:
+                trial.restore(context.checkpoint)
+            except Exception as error:  # it is the user's own code
+                failures += 1
+                if failures > self.load_retries:
+                    raise
+                log.warning(
+                    "%s could not load its checkpoint, and tries again (%d of %d): %r",
+                    type(trial).__name__, failures, self.load_retries, error,
+                )  # fmt: skip
+                trial.stop()
+            else:
+                return trial
 
     def _trial(self, context: WorkerContext) -> Trainable:
         """Return an object for a trial: the one of the trial before, if it lends itself to it."""

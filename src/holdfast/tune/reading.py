@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from holdfast.api.config import CheckpointConfig, retention_of
@@ -17,6 +16,7 @@ from holdfast.storage.base import Store
 from holdfast.storage.locate import child
 from holdfast.tune.launching import Launch
 from holdfast.tune.lazily import Lazily
+from holdfast.tune.result import CONFIG, EXPERIMENT_TAG
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.stored_study import StoredStudy, has_study, kept_config
 from holdfast.tune.study_looking import look_at_study
@@ -38,15 +38,18 @@ def results_of(
     def read() -> list[StoredTrial]:
         damage: dict[str, list[str]] = {}
         found = [
-            replace(
-                summary(trial, launch.run.store, retention, _raised(errors.get(trial.trial_id))),
+            summary(
+                trial,
+                launch.run.store,
+                retention,
+                error=_raised(errors.get(trial.trial_id)),
                 config=launch.config_as_known(trial),
             )
             for trial in launch.all_trials(damage)
         ]
         return _with_lost(found, launch.run.store, damage)
 
-    return ResultGrid(
+    return ResultGrid.of_trials(
         Lazily(read),
         launch.run.store,
         metric=spec.tune_config.metric,
@@ -60,8 +63,8 @@ def read_results(store: Store, spec: StudySpec, filesystem: Any = None) -> Resul
     """Return what a study has come to so far, whoever drives it; nothing of it is made or run."""
     retention = retention_of(spec.run_config.checkpoint_config)
     study = look_at_study(store)
-    found = [summary(trial, store, retention, None) for trial in study.trials]
-    return ResultGrid(
+    found = [summary(trial, store, retention) for trial in study.trials]
+    return ResultGrid.of_trials(
         _with_lost(found, store, study.damage),
         store,
         metric=spec.tune_config.metric,
@@ -72,9 +75,20 @@ def read_results(store: Store, spec: StudySpec, filesystem: Any = None) -> Resul
 
 
 def summary(
-    trial: Trial, store: Store, retention: Retention, error: Exception | None
+    trial: Trial,
+    store: Store,
+    retention: Retention,
+    *,
+    error: Exception | None = None,
+    config: dict[str, Any] | None = None,
 ) -> StoredTrial:
-    """Return a trial for those who look at results."""
+    """Return a trial for those who look at results.
+
+    `config` is what it was called with, if more is known of that than the record tells. It is in
+    the last result, too, as in the rows of result.json.
+    """
+    config = trial.reported_as.config if config is None else config
+    whose = {CONFIG: config, EXPERIMENT_TAG: trial.reported_as.tag}
     home = child(store, trial.folder)
     order = [one.number for one in ranked(retention, trial.checkpoints.candidates())]
     kept = trial.checkpoints.kept
@@ -87,8 +101,8 @@ def summary(
     return StoredTrial(
         trial_id=trial.trial_id,
         status=trial.status,
-        config=trial.reported_as.config,
-        last_result=trial.last_result,
+        config=config,
+        last_result={**trial.last_result, **whose} if trial.last_result else {},
         statistics=trial.statistics,
         folder=trial.folder,
         error=(error or trial.error) if failed else None,
@@ -99,6 +113,9 @@ def summary(
         name=str(trial),
         path=home.url,
         local_path=_local(store, trial.folder),
+        trainable_name=trial.trainable_name,
+        num_failures=trial.num_failures,
+        start_time=trial.start_time,
     )
 
 
@@ -110,7 +127,7 @@ def known_trials(store: Store) -> tuple[list[StoredTrial], bool]:
     if not has_study(store):
         return stored_trials(store), False
     study = look_at_study(store)
-    found = [summary(trial, store, _retention(study.stored), None) for trial in study.trials]
+    found = [summary(trial, store, _retention(study.stored)) for trial in study.trials]
     return _with_lost(found, store, study.damage), study.is_interrupted
 
 

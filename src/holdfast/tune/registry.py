@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.names import shown
-from holdfast.errors import ConfigError
-from holdfast.tune.errors import TuneError
+from holdfast.tune.errors import InvalidStudy, NotRunnable
 
 _trainables: dict[str, Any] = {}
 _environments: dict[str, Callable[..., Any]] = {}
@@ -17,22 +16,28 @@ def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:  #
     """Let `trainable`, a function or a class, be known by a name."""
     del warn
     if not callable(trainable):
-        raise ConfigError(f"{shown(trainable)} is neither a function nor a class that can be run")
+        raise NotRunnable(
+            f"{name!r} cannot be {shown(trainable)}: a trainable is a function, or a class",
+            hint=f"tune.register_trainable({name!r}, train_function)",
+        )
     _trainables[name] = trainable
 
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
     """Let a function that makes an environment be known by a name."""
     if not callable(env_creator):
-        raise ConfigError(f"{shown(env_creator)} is not a function")
+        raise NotRunnable(
+            f"{name!r} cannot be {shown(env_creator)}: an environment is made by a function",
+            hint=f"tune.register_env({name!r}, lambda config: Environment(config))",
+        )
     _environments[name] = env_creator
 
 
 def registered(name: str) -> Any:
-    """Return the trainable of a name; raise `TuneError` if there is none."""
+    """Return the trainable of a name; raise `InvalidStudy` if there is none."""
     if name not in _trainables:
         known = ", ".join(sorted(_trainables)) or "none yet"
-        raise TuneError(
+        raise InvalidStudy(
             f"no trainable is registered as {name!r}; known are: {known}",
             hint=f"tune.register_trainable({name!r}, trainable)",
         )

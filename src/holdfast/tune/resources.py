@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.api.checks import is_number
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
+from holdfast.tune.errors import NotRunnable
 
 Bundle = dict[str, float]
 _NAMES = {"cpu": "CPU", "gpu": "GPU", "extra_cpu": "CPU", "extra_gpu": "GPU"}
@@ -111,7 +112,7 @@ def with_resources(trainable: Any, resources: Any) -> Any:
     if isinstance(trainable, type):
         return type(trainable.__name__, (trainable,), {ATTRIBUTE: staticmethod(_keep(resources))})
     if not callable(trainable):
-        raise ConfigError(f"{shown(trainable)} is neither a function nor a class that can be run")
+        raise NotRunnable(f"{shown(trainable)} is neither a function nor a class that can be run")
 
     @functools.wraps(trainable)
     def with_needs(config: dict[str, Any], **more: Any) -> Any:

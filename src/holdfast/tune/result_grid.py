@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.core.metric_history import flattened
+from holdfast.core.names import shown
 from holdfast.core.retention import score_of
 from holdfast.core.trial import Status
 from holdfast.data.libraries import library
+from holdfast.errors import ConfigError
 from holdfast.storage.arrow import filesystem_of, filesystem_path
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, describe
-from holdfast.tune.choosing import best_trial, checked_scope, no_best, wanted
+from holdfast.tune.choosing import best_trial, checked_mode, checked_scope, no_best, wanted
 from holdfast.tune.result import CONFIG, TRIAL_ID, Result
 from holdfast.tune.summaries import TrialSummary, error_of
 from holdfast.tune.trial_folders import FrameAt, read_rows
+
+if TYPE_CHECKING:
+    from holdfast.tune.analysis import ExperimentAnalysis
 
 _SHOWN_MAX = 10
 
@@ -24,10 +29,30 @@ class ResultGrid:
     """The results of a study's trials, all of them whatever their status, in the order made.
 
     No file is read until something is asked for that is only there.
+
+    Args:
+        experiment_analysis: What `tune.run` returned, or `ExperimentAnalysis(path)` of a folder.
     """
 
-    def __init__(
-        self,
+    _trials: Sequence[TrialSummary]
+    _store: Store
+    _metric: str | None
+    _mode: str | None
+    _filesystem: Any | None
+    _interrupted: bool
+
+    def __init__(self, experiment_analysis: ExperimentAnalysis) -> None:
+        grid = getattr(experiment_analysis, "result_grid", None)
+        if not isinstance(grid, ResultGrid):
+            raise TypeError(
+                f"ResultGrid({shown(experiment_analysis)}): it is made from an ExperimentAnalysis;"
+                " tune.ExperimentAnalysis(path) opens the folder of a study"
+            )
+        vars(self).update(vars(grid))
+
+    @classmethod
+    def of_trials(
+        cls,
         trials: Sequence[TrialSummary],
         store: Store,
         *,
@@ -35,10 +60,18 @@ class ResultGrid:
         mode: str | None = None,
         filesystem: Any | None = None,
         interrupted: bool = False,
-    ) -> None:
-        self._trials, self._store = trials, store
-        self._metric, self._mode, self._filesystem = metric, mode, filesystem
-        self._interrupted = interrupted
+    ) -> Self:
+        """Return the results of trials whose study is in `store`."""
+        grid = cls.__new__(cls)
+        vars(grid).update(
+            _trials=trials,
+            _store=store,
+            _metric=metric,
+            _mode=mode,
+            _filesystem=filesystem,
+            _interrupted=interrupted,
+        )
+        return grid
 
     @property
     def experiment_path(self) -> str:
@@ -107,7 +140,8 @@ class ResultGrid:
         """Return the result of the best trial, of equals the first.
 
         Args:
-            metric: By what; the study's own if it is not given. `a/b` if nested.
+            metric: By what; the study's own if it is not given, or the number that the trainable
+                returned if there is none. `a/b` if nested.
             mode: "min" or "max"; the study's own if it is not given.
             scope: Which value of a trial counts: its "last", the best of "all", their average
                 "avg", or that of the last ones, "last-5-avg" and "last-10-avg".
@@ -125,6 +159,7 @@ class ResultGrid:
             metric if metric is not None else self._metric,
             mode if mode is not None else self._mode,
             "get_best_result",
+            self._trials,
         )
         found = best_trial(self._trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
         if found is None:
@@ -137,14 +172,11 @@ class ResultGrid:
         """Return a table of pandas with a row for each trial that has reported anything.
 
         It is the trial's last result, or with a metric and a mode the result in which that metric
-        was highest or lowest. The config is in columns `config/…`, the trial's folder in `logdir`.
+        was highest or lowest. Neither is taken from the study: a metric alone gives last results,
+        a mode alone is a `ConfigError`. The config is in columns `config/…`, the trial's folder in
+        `logdir`.
         """
-        if filter_metric is not None or filter_mode is not None:
-            filter_metric, filter_mode = wanted(
-                filter_metric if filter_metric is not None else self._metric,
-                filter_mode if filter_mode is not None else self._mode,
-                "get_dataframe",
-            )
+        _must_be_filter(filter_metric, filter_mode)
         rows = []
         for trial in self._trials:
             row = trial.last_result
@@ -177,6 +209,18 @@ def result_of(trial: TrialSummary, store: Store, filesystem: Any | None = None) 
         config=trial.config,
         _describe=frame.described,
     )
+
+
+def _must_be_filter(metric: str | None, mode: str | None) -> None:
+    """Raise unless a metric and a mode can say which rows of trials are wanted."""
+    if mode is None:
+        return
+    checked_mode(mode)
+    if metric is None:
+        raise ConfigError(
+            f"mode={mode!r} without a metric: the {mode} of what is not said",
+            hint=f"name the metric too: metric='loss', mode={mode!r}",
+        )
 
 
 def _flat_row(trial: TrialSummary, row: dict[str, Any], path: str) -> dict[str, Any]:

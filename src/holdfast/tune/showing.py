@@ -15,6 +15,7 @@ from holdfast.core.reserving import total
 from holdfast.core.study import Study
 from holdfast.core.trial import Status, Trial
 from holdfast.errors import ConfigError
+from holdfast.tune.choosing import metric_of
 from holdfast.tune.progress import Progress, ReporterOutput, StudyOutput
 from holdfast.tune.progress.lines import Before
 from holdfast.tune.progress.tables import best_of
@@ -35,7 +36,8 @@ class Shower(StudyObserver):
         self, spec: StudySpec, study: Study, samples: int | None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._spec, self._study, self._samples, self._clock = spec, study, samples, clock
-        self._metric, self._mode = spec.tune_config.metric, spec.tune_config.mode
+        self._mode = spec.tune_config.mode
+        self._metric = metric_of(spec.tune_config.metric, self._mode)
         self.output = output_of(spec)
         self._began = clock.monotonic()
         self._updated_at = float("-inf")
@@ -228,4 +230,6 @@ def output_of(spec: StudySpec) -> StudyOutput:
                 " tune.ProgressReporter",
             )
         return ReporterOutput(config.progress_reporter, verbosity=verbosity)
-    return StudyOutput(verbosity=verbosity, metric=tune.metric, mode=tune.mode)
+    return StudyOutput(
+        verbosity=verbosity, metric=metric_of(tune.metric, tune.mode), mode=tune.mode
+    )

@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from holdfast.api.config import CheckpointConfig, FailureConfig, RunConfig, budget_of
 from holdfast.api.plain import CannotBeMade, NotPlain, from_plain, to_plain
@@ -42,6 +42,15 @@ class CannotRestoreStudy(CannotResume, ValueError):
     """A study cannot be restored from its folder alone."""
 
     code = "HF308"
+
+
+class StudyMissing(CannotRestoreStudy, FileNotFoundError):
+    """There is no study where the path leads."""
+
+    def __new__(cls, message: str = "", **more: Any) -> Self:
+        """Return one made as an OSError is, which alone knows how large it must be."""
+        del more
+        return FileNotFoundError.__new__(cls, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +140,11 @@ def _fields(
 
 
 def read_study(store: Store) -> StoredStudy:
-    """Return what is kept of the study in `store`; raise `CannotRestoreStudy` if nothing is."""
+    """Return what is kept of the study in `store`; raise `StudyMissing` if nothing is."""
     try:
         line = store.get(STUDY_KEY).data
     except ObjectMissing:
-        raise CannotRestoreStudy(
+        raise StudyMissing(
             f"{store.url} is not the folder of a study: there is no {STUDY_KEY} in it",
             hint=_right_level(store),
         ) from None

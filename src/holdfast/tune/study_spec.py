@@ -24,6 +24,7 @@ from holdfast.tune.search.wrapping import innermost
 from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
 from holdfast.tune.stored_study import StoredStudy, rules_of
 from holdfast.tune.trainables import Runnable
+from holdfast.tune.trainer_space import checked_space
 from holdfast.tune.tune_config import TuneConfig
 
 
@@ -51,6 +52,10 @@ class StudySpec:
     restore_path: str | None = None
     export_formats: tuple[str, ...] = ()
     loggers: Sequence[Callback] | None = None
+
+    def __post_init__(self) -> None:
+        space = checked_space(self.param_space, is_trainer=self.trainable.is_trainer)
+        object.__setattr__(self, "param_space", space)
 
     def store(self) -> Store:
         """Return the study's own store."""
@@ -108,10 +113,10 @@ class StudySpec:
                 f"scheduler={shown(scheduler)} is not a scheduler",
                 hint="an object of a class that derives from tune.schedulers.TrialScheduler",
             )
-        if scheduler.requires_checkpoints and not self.trainable.can_save:
+        if scheduler.requires_checkpoints and not self.trainable.can_go_on:
             raise ConfigError(
                 f"{type(scheduler).__name__} pauses trials, and {self.trainable.name} cannot be"
-                " saved: a trial would begin anew each time",
+                " saved and go on from there",
                 hint="write save_checkpoint and load_checkpoint, or take an ASHAScheduler",
             )
         is_taken = scheduler.set_search_properties(config.metric, config.mode)

@@ -10,6 +10,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.core.statistics import Statistics
 from holdfast.core.trial import OVER, Status
 from holdfast.tune.errors import TuneError
+from holdfast.tune.result import EXPR_ERROR_FILE
 
 
 class TrialSummary(Protocol):
@@ -57,6 +58,28 @@ class TrialSummary(Protocol):
         """The newest one."""
         ...
 
+    @property
+    def trainable_name(self) -> str: ...
+
+    @property
+    def num_failures(self) -> int:
+        """How often it was lost, since the study was last launched."""
+        ...
+
+    @property
+    def start_time(self) -> float | None:
+        """When it first ran, seconds since 1970; None if that is not known."""
+        ...
+
+    @property
+    def error_file(self) -> str | None:
+        """The file with what it failed of, None if it has not, or if that is elsewhere."""
+        ...
+
+    def has_checkpoint(self) -> bool:
+        """Whether a checkpoint of it is kept."""
+        ...
+
 
 @dataclass(repr=False)
 class StoredTrial:
@@ -66,6 +89,9 @@ class StoredTrial:
         name: What people call it, '' for its folder's name.
         path: Where its files are, None if that is not known.
         local_path: The folder of its files on this machine, None if they are elsewhere.
+        trainable_name: '' if that is not known.
+        num_failures: How often it was lost, since the study was last launched.
+        start_time: When it first ran, seconds since 1970; None if that is not known.
     """
 
     trial_id: str
@@ -82,11 +108,25 @@ class StoredTrial:
     name: str = ""
     path: str | None = None
     local_path: str | None = None
+    trainable_name: str = ""
+    num_failures: int = 0
+    start_time: float | None = None
 
     @property
     def logdir(self) -> str | None:
         """The same as `local_path`, by the name of before 2.7."""
         return self.local_path
+
+    @property
+    def error_file(self) -> str | None:
+        """The file with what it failed of, None if it has not, or if that is elsewhere."""
+        if self.local_path is None or not (self.error or self.num_failures):
+            return None
+        return f"{self.local_path}/{EXPR_ERROR_FILE}"
+
+    def has_checkpoint(self) -> bool:
+        """Whether a checkpoint of it is kept."""
+        return self.checkpoint is not None
 
     def is_finished(self) -> bool:
         """Whether nothing more will happen to it."""

@@ -112,7 +112,10 @@ class Trainable:
         """Become what was saved: gets the folder, or the dictionary that was returned."""
         older = self._older_method("_restore")
         if older is None:
-            raise NotImplementedError(f"{type(self).__name__} has no method load_checkpoint()")
+            raise NotImplementedError(
+                f"{type(self).__name__} has no method load_checkpoint(), and cannot go on from its"
+                " checkpoint: write it as the counterpart of save_checkpoint"
+            )
         older(checkpoint)
 
     def cleanup(self) -> None:
@@ -366,8 +369,11 @@ def arguments_of(trainable: type[Trainable], config: dict[str, Any]) -> inspect.
 
 
 def can_save(trainable: type[Trainable]) -> bool:
-    """Whether a class has what it takes to save itself and be restored."""
-    has_new = trainable.save_checkpoint is not Trainable.save_checkpoint
-    has_load = trainable.load_checkpoint is not Trainable.load_checkpoint
-    has_older = hasattr(trainable, "_save") and hasattr(trainable, "_restore")
-    return (has_new and has_load) or has_older
+    """Whether a class has what it takes to save itself."""
+    return trainable.save_checkpoint is not Trainable.save_checkpoint or hasattr(trainable, "_save")
+
+
+def can_load(trainable: type[Trainable]) -> bool:
+    """Whether a class has what it takes to go on from what was saved."""
+    is_new = trainable.load_checkpoint is not Trainable.load_checkpoint
+    return is_new or hasattr(trainable, "_restore")

@@ -6,19 +6,21 @@ import functools
 import inspect
 import keyword
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast import settings
 from holdfast.api.config import CheckpointConfig
+from holdfast.api.deprecated import warn_user
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.objects.shared import share_if_large
-from holdfast.tune.errors import TuneError
+from holdfast.tune.errors import NotRunnable, TuneError
 from holdfast.tune.older import with_checkpoint_dir, with_reporter
 from holdfast.tune.program import ClassProgram, FunctionProgram
 from holdfast.tune.registry import registered
 from holdfast.tune.resources import ATTRIBUTE
-from holdfast.tune.trainable import Trainable, arguments_of, can_save
+from holdfast.tune.trainable import Trainable, arguments_of, can_load, can_save
 
 PARAMETERS = "_tune_parameters"  # where `with_parameters` leaves its word
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -31,7 +33,7 @@ class Runnable:
     Attributes:
         kind: The class, None if it is a function.
         resources: What trials reserve, in any of the forms users have; None if nobody said.
-        can_save: Whether a trial can be saved and go on later.
+        is_trainer: Whether it is a trainer, whose trials are training runs.
     """
 
     name: str
@@ -39,11 +41,17 @@ class Runnable:
     kind: type[Trainable] | None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     resources: Any = None
+    is_trainer: bool = False
 
     @property
     def can_save(self) -> bool:
         """Whether a trial may be able to save itself; of a function nobody knows."""
         return self.kind is None or can_save(self.kind)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a trial may be able to save itself and go on from there."""
+        return self.kind is None or (can_save(self.kind) and can_load(self.kind))
 
     def restore_call(self, url: str, more: str = "") -> str:
         """Return the line of code that goes on with its study at `url`."""
@@ -65,8 +73,14 @@ class Runnable:
             _must_not_be_saved(self.name, checkpoints)
             return FunctionProgram(self.function, self.parameters)
         at_end = self.saves_at_end(checkpoints)
-        frequency, exports = checkpoints.checkpoint_frequency, tuple(export_formats)
-        return ClassProgram(self.kind, self.parameters, frequency, at_end, exports)
+        return ClassProgram(
+            self.kind,
+            self.parameters,
+            frequency=checkpoints.checkpoint_frequency,
+            at_end=at_end,
+            exports=tuple(export_formats),
+            load_retries=settings.restore_retries(),
+        )
 
     def saves_at_end(self, checkpoints: CheckpointConfig) -> bool:
         """Whether trials are saved when they end."""
@@ -75,10 +89,20 @@ class Runnable:
             return False
         if not self.can_save and (wanted or checkpoints.checkpoint_frequency):
             raise ConfigError(
-                f"{self.name} cannot be saved: it has no save_checkpoint and load_checkpoint",
-                hint="write both, or leave out checkpoint_frequency and checkpoint_at_end",
+                f"{self.name} cannot be saved: it has no save_checkpoint",
+                hint="write save_checkpoint and load_checkpoint, or leave out checkpoint_frequency"
+                " and checkpoint_at_end",
             )
-        return self.can_save if wanted is None else wanted
+        return self.can_go_on if wanted is None else wanted
+
+    def warn_if_it_only_saves(self, checkpoints: CheckpointConfig) -> None:
+        """Warn if trials are to be saved although they could not go on from that."""
+        saves = checkpoints.checkpoint_at_end or checkpoints.checkpoint_frequency
+        if saves and self.can_save and not self.can_go_on:
+            warn_user(
+                f"{self.name} has save_checkpoint and no load_checkpoint: trials are saved, and one"
+                " that must go on from its checkpoint, as after a failure, will fail"
+            )
 
 
 def runnable(trainable: Any) -> Runnable:
@@ -86,13 +110,12 @@ def runnable(trainable: Any) -> Runnable:
     if trainable is None:
         raise TuneError("there is nothing to run", hint="Tuner(trainable)")
     if isinstance(trainable, str):
-        found = runnable(registered(trainable))
-        return Runnable(trainable, found.function, found.kind, found.parameters, found.resources)
+        return replace(runnable(registered(trainable)), name=trainable)
     parameters = getattr(trainable, PARAMETERS, {})
     resources = getattr(trainable, ATTRIBUTE, None)
     if isinstance(trainable, type):
         if not issubclass(trainable, Trainable):
-            raise ConfigError(
+            raise NotRunnable(
                 f"the class {trainable.__name__} is no Trainable",
                 hint="class MyTrainable(tune.Trainable): def step(self): …",
             )
@@ -103,9 +126,10 @@ def runnable(trainable: Any) -> Runnable:
     if (as_function := getattr(trainable, "as_trainable", None)) is not None:
         made = as_function()
         name = getattr(made, "__name__", type(trainable).__name__)
-        return Runnable(name, made, None, {}, getattr(made, ATTRIBUTE, resources))
+        needs = getattr(made, ATTRIBUTE, resources)
+        return Runnable(name, made, None, {}, needs, is_trainer=True)
     if not callable(trainable):
-        raise ConfigError(
+        raise NotRunnable(
             f"trainable={shown(trainable)} is neither a function, nor a Trainable class, nor the"
             " name of one that was registered",
             hint="Tuner(train_function), with a function of one argument, its config",
@@ -128,10 +152,10 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
     parameters = {name: share_if_large(value) for name, value in parameters.items()}
     if isinstance(trainable, type):
         if not issubclass(trainable, Trainable):
-            raise ConfigError(f"the class {trainable.__name__} is no Trainable")
+            raise NotRunnable(f"the class {trainable.__name__} is no Trainable")
         return type(trainable.__name__, (trainable,), {PARAMETERS: parameters})
     if not callable(trainable):
-        raise ConfigError(f"{shown(trainable)} is neither a function nor a Trainable class")
+        raise NotRunnable(f"{shown(trainable)} is neither a function nor a Trainable class")
 
     @functools.wraps(trainable)
     def with_more(config: dict[str, Any], **more: Any) -> Any:

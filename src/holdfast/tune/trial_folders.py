@@ -169,6 +169,15 @@ def _error_in(store: Store, metrics: Mapping[str, Any] | None) -> Exception | No
     return TuneError(text) if text else None
 
 
+def _failures_in(store: Store) -> int:
+    """Return how often a trial was lost, by its error.txt."""
+    data = _read(store, EXPR_ERROR_FILE)
+    if data is None:
+        return 0
+    text = data.decode(errors="replace")
+    return max(1, sum(text.count(one) for one in (FAILED, LOST)))
+
+
 def _not_a_trial(store: Store, location: str, filesystem: Any | None) -> str:
     """Return what is wrong with a folder that is not a trial's, and which is right."""
     said = f"{without_secrets(location)} is not the folder of a trial: it has no {EXPR_RESULT_FILE}"
@@ -215,8 +224,10 @@ def _stored_trial(store: Store, folder: str, location: str) -> StoredTrial:
     last = rows[-1] if rows else {}
     kept = list(_checkpoints(store, location, None, rows))
     error = _error_in(store, last)
+    trial_id = str(last.get(TRIAL_ID, folder))
+    trainable_name, is_usual, _ = folder.partition(f"_{trial_id}_")
     return StoredTrial(
-        trial_id=str(last.get(TRIAL_ID, folder)),
+        trial_id=trial_id,
         status=Status.TERMINATED if error is None else Status.ERROR,
         config=_config_in(store) or _dict(last.get(CONFIG)),
         last_result=last,
@@ -227,6 +238,8 @@ def _stored_trial(store: Store, folder: str, location: str) -> StoredTrial:
         checkpoint=kept[-1][0] if kept else None,
         path=location,
         local_path=None if local is None else str(local.root),
+        trainable_name=trainable_name if is_usual else "",
+        num_failures=_failures_in(store),
     )
 
 

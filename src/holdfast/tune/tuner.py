@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import settings
 from holdfast.api.config import RunConfig
@@ -37,6 +37,7 @@ from holdfast.tune.showing import Shower
 from holdfast.tune.spec_again import place_of, samples_in_all, space_of, spec_again, with_given
 from holdfast.tune.stored_study import (
     CannotRestoreStudy,
+    StudyMissing,
     has_study,
     read_study,
 )
@@ -45,6 +46,22 @@ from holdfast.tune.study_spec import StudySpec
 from holdfast.tune.telling import CallbackTeller, ErrorFiles, FileTeller
 from holdfast.tune.trainables import runnable
 from holdfast.tune.tune_config import ResumeConfig, TuneConfig
+
+if TYPE_CHECKING:
+    of_class = classmethod
+else:
+
+    class of_class(classmethod):  # noqa: N801  # it is written like classmethod
+        """A classmethod that an instance does not have, since it would have nothing to do there."""
+
+        def __get__(self, instance: object, owner: type | None = None) -> Any:
+            if instance is not None:
+                name = self.__func__.__name__
+                raise AttributeError(
+                    f"a {type(instance).__name__} has no {name}(): it is called on the class,"
+                    f" {type(instance).__name__}.{name}(path, trainable), and returns a new one"
+                )
+            return super().__get__(instance, owner)
 
 
 @spelled
@@ -95,9 +112,9 @@ class Tuner:
 
     # ------------------------------------------------------------------ going on
 
-    @classmethod
+    @of_class
     def restore(
-        cls,
+        cls,  # noqa: N805  # it is a classmethod
         path: str | os.PathLike[str],
         trainable: Any,
         resume_unfinished: bool = True,  # noqa: FBT001, FBT002  as in Ray
@@ -137,7 +154,7 @@ class Tuner:
         spec = spec_again(
             study, place_of(path, storage_filesystem), storage_filesystem, run, param_space
         )
-        if spec.param_space:
+        if param_space is not None:
             must_have_same_keys(study.keys, spec.param_space)
         spec = with_given(spec, study, tune_config, run_config)
         how = Resumption(
@@ -332,7 +349,7 @@ class Tuner:
         exists = has_study(store)
         policy = config.resume if "resume" in config.given else "ask"
         if policy == "must" and not exists:
-            raise CannotRestoreStudy(
+            raise StudyMissing(
                 f"there is no study at {store.url}, and RunConfig(resume='must') begins none",
                 hint="check storage_path and name; leave out resume='must' to begin a new study",
             )

@@ -67,3 +67,62 @@ def test_a_trial_passes_on_what_a_run_that_it_launches_itself_reports(lab: Lab) 
         str(storage / "run-0" / "checkpoint_000002"),
         str(storage / "run-10" / "checkpoint_000001"),
     ]
+
+
+def sizes(results: tune.ResultGrid) -> list[int]:
+    assert results.num_errors == 0, results.errors
+    return sorted(last(one)["workers"] for one in results)
+
+
+def report_size() -> None:
+    train.report({"workers": train.get_context().get_world_size()})
+
+
+def test_fields_of_a_scaling_config_are_searched(lab: Lab) -> None:
+    trainer = DataParallelTrainer(report_size)
+    scaling = ScalingConfig(
+        num_workers=tune.grid_search([1, 2]),  # type: ignore[arg-type]
+        resources_per_worker={"CPU": tune.choice([0.5])},  # type: ignore[dict-item]
+    )
+    results = lab.fit(trainer, {"scaling_config": scaling})
+    lab.restore(trainer)  # what was drawn is data, so nothing must be given again
+
+    assert sizes(results) == [1, 2]
+    configs = [one.config or {} for one in results]
+    assert [one["scaling_config"]["num_workers"] for one in configs] == [1, 2]
+
+
+def test_a_trial_reserves_what_its_own_scaling_config_says(lab: Lab) -> None:
+    trainer = DataParallelTrainer(report_size)
+    space = {"scaling_config": tune.grid_search([ScalingConfig(num_workers=4096)])}
+
+    with pytest.raises(ValueError, match="all there is is CPU="):
+        lab.fit(trainer, space)
+
+
+def test_what_was_drawn_for_a_scaling_config_is_checked_before_a_trial_starts(lab: Lab) -> None:
+    scaling = ScalingConfig(num_workers=tune.choice([-3]))  # type: ignore[arg-type]
+
+    with pytest.raises(ValueError, match="num_workers=-3: less than 0"):
+        lab.fit(DataParallelTrainer(report_size), {"scaling_config": scaling})
+
+
+def test_a_scaling_config_that_nobody_would_draw_from_is_refused() -> None:
+    scaling = ScalingConfig(num_workers=tune.grid_search([1, 2]))  # type: ignore[arg-type]
+    trainer = DataParallelTrainer(report_size)
+
+    with pytest.raises(ValueError, match="what only a study can draw"):
+        DataParallelTrainer(report_size, scaling_config=scaling)
+    with pytest.raises(ValueError, match="at scaling_config: fields of a ScalingConfig are drawn"):
+        tune.Tuner(lambda config: None, param_space={"scaling_config": scaling})
+    with pytest.raises(ValueError, match="at train_loop_config/0: fields"):
+        tune.Tuner(trainer, param_space={"train_loop_config": [scaling]})
+
+
+def test_a_trainers_run_config_is_no_part_of_the_search_space() -> None:
+    trainer = DataParallelTrainer(report_size)
+    space = {"run_config": train.RunConfig(name="ignored")}
+
+    with pytest.raises(ValueError, match="is kept in the folder of the trial"):
+        tune.Tuner(trainer, param_space=space)
+    tune.Tuner(lambda config: None, param_space=space)  # a name of the function's own

@@ -14,7 +14,7 @@ from holdfast.errors import ConfigError
 from holdfast.tune import class_checkpoints
 from holdfast.tune.class_checkpoints import packed, unpack
 from holdfast.tune.filling import Filling
-from holdfast.tune.trainable import Beginning, Trainable, can_save, make
+from holdfast.tune.trainable import Beginning, Trainable, can_load, can_save, make
 from holdfast.tune.trainables import runnable
 
 
@@ -106,7 +106,7 @@ def test_a_path_outside_the_folder_is_refused(
         class_checkpoints.store(str(folder), returned, "Mine")
 
 
-def test_a_class_can_be_saved_if_it_has_both_methods_of_either_era() -> None:
+def test_a_class_can_be_saved_and_loaded_by_a_method_of_either_era_each() -> None:
     class OnlySaves(Trainable):
         def save_checkpoint(self, checkpoint_dir: str) -> None:
             pass
@@ -116,7 +116,9 @@ def test_a_class_can_be_saved_if_it_has_both_methods_of_either_era() -> None:
             pass
 
     assert can_save(Counter) and can_save(Modern)
-    assert not can_save(OnlySaves) and not can_save(Trainable)
+    assert can_load(Counter) and can_load(Modern)
+    assert can_save(OnlySaves) and not can_load(OnlySaves)
+    assert not can_save(Trainable) and not can_load(Trainable)
 
 
 # ---------------------------------------------------------------------- made

@@ -11,6 +11,7 @@ from holdfast.core.retention import score_of
 from holdfast.core.study_view import StudyView
 from holdfast.core.trial import Trial
 from holdfast.errors import ConfigError
+from holdfast.tune.result import DEFAULT_METRIC
 from holdfast.tune.schedulers.trial_scheduler import FIFOScheduler
 from holdfast.tune.stopper.reading import reported_names
 
@@ -36,7 +37,12 @@ class ScoredScheduler(FIFOScheduler):
         self.check_ready()
 
     def check_ready(self) -> None:
-        """Raise `ConfigError` if nobody has said by now what to judge by."""
+        """Raise `ConfigError` if nobody has said by now what to judge by.
+
+        With a mode alone it is the number that a trainable returns or yields.
+        """
+        if self._metric is None and self._mode is not None:
+            self._metric = DEFAULT_METRIC
         if self._metric is None or self._mode is None:
             name = type(self).__name__
             raise ConfigError(
@@ -66,12 +72,14 @@ class ScoredScheduler(FIFOScheduler):
         if what in self._warned:
             return
         self._warned.add(what)
+        why = " (no metric was named, so it is the number that a trainable returns)"
         log.warning(
-            "%s: %s=%r is missing or not a number in a result, and the trial is not judged by it; "
-            "reported were: %s",
+            "%s: %s=%r%s is missing or not a number in a result, and the trial is not judged by it;"
+            " reported were: %s",
             type(self).__name__,
             what,
             name,
+            why if name == DEFAULT_METRIC else "",
             reported_names(result),
         )
 

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from holdfast.api.checks import is_number, is_whole
 from holdfast.api.made import Made
+from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.tune.search.seeding import seed_of
 
@@ -199,7 +200,10 @@ class Float(Domain):
 
 
 class Integer(Domain):
-    """Whole numbers from `lower` on; `upper` is the first one beyond, or the last if quantized."""
+    """Whole numbers from `lower` on; `upper` is the first one beyond, or the last if quantized.
+
+    The bounds of quantized ones are multiples, so that no searcher has to find the first.
+    """
 
     def __init__(self, lower: int, upper: int, sampler: Sampler | None = None) -> None:
         self.lower, self.upper = int(lower), int(upper)
@@ -221,7 +225,16 @@ class Integer(Domain):
         return self._with(LogUniform())
 
     def quantized(self, q: int) -> Integer:
-        return self._with(Quantized(self.get_sampler(), q))
+        """Return the multiples of `q` between the bounds, which become the outermost of them."""
+        lower, upper = int(-(-self.lower // q) * q), int(self.upper // q * q)
+        if lower > upper:
+            raise ConfigError(
+                f"no multiple of q={q!r} lies between {self.lower} and {self.upper}",
+                hint="a smaller q, or bounds that are further apart",
+            )
+        made = self._with(Quantized(self.get_sampler(), q))
+        made.lower, made.upper = lower, upper
+        return made
 
     def cast(self, value: Any) -> int:
         return int(value)
@@ -289,7 +302,13 @@ class Function(Domain):
                 f"sample_from({func!r}): not a function", hint="sample_from(lambda config: …)"
             )
         self.func = func
-        self.pass_config = _takes_one(func)
+        self.pass_config = _takes(func, {})
+        if not self.pass_config and not _takes(func):
+            raise ConfigError(
+                f"sample_from({shown(func)}): it is called with the config, or with nothing, and"
+                " needs other arguments",
+                hint="sample_from(lambda config: …)",
+            )
 
     def bounds(self) -> tuple[Any, ...]:
         return (self.func,)
@@ -336,13 +355,13 @@ def _log_between(generator: random.Random, lower: float, upper: float) -> float:
     return math.exp(generator.uniform(math.log(lower), math.log(upper)))
 
 
-def _takes_one(func: Callable[..., Any]) -> bool:
+def _takes(func: Callable[..., Any], *arguments: Any) -> bool:
     try:
         signature = inspect.signature(func)
     except (TypeError, ValueError):  # some functions written in C do not tell
         return True
     try:
-        signature.bind({})
+        signature.bind(*arguments)
     except TypeError:
         return False
     return True

@@ -11,6 +11,7 @@ from holdfast.core.config_data import (
     Step,
     config_from_data,
     config_to_data,
+    is_json_leaf,
     is_plain_leaf,
     own,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "config_from_data",
     "config_to_data",
     "flattened_config",
+    "is_json_leaf",
     "is_plain_leaf",
     "merged",
     "name_of",

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.api.checks import is_number, is_whole, this_is
 from holdfast.api.deprecated import warn_deprecated
 from holdfast.errors import ConfigError
+from holdfast.tune.errors import InvalidStudy
 from holdfast.tune.search.domains import (
     Categorical,
     Domain,
@@ -88,7 +89,7 @@ def randint(lower: int, upper: int) -> Integer:
 
 
 def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
-    """Return the multiples of `q` from `lower` to `upper`, both included, whatever `q` is."""
+    """Return the multiples of `q` from `lower` to `upper`, which may be others, all included."""
     _check("qrandint", lower, upper, q=q, whole=True)
     return Integer(lower, upper).uniform().quantized(q)
 
@@ -100,7 +101,7 @@ def lograndint(lower: int, upper: int, base: Any = _NOT_GIVEN) -> Integer:
 
 
 def qlograndint(lower: int, upper: int, q: int, base: Any = _NOT_GIVEN) -> Integer:
-    """Return multiples of `q` from `lower` to `upper`, both included, by their logarithms."""
+    """Return the multiples of `q` as `qrandint` does, by their logarithms."""
     _check("qlograndint", lower, upper, q=q, whole=True, log=True, base=base)
     return Integer(lower, upper).loguniform().quantized(q)
 
@@ -137,13 +138,13 @@ def sample_from(func: Callable[..., Any]) -> Function:
 
 def _options(name: str, values: Any) -> list[Any]:
     if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable):
-        raise ConfigError(
+        raise InvalidStudy(
             f"{name}({values!r}): not a list of values, {this_is(values)}",
             hint=f"{name}([{values!r}])",
         )
     found = list(values)
     if not found:
-        raise ConfigError(f"{name}({values!r}): no value to try", hint="name at least one")
+        raise InvalidStudy(f"{name}({values!r}): no value to try", hint="name at least one")
     return found
 
 
@@ -177,7 +178,7 @@ def _check(
             hint="a small lower bound, as 1e-6, or a domain without logarithms",
         )
     if q is not None:
-        _check_step(call, given, q)
+        _check_step(call, given, q, whole=whole)
 
 
 def _check_numbers(call: str, given: dict[str, Any], *, whole: bool) -> None:
@@ -192,10 +193,10 @@ def _check_numbers(call: str, given: dict[str, Any], *, whole: bool) -> None:
         raise ConfigError(f"{call}: {part}={value!r} is not {wanted}, {this_is(value)}", hint=hint)
 
 
-def _check_step(call: str, given: dict[str, Any], q: Any) -> None:
+def _check_step(call: str, given: dict[str, Any], q: Any, *, whole: bool) -> None:
     if q <= 0:
         raise ConfigError(f"{call}: q={q!r} must be above 0")
-    for part in ("lower", "upper"):
+    for part in () if whole else ("lower", "upper"):
         if not is_multiple(given[part], q):
             raise ConfigError(
                 f"{call}: {part}={given[part]!r} is not a multiple of q={q!r}",

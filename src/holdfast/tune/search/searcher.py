@@ -28,7 +28,6 @@ UNRESOLVED_SEARCH_SPACE = (
     "the search space is in both places, param_space and the searcher; only one can be used"
 )
 UNDEFINED_METRIC_MODE = "the searcher must know what to look at: metric and mode are not given"
-DEFAULT_METRIC = "_metric"
 MODES = ("min", "max")
 
 _STATE_FILE = re.compile(r"searcher-state-.*\.json")

@@ -91,7 +91,7 @@ def from_data(data: Any) -> Any:
         return deque(map(from_data, items), most)
     if "$numpy" in data:
         return _numpy_from_data(*data["$numpy"])
-    if "$mark" in data:
+    if "$mark" in data or "$path" in data:
         return config_from_data(data)
     if "$random" in data:
         generator = random.Random()

@@ -35,10 +35,12 @@ def generator_for(seed: int, *purpose: str | int) -> random.Random:
 def seed_of(given: object, name: str = "seed") -> int:
     """Return the seed that an argument means; None draws one.
 
-    A generator gives one number away, so that two searches that share it differ.
+    From numpy's global generator if the script has seeded that, or else from the system. A
+    generator gives one number away, so that two searches that share it differ.
     """
     if given is None:
-        return secrets.randbits(SEED_BITS)
+        drawn = _drawn_from_numpy()
+        return secrets.randbits(SEED_BITS) if drawn is None else drawn
     if is_whole(given):
         return int(given)  # type: ignore[call-overload,no-any-return]
     if isinstance(given, random.Random):
@@ -50,6 +52,18 @@ def seed_of(given: object, name: str = "seed") -> int:
         f"{name}={given!r}: not a whole number, {this_is(given)}",
         hint=f"{name}=42, or None for a seed that is drawn and kept with the study",
     )
+
+
+def _drawn_from_numpy() -> int | None:
+    """Return a number of numpy's global generator; None if nobody has seeded it, or imported it.
+
+    Unseeded it would be the same in processes that were forked after numpy was imported.
+    """
+    numpy_random: Any = sys.modules.get("numpy.random")
+    generator_of = getattr(numpy_random, "get_bit_generator", None)
+    if generator_of is None or getattr(generator_of(), "seed_seq", None) is not None:
+        return None
+    return int(numpy_random.randint(0, 2**SEED_BITS, dtype="int64"))
 
 
 @contextmanager

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 
 from holdfast.core.metric_history import flattened
 from holdfast.errors import ConfigError
+from holdfast.tune.result import DEFAULT_METRIC
 from holdfast.tune.search.basic_variant import check_points
 from holdfast.tune.search.domains import Domain
 from holdfast.tune.search.functions import config_of
 from holdfast.tune.search.objects import Objects
 from holdfast.tune.search.points import params_of, preset
 from holdfast.tune.search.searcher import (
-    DEFAULT_METRIC,
     UNDEFINED_METRIC_MODE,
     Searcher,
     check_metric_and_mode,

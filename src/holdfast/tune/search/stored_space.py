@@ -64,7 +64,7 @@ def space_from_data(data: Any, objects: Objects) -> Any:
         return {"grid_search": space_from_data(data["$grid"], objects)}
     if "$tuple" in data:
         return tuple(space_from_data(data["$tuple"], objects))
-    if "$mark" in data:
+    if "$mark" in data or "$path" in data:
         return config_from_data(data)
     pairs = data["$dict"] if "$dict" in data else data.items()
     found = {config_from_data(k): space_from_data(v, objects) for k, v in pairs}

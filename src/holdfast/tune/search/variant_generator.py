@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from holdfast.api.checks import this_is
 from holdfast.data.libraries import library
 from holdfast.errors import ConfigError
-from holdfast.tune.errors import TuneError
+from holdfast.tune.errors import InvalidStudy, TuneError
 from holdfast.tune.search.domains import Categorical, Domain, Function
 from holdfast.tune.search.plain import name_of
 
@@ -231,12 +231,12 @@ def _group(space: Any, kind: type, items: list[tuple[Any, Any]], steps: Steps) -
 
 def _grid(values: Any, steps: Steps) -> Node:
     if not isinstance(values, list | tuple):
-        raise TuneError(
+        raise InvalidStudy(
             f"{name_of(steps)}: grid_search={values!r} is not a list, {this_is(values)}",
             hint=f"{{'grid_search': [{values!r}]}}",
         )
     if not values:
-        raise TuneError(f"{name_of(steps)}: grid_search=[] has no value to try")
+        raise InvalidStudy(f"{name_of(steps)}: grid_search=[] has no value to try")
     options = _options(values, steps)
     return GridOf(name_of(steps), options, sum(option.size for option in options))
 

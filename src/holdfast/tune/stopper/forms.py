@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from holdfast.api.checks import this_is
 from holdfast.core.names import shown
-from holdfast.errors import ConfigError
+from holdfast.tune.errors import InvalidStudy
 from holdfast.tune.stopper.dictionary import DictStopper
 from holdfast.tune.stopper.function_stopper import FunctionStopper
 from holdfast.tune.stopper.noop import NoopStopper
@@ -19,7 +19,7 @@ _HINT = (
 
 
 def stopper_of(stop: object) -> Stopper:
-    """Return the stopper that `stop` means; `ConfigError` if it means none.
+    """Return the stopper that `stop` means; `InvalidStudy` if it means none.
 
     It may be None, a dictionary of metrics, a `Stopper`, a function of `(trial_id, result)`, or a
     list of these, of which any one stops. What a stopper of the user's raises stops nothing: it is
@@ -36,11 +36,11 @@ def stopper_of(stop: object) -> Stopper:
             return CombinedStopper(*map(stopper_of, stop))
         case type():
             wanted = f"{stop.__name__}(…)" if issubclass(stop, Stopper) else None
-            raise ConfigError(
+            raise InvalidStudy(
                 f"stop={shown(stop)}: {this_is(stop)}",
                 hint=f"pass an instance: stop={wanted}" if wanted else _HINT,
             )
         case _ if callable(stop):
             return FunctionStopper(stop)
         case _:
-            raise ConfigError(f"stop={shown(stop)}: {this_is(stop)}", hint=_HINT)
+            raise InvalidStudy(f"stop={shown(stop)}: {this_is(stop)}", hint=_HINT)

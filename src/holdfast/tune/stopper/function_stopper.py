@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.api.checks import this_is
 from holdfast.core.names import shown
-from holdfast.errors import ConfigError
+from holdfast.tune.errors import InvalidStudy
 from holdfast.tune.stopper.reading import reported_names
 from holdfast.tune.stopper.stopper import Stopper
 
@@ -25,14 +25,14 @@ class FunctionStopper(Stopper):
 
     def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
         if not self.is_valid_function(function):
-            raise ConfigError(
+            raise InvalidStudy(
                 f"stop={shown(function)}: not a function, {this_is(function)}",
                 hint="pass a function of (trial_id, result) that returns True to stop the trial",
             )
         try:
             inspect.signature(function).bind("a trial", {})
         except TypeError as error:
-            raise ConfigError(
+            raise InvalidStudy(
                 f"stop={shown(function)} cannot be called with (trial_id, result): {error}",
                 hint="a stop function takes two arguments: def stop(trial_id, result): …",
             ) from None

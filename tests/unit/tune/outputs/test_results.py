@@ -43,7 +43,7 @@ def summary(number: int, losses: Sequence[float], **more: Any) -> StoredTrial:
 
 
 def grid(*trials: StoredTrial, **more: Any) -> ResultGrid:
-    return ResultGrid(list(trials), MemoryStore(), **more)
+    return ResultGrid.of_trials(list(trials), MemoryStore(), **more)
 
 
 def write_study(folder: Path, losses: dict[int, list[float]]) -> None:
@@ -186,14 +186,27 @@ def test_the_table_has_a_row_for_each_trial_and_its_config_in_columns() -> None:
 
 def test_the_table_can_have_each_trials_best_row(tmp_path: Path) -> None:
     write_study(tmp_path, {0: [3.0, 1.0, 2.0], 1: [5.0, math.nan, 6.0]})
-    results = ResultGrid(stored_trials(open_store(tmp_path)), open_store(tmp_path))
+    results = ResultGrid.of_trials(stored_trials(open_store(tmp_path)), open_store(tmp_path))
 
     lowest = results.get_dataframe(filter_metric="loss", filter_mode="min")
 
     assert list(lowest["training_iteration"]) == [2, 1]
     assert list(results.get_dataframe()["training_iteration"]) == [3, 3]
-    with pytest.raises(ConfigError, match="mode is not known"):
-        results.get_dataframe(filter_metric="loss")
+
+
+@pytest.mark.parametrize("default", [None, "min"])
+def test_the_table_takes_no_mode_from_the_study(tmp_path: Path, default: str | None) -> None:
+    write_study(tmp_path, {0: [3.0, 1.0, 2.0]})
+    metric = None if default is None else "loss"
+    analysis = ExperimentAnalysis(tmp_path, default_metric=metric, default_mode=default)
+
+    for table in (analysis.dataframe, analysis.result_grid.get_dataframe):
+        assert list(table("loss")["loss"]) == [2.0]
+        assert list(table("loss", "max")["loss"]) == [3.0]
+        with pytest.raises(ValueError, match="mode='max' without a metric"):
+            table(None, "max")
+        with pytest.raises(ValueError, match="must be 'min' or 'max'"):
+            table("loss", "highest")
 
 
 def test_a_grid_of_very_many_trials_reads_nothing_until_it_is_asked() -> None:
@@ -205,7 +218,7 @@ def test_a_grid_of_very_many_trials_reads_nothing_until_it_is_asked() -> None:
             raise AssertionError(f"{key} was looked at")
 
     trials = [summary(number, [float(number)]) for number in range(10_000)]
-    results = ResultGrid(trials, Untouched(), metric="loss", mode="max")
+    results = ResultGrid.of_trials(trials, Untouched(), metric="loss", mode="max")
 
     assert results.get_best_result().config == trials[-1].config
     assert len(results.get_dataframe()) == 10_000
@@ -222,7 +235,7 @@ def test_a_result_has_its_rows_each_once_when_it_is_asked(tmp_path: Path) -> Non
     write_study(tmp_path, {0: [3.0, 1.0]})
     with open(tmp_path / "train_00000" / "result.json", "a") as file:  # what a crash leaves
         file.write(json.dumps(result(2, 9.0)) + "\n" + '{"training_iter')
-    one = ResultGrid(stored_trials(open_store(tmp_path)), open_store(tmp_path))[0]
+    one = ResultGrid.of_trials(stored_trials(open_store(tmp_path)), open_store(tmp_path))[0]
 
     frame = one.metrics_dataframe
 
@@ -235,7 +248,7 @@ def test_a_result_has_its_rows_each_once_when_it_is_asked(tmp_path: Path) -> Non
 
 def test_a_result_survives_being_sent_elsewhere(tmp_path: Path) -> None:
     write_study(tmp_path, {0: [3.0, 1.0]})
-    one = ResultGrid(stored_trials(open_store(tmp_path)), open_store(tmp_path))[0]
+    one = ResultGrid.of_trials(stored_trials(open_store(tmp_path)), open_store(tmp_path))[0]
 
     again = pickle.loads(pickle.dumps(one))
 

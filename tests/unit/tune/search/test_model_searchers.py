@@ -35,7 +35,7 @@ DOMAINS = {
     "qloguniform": qloguniform(0.5, 8, 0.5),
     "randint": randint(0, 10),
     "lograndint": lograndint(1, 100),
-    "qrandint": qrandint(2, 10, 2),
+    "qrandint": qrandint(1, 11, 2),
     "randn": randn(5, 2),
     "qrandn": qrandn(5, 2, 0.5),
 }

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 from collections import OrderedDict
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -140,14 +142,41 @@ def test_a_space_with_other_keys_is_refused_with_both_sides() -> None:
         {"$mark": [1], "x": {"$tuple": [1]}, "y": {"$dict": 1}},
         {"nan": [float("inf"), -0.0], "big": 10**30, "t": True},
         {"m": Mark(("a", (1,), "b", 2), "Model")},
+        {"p": Path("a/b"), "q": [(PurePosixPath("/"), Path("$x"))], "r": {Path("k"): 1}},
+        {"$path": "a", "kind": "Path"},
     ],
-    ids=["tuples and keys", "our own names", "numbers", "marks"],
+    ids=["tuples and keys", "our own names", "numbers", "marks", "paths", "our path's name"],
 )
 def test_a_config_comes_back_from_json_as_it_was(config: Any) -> None:
     again = config_from_data(through_json(config_to_data(config)))
 
     assert again == config
     assert repr(again) == repr(config)
+
+
+def test_paths_are_options_and_values_of_a_space_and_need_no_objects_to_come_back() -> None:
+    space = {
+        "data": choice([Path("a"), Path("b")]),
+        "where": grid_search([(Path("x"), 1), [Path("y")]]),
+        "fixed": {"deep": [Path("z")]},
+    }
+    plan = SearchPlan(None, space)
+
+    stored = space_from_data(through_json(plan.space_data), Objects())
+
+    assert stored == space
+    assert plan.objects.marks == []
+    assert [config["where"] for config in configs(plan)] == [(Path("x"), 1), [Path("y")]]
+
+
+def test_a_path_that_is_no_text_is_an_object_and_refused_where_it_must_be_kept() -> None:
+    odd = Path(os.fsdecode(b"caf\xe9"))
+
+    _, objects = Objects.of({"a": odd})
+
+    assert [mark.steps for mark in objects.marks] == [("a",)]
+    with pytest.raises(ConfigError, match="config/a cannot be kept"):
+        config_to_data({"a": odd})
 
 
 def test_what_cannot_be_written_down_is_refused_with_its_path() -> None:

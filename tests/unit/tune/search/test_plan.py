@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 from holdfast.errors import ConfigError
@@ -170,3 +173,52 @@ def test_what_contradicts_itself_is_refused(
 def test_a_number_of_samples_that_is_none_is_refused(num_samples: Any) -> None:
     with pytest.raises(ConfigError, match="num_samples"):
         SearchPlan(None, {}, num_samples=num_samples)
+
+
+def drawn_xs() -> list[int]:
+    plan = SearchPlan(None, {"x": randint(0, 100_000)}, num_samples=4)
+    return [proposal.config["x"] for proposal in proposals(plan)]
+
+
+def test_numpys_seed_is_that_of_a_study_that_has_none() -> None:
+    np.random.seed(1000)
+    first, second = drawn_xs(), drawn_xs()
+    np.random.seed(1000)
+
+    assert drawn_xs() == first
+    assert drawn_xs() == second != first
+
+
+def test_a_seed_that_was_given_comes_before_numpys() -> None:
+    found = []
+    for seed in (1, 2):
+        np.random.seed(seed)
+        space = {"x": randint(0, 100_000)}
+        plan = SearchPlan(BasicVariantGenerator(random_state=5), space, num_samples=4)
+        found.append([proposal.config["x"] for proposal in proposals(plan)])
+
+    assert found[0] == found[1]
+
+
+def test_unseeded_processes_that_share_numpys_state_draw_seeds_of_their_own() -> None:
+    """As trials that are forked from a process that has imported numpy, and run studies."""
+    script = """
+import os, numpy
+from holdfast.tune.search.seeding import seed_of
+reading, writing = os.pipe()
+if os.fork() == 0:
+    os.write(writing, str(seed_of(None)).encode())
+    os._exit(0)
+assert os.read(reading, 99).decode() != str(seed_of(None))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_seed_is_drawn_without_importing_numpy() -> None:
+    script = """
+import sys
+from holdfast.tune.search.seeding import seed_of
+assert seed_of(None) != seed_of(None)
+assert "numpy" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

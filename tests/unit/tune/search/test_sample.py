@@ -16,6 +16,26 @@ def drawn(domain: sample.Domain, count: int, seed: int = 0) -> list[Any]:
     return [domain.draw(generator) for _ in range(count)]
 
 
+@pytest.mark.parametrize(
+    ("lower", "upper", "q", "multiples"),
+    [
+        (1, 10, 3, [3, 6, 9]),
+        (1, 100, 10, list(range(10, 101, 10))),
+        (-5, 5, 4, [-4, 0, 4]),
+        (7, 8, 4, [8]),
+    ],
+)
+def test_whole_multiples_lie_between_any_bounds(
+    lower: int, upper: int, q: int, multiples: list[int]
+) -> None:
+    for name in ("qrandint", "qlograndint"):
+        if name == "qlograndint" and lower < 1:
+            continue
+        domain = getattr(sample, name)(lower, upper, q)
+
+        assert sorted(set(drawn(domain, 2000))) == multiples
+
+
 @pytest.mark.parametrize("q", [1, 2])
 def test_qrandint_gives_its_upper_bound_whatever_q_is(q: int) -> None:
     values = drawn(sample.qrandint(2, 6, q), 500)
@@ -130,11 +150,11 @@ def test_normal_values_have_the_mean_and_deviation_asked_for() -> None:
         (
             "qrandint",
             (
-                1,
-                10,
+                5,
+                7,
                 4,
             ),
-            "not a multiple",
+            "no multiple of q=4 lies between 5 and 7",
         ),
         (
             "randint",

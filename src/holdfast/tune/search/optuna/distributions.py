@@ -20,7 +20,7 @@ from holdfast.tune.search.domains import (
     multiple,
     steps,
 )
-from holdfast.tune.search.plain import is_plain_leaf
+from holdfast.tune.search.plain import is_json_leaf
 from holdfast.tune.search.points import params_of
 from holdfast.tune.search.seeding import number_for
 from holdfast.tune.search.variant_generator import Choice, Drawn, Group, Node, Plain
@@ -83,7 +83,7 @@ class Coded:
         """Return several options."""
         labels: tuple[Any, ...] = tuple(range(len(options)))
         values = [option.value for option in options if isinstance(option, Plain)]
-        if len(values) == len(options) and all(map(is_plain_leaf, values)):
+        if len(values) == len(options) and all(map(is_json_leaf, values)):
             labels = tuple(values) if _tell_apart(values) else labels
         distribution = optuna_module().distributions.CategoricalDistribution(labels)
         return cls(distribution, labels=labels)
