@@ -21,7 +21,7 @@ from holdfast.core.record import Kept, RunRecord
 from holdfast.core.retention import Retention, ranked, score_of
 from holdfast.core.run_machine import Ending, Over, Run
 from holdfast.errors import ConfigError, StoreError
-from holdfast.storage.arrow import filesystem_of, filesystem_path
+from holdfast.storage.arrow import filesystem_of, path_of
 from holdfast.storage.base import Store
 from holdfast.storage.locate import describe, open_store, reopen
 from holdfast.worker.job import unpack_value
@@ -196,7 +196,7 @@ def result_of(
     return Result(
         metrics=saved if metrics is None else metrics,
         checkpoint=checkpoint,
-        path=filesystem_path(store.url),
+        path=path_of(store),
         best_checkpoints=best,
         config=None if config is None else dict(config),
         name=name,

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint.checkpoint import location_of
 from holdfast.checkpoint.commit import Slot, deliver, deliver_taken, prepare_taken
 from holdfast.core.manifest import Part
 from holdfast.core.names import broken_path_rule, shown
@@ -238,7 +239,7 @@ class Reporter:
     def _place_in_run(self, checkpoint: Checkpoint) -> str:
         """Return a checkpoint's folder relative to the run's; raise if it is not below it."""
         store = self._open_store()
-        home, path = filesystem_path(store.url), checkpoint.path
+        home, path = filesystem_path(store.url), location_of(checkpoint)
         if store.local is not None:
             home, path = os.path.realpath(home), os.path.realpath(path)
         inside = path.removeprefix(home.rstrip("/") + "/").strip("/")
@@ -325,7 +326,7 @@ class Reporter:
         local = self._open_store().local
         if not save.deletes or local is None:
             return
-        folder = os.path.realpath(save.checkpoint.path)
+        folder = os.path.realpath(location_of(save.checkpoint))
         if f"{os.path.realpath(local.root)}/".startswith(f"{folder}/"):
             raise ConfigError(
                 f"the checkpoint folder {folder} holds the run itself, and was to be deleted",
