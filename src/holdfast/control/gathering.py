@@ -27,6 +27,7 @@ class Gathered:
         names: What the ranks that have a part want it to be called, None if they do not care.
         slot: Where it goes; None until it is begun.
         placed: Where the user's own code has put the parts, by rank.
+        validations: How the ranks that want it validated say to do that.
         metrics: Those of the lowest rank; known once it is settled.
         error: Why it will not be, if it will not.
     """
@@ -39,7 +40,7 @@ class Gathered:
     placed: dict[int, str] = field(default_factory=dict)
     resending: set[int] = field(default_factory=set)
     was_asked_again: bool = False
-    validation: Mapping[str, Any] | None = None
+    validations: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
 
@@ -52,6 +53,11 @@ class Gathered:
     def name(self) -> str | None:
         """What the lowest rank that has a part wants it to be called."""
         return self.names[min(self.names)]
+
+    @property
+    def validation(self) -> Mapping[str, Any] | None:
+        """How it is to be validated, None for not at all: the lowest rank that says so counts."""
+        return self.validations[min(self.validations)] if self.validations else None
 
 
 class Gathering:
@@ -141,6 +147,10 @@ class Gathering:
         """Whether a checkpoint of this count or an earlier one is still being made."""
         return any(one <= index for one in self._open)
 
+    def behind(self, index: int) -> set[int]:
+        """Return the ranks that run and have not made this report yet."""
+        return {rank for rank in self._running if self.counts[rank] < index}
+
     def to_begin(self) -> list[Gathered]:
         """Return the checkpoints that wait to be begun and can be, in order."""
         lowest = min(self._running, default=None)
@@ -157,7 +167,7 @@ class Gathering:
     def missing(self, index: int) -> list[int]:
         """Return the ranks that a checkpoint still waits for."""
         gathered = self._open[index]
-        late = {rank for rank in self._running if self.counts[rank] < index}
+        late = self.behind(index)
         return sorted(late | (gathered.savers - gathered.parts.keys()) | gathered.resending)
 
     def take_settled(self) -> list[Gathered]:

@@ -203,7 +203,7 @@ class Group:
             self._tell(rank, Refused(index, error, out_of_step=self.out_of_step is not None))
             return
         if report.validation is not None:
-            gathered.validation = report.validation
+            gathered.validations[rank] = report.validation
         if gathered.slot is not None:
             self._tell_slot(rank, gathered)
 
@@ -327,7 +327,7 @@ class Group:
         for gathered in self._gathering.waiting():
             missing = self._gathering.missing(gathered.index)
             what = f"checkpoint of report {gathered.index}"
-            if self._is_too_late("checkpoint", gathered.index, gathered.since, missing, what, now):
+            if self.is_too_late("checkpoint", gathered.index, gathered.since, missing, what, now):
                 late = _ranks(missing)
                 gathered.error = (
                     f"{late} did not deliver within {self._late_after_s:g} s; every rank makes"
@@ -336,7 +336,7 @@ class Group:
         for index, came in list(self._meetings.items()):
             missing = sorted(self.running - came.keys())
             since = self._meeting_since[index]
-            if self._is_too_late("meeting", index, since, missing, f"meeting {index}", now):
+            if self.is_too_late("meeting", index, since, missing, f"meeting {index}", now):
                 error = (
                     f"{_ranks(missing)} did not come within {self._late_after_s:g} s; all ranks"
                     " meet, in the same order"
@@ -346,9 +346,10 @@ class Group:
                     self._tell(rank, Met(index, error=error))
         self._follow_up()
 
-    def _is_too_late(
+    def is_too_late(
         self, kind: str, index: int, since: float, missing: list[int], what: str, now: float
     ) -> bool:
+        """Whether ranks were waited for long enough; names them once a minute until then."""
         if not missing:
             return False
         last = self._named_at.get((kind, index), since)
@@ -389,9 +390,18 @@ class Group:
         begun = [one for one in self._gathering.waiting() if one.slot is not None]
         return {rank for one in begun for rank in one.savers - one.parts.keys()} & self.running
 
-    def has_reported(self, index: int) -> bool:
-        """Whether every checkpoint up to this report is made, or will not be."""
+    def is_settled(self, index: int) -> bool:
+        """Whether every checkpoint up to this report is made, or will not be; see `behind`."""
         return not self._gathering.is_pending(index)
+
+    def behind(self, index: int) -> list[int]:
+        """Return the ranks that may still bring a checkpoint up to this report, by reporting.
+
+        A rank that waits for the others at a meeting cannot, before they come to it as well. One
+        that has died counts: its group is about to be stopped, and no answer would be right.
+        """
+        meeting = {rank for came in self._meetings.values() for rank in came}
+        return sorted(self._gathering.behind(index) - meeting)
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -189,3 +189,24 @@ def test_a_report_is_complete_once_every_running_rank_has_made_it() -> None:
     gathering.returned(1)
     assert gathering.take_complete() == [(2, {0: {"loss": 0}})]
     assert gathering.take_complete() == []
+
+
+def test_the_validation_that_counts_is_that_of_the_lowest_rank_that_wants_one() -> None:
+    gathering = Gathering([0, 1, 2])
+    for rank in (2, 0, 1):
+        save(gathering, rank, 1)
+    [gathered] = gathering.waiting()
+    assert gathered.validation is None
+    gathered.validations[2] = {"fn_kwargs": {"rank": 2}}
+    gathered.validations[1] = {"fn_kwargs": {"rank": 1}}
+
+    assert gathered.validation == {"fn_kwargs": {"rank": 1}}
+
+
+def test_ranks_are_behind_that_run_and_have_reported_less_often() -> None:
+    gathering = Gathering([0, 1, 2], reports_before=4)
+    report(gathering, 0, 5)
+    assert gathering.behind(5) == {1, 2} and gathering.behind(4) == set()
+    gathering.returned(1)
+
+    assert gathering.behind(5) == {2}
