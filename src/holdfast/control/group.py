@@ -197,7 +197,7 @@ class Group:
             self._keep_row(index, report.metrics)
         if not report.saves:
             return
-        gathered = self._gathering.wants(rank, index, report.directory, now)
+        gathered = self._gathering.wants(rank, index, report.directory, now, report.placed)
         if gathered is None:
             error = self._gathering.refusal(index) or ""
             self._tell(rank, Refused(index, error, out_of_step=self.out_of_step is not None))
@@ -222,8 +222,11 @@ class Group:
 
     def _begin(self, gathered: Gathered) -> None:
         try:
+            is_theirs = gathered.in_place.keys() == gathered.savers  # and their own folder
             gathered.slot = self._run.begin_checkpoint(
-                attempt=self.attempt, directory=gathered.name
+                attempt=self.attempt,
+                directory=None if is_theirs else gathered.name,
+                is_shared=gathered.is_shared,
             )
         except LeaseLost:
             raise
@@ -292,17 +295,22 @@ class Group:
     def _commit(self, gathered: Gathered) -> str | None:
         """Return what went wrong, None if the checkpoint is durable."""
         assert gathered.slot is not None
-        placed = sorted(set(gathered.placed.values()))
-        if placed and (len(placed) > 1 or len(gathered.placed) < len(gathered.parts)):
-            return f"the ranks did not put their parts into one folder: {', '.join(placed)}"
+        folders = set(gathered.placed.values())
+        delivered = [part for rank, part in gathered.parts.items() if rank not in gathered.placed]
+        if gathered.placed and delivered:
+            folders.add(gathered.slot.directory)
+        if len(folders) > 1:
+            named = ", ".join(sorted(folders))
+            return f"the ranks did not put their parts into one folder: {named}"
         try:
             self.newest = self._run.commit_checkpoint(
                 gathered.slot,
-                gathered.parts.values(),
+                delivered,
                 world_size=len(self.places),
                 step=gathered.index,
                 metrics=gathered.metrics,
-                placed=placed[0] if placed else None,
+                placed=next(iter(folders), None),
+                placed_by=min(gathered.placed, default=0),
             )
         except LeaseLost:
             raise

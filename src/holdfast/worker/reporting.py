@@ -117,12 +117,15 @@ class Reporter:
         plain = plain_metrics(metrics)
         if self.fill is not None:
             plain = self.fill(plain)
+        placed = None
         if save is not None:
             self._must_be_savable(save)
+            if save.mode is Mode.ALREADY:
+                placed = self._place_in_run(save.checkpoint)
         with self._counting:
             index = self.count + 1
             try:
-                self._conversation.say(_reported(index, plain, save, self._line()))
+                self._conversation.say(_reported(index, plain, save, placed, self._line()))
             except UNSENDABLE:
                 must_be_sendable(plain)
                 raise
@@ -246,7 +249,8 @@ class Reporter:
         if not inside or inside == path.strip("/"):
             raise ConfigError(
                 f"the checkpoint at {checkpoint.path} is not below the run's folder {home}",
-                hint="store it there: get_context().get_storage() says where that is",
+                hint="store it where get_context().get_storage().build_checkpoint_path_from_name(…)"
+                " says, and name that place's filesystem if it is not this machine's disk",
             )
         return inside
 
@@ -345,13 +349,19 @@ def calling_line(frame: FrameType | None) -> str:
     return ""
 
 
-def _reported(index: int, metrics: dict[str, Any], save: Save | None, line: str) -> Reported:
+def _reported(
+    index: int, metrics: dict[str, Any], save: Save | None, placed: str | None, line: str
+) -> Reported:
     if save is None:
         return Reported(index, metrics, line=line)
-    validation = None if save.validation is None else dict(save.validation)
-    directory = save.directory
     return Reported(
-        index, metrics, saves=True, directory=directory, validation=validation, line=line
+        index,
+        metrics,
+        saves=True,
+        directory=save.directory if placed is None else None,
+        validation=None if save.validation is None else dict(save.validation),
+        line=line,
+        placed=placed,
     )
 
 
