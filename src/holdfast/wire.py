@@ -22,6 +22,8 @@ class Reported(msgspec.Struct, tag=True, frozen=True):
 
     `validation` says that the checkpoint is to be validated, and how, as far as it is not usual.
     `line` is where user code reported, as `/lab/train.py:31`; only told where there are others.
+    `placed` is the folder of the run that the part is in already, if `directory` is not where it is
+    to go.
     """
 
     index: int
@@ -30,6 +32,7 @@ class Reported(msgspec.Struct, tag=True, frozen=True):
     directory: str | None = None
     validation: dict[str, Any] | None = None
     line: str = ""
+    placed: str | None = None
 
 
 class Delivered(msgspec.Struct, tag=True, frozen=True):

@@ -12,8 +12,8 @@ from typing import Any
 
 from holdfast import train, tune
 from holdfast.checkpoint import Checkpoint
-from holdfast.storage.base import Store
 from holdfast.train import TrainContext
+from holdfast.worker.run_storage import RunStorage
 
 __all__ = [
     "get_checkpoint",
@@ -134,8 +134,8 @@ def get_node_rank() -> int:
     return 0 if context is None else context.get_node_rank()
 
 
-def get_storage() -> Store | None:
-    """Return the store that the run is kept in."""
+def get_storage() -> RunStorage | None:
+    """Return where the run is kept."""
     context = _context("get_storage")
     return None if context is None else context.get_storage()
 

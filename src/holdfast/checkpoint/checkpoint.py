@@ -74,7 +74,12 @@ class Checkpoint(metaclass=_Named):
     @property
     def path(self) -> str:
         """Where the files are, as `filesystem` names it: a path without a scheme."""
-        return filesystem_path(self._location)
+        if self._run is None:
+            return filesystem_path(self._location)
+        described, directory = self._run
+        if "filesystem" not in described:
+            return filesystem_path(self._location)
+        return "/".join(filter(None, (described["path"], described.get("below"), directory)))
 
     @property
     def filesystem(self) -> Any:
@@ -234,6 +239,12 @@ def trust(checkpoint: Checkpoint) -> Checkpoint:
     """Return a checkpoint that this process takes as it is, because its driver has verified it."""
     checkpoint._is_trusted = True  # noqa: SLF001
     return checkpoint
+
+
+def location_of(checkpoint: Checkpoint) -> str:
+    """Return the folder of this machine that a checkpoint is in, or else its path far away."""
+    local = checkpoint._store.local  # noqa: SLF001
+    return checkpoint.path if local is None else local.root
 
 
 def _instead_of(name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -149,13 +149,52 @@ def publish(store: Store, slot: Slot, parts: Iterable[Part]) -> Merged:
         _publish_folder(store.local, slot, merged, min((part.rank for part in parts), default=0))
     else:
         _publish_objects(store, slot, merged)
+    _say_contests(slot, merged)
+    return merged
+
+
+def _say_contests(slot: Slot, merged: Merged) -> None:
     for contest in merged.contests:
         losers = ", ".join(map(str, contest.losers))
         log.warning(
             "%s: rank %d and rank %s saved different contents as %r; rank %d's is kept",
             slot.directory, contest.winner, losers, contest.path, contest.winner,
         )  # fmt: skip
-    return merged
+
+
+def publish_beside(
+    store: Store, slot: Slot, parts: Iterable[Part], placed_by: int
+) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
+    """Add parts to the slot's folder, where the user's own code has put others; durable on return.
+
+    What is there counts as of the rank `placed_by`. Returns all that is there then.
+    """
+    delivered = {part.rank: part for part in parts}
+    files, folders = take_stock(store, slot.directory)
+    merged = merge([Part(placed_by, files, folders), *delivered.values()])
+    if store.local is None:
+        _must_hold(store, slot, {entry.path for entry in files}, delivered.values())
+    else:
+        _say_contests(slot, merged)
+        ours = {path: rank for path, rank in merged.owners.items() if rank in delivered}
+        for path, rank in ours.items():
+            store.local.move_file(f"{slot.staging(rank)}/{path}", f"{slot.directory}/{path}")
+        changed = {os.path.dirname(path) for path in ours} | set(merged.folders)
+        inner = {parent for folder in changed for parent in _with_parents(folder)}
+        store.local.sync_folders(
+            [*(f"{slot.directory}/{folder}" for folder in sorted(inner)), slot.directory]
+        )
+        files, folders = merged.files, merged.folders
+    return files, folders
+
+
+def _must_hold(store: Store, slot: Slot, there: Collection[str], parts: Iterable[Part]) -> None:
+    """Raise if a folder of an object store lacks what ranks have delivered to it."""
+    for part in parts:
+        for entry in part.files:
+            if entry.path not in there:
+                key = f"{slot.directory}/{entry.path}"
+                raise Damaged(f"{store.url}/{key} is gone, and rank {part.rank} delivered it")
 
 
 def commit(store: Store, slot: Slot, manifest: Manifest) -> None:

@@ -19,13 +19,14 @@ from holdfast.checkpoint.commit import (
     default_directory,
     discard,
     publish,
+    publish_beside,
     remove_directory,
 )
 from holdfast.checkpoint.manifests import has_manifest, manifest_key
 from holdfast.checkpoint.verification import verify_checkpoint
 from holdfast.clock import Clock
 from holdfast.control.identity import RUN_KEY
-from holdfast.core.manifest import FileEntry, Manifest, Part
+from holdfast.core.manifest import Manifest, Part
 from holdfast.core.names import shown
 from holdfast.core.record import Event, Kept, RunRecord
 from holdfast.core.retention import Retention, dispensable
@@ -65,15 +66,20 @@ class Checkpoints(ABC):
     def _settle(self) -> None:
         """Return once all that was recorded is durable."""
 
-    def begin_checkpoint(self, *, attempt: int, directory: str | None = None) -> Slot:
+    def begin_checkpoint(
+        self, *, attempt: int, directory: str | None = None, is_shared: bool = False
+    ) -> Slot:
         """Give out a checkpoint number, never to be given out again, and say where files go.
 
         A folder is never given out again either: a name of the user's own that was used before
-        gets the number added, so that late news of its first use cannot touch the second.
+        gets the number added, so that late news of its first use cannot touch the second. With
+        `is_shared` the user's own code has put a part of the checkpoint there, and it stays so.
         """
         number = self.record.next_number
         if directory is None:
             directory = default_directory(number)
+        elif is_shared:
+            self._must_be_placeable(directory)
         else:
             self._must_be_free(directory)
             if directory in self.record.names:
@@ -103,13 +109,22 @@ class Checkpoints(ABC):
         step: int | None = None,
         metrics: Mapping[str, Any] | None = None,
         placed: str | None = None,
+        placed_by: int = 0,
     ) -> Manifest:
-        """Make one checkpoint of what the ranks delivered, or of the folder `placed` by the user.
+        """Make one checkpoint of what the ranks delivered, and of the folder `placed` by the user.
+
+        If there is both, what is in the folder counts as of the rank `placed_by`.
 
         On return it is durable and the one offered after any crash.
         """
         manifest = self.write_checkpoint(
-            slot, parts, world_size=world_size, step=step, metrics=metrics, placed=placed
+            slot,
+            parts,
+            world_size=world_size,
+            step=step,
+            metrics=metrics,
+            placed=placed,
+            placed_by=placed_by,
         )
         self._record([("checkpoint_committed", Kept.of(manifest).to_data())])
         return manifest
@@ -123,6 +138,7 @@ class Checkpoints(ABC):
         step: int | None = None,
         metrics: Mapping[str, Any] | None = None,
         placed: str | None = None,
+        placed_by: int = 0,
     ) -> Manifest:
         """Do all of a commit but write down that it is done.
 
@@ -134,11 +150,16 @@ class Checkpoints(ABC):
                 f" it is of an attempt that is over, or was committed before"
             )
         self._settle()
+        parts = list(parts)
+        if placed is not None:
+            self._must_be_placeable(placed, slot)
         if placed is None:
-            merged = publish(self.store, slot, list(parts))
+            merged = publish(self.store, slot, parts)
             files, folders = merged.files, merged.folders
+        elif parts:
+            files, folders = publish_beside(self.store, slot, parts, placed_by)
         else:
-            files, folders = self._stock_of(placed, slot)
+            files, folders = take_stock(self.store, placed)
         manifest = Manifest(
             run_id=self.run_id,
             directory=slot.directory if placed is None else placed,
@@ -156,8 +177,10 @@ class Checkpoints(ABC):
         commit(self.store, slot, manifest)
         return manifest
 
-    def _stock_of(self, placed: str, slot: Slot) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
-        rule = None if placed == slot.directory else self.record.broken_naming_rule(placed)
+    def _must_be_placeable(self, placed: str, slot: Slot | None = None) -> None:
+        """Raise if the folder that a user's own code has filled cannot be a checkpoint."""
+        is_given = slot is not None and placed == slot.directory
+        rule = None if is_given else self.record.broken_naming_rule(placed)
         if rule is None and has_manifest(self.store, placed):
             rule = "it is a checkpoint already"
         if rule is not None:
@@ -165,7 +188,6 @@ class Checkpoints(ABC):
                 f"the folder {shown(placed)} cannot be made a checkpoint: {rule}",
                 hint="put every checkpoint into a folder of its own below the run's",
             )
-        return take_stock(self.store, placed)
 
     def abandon_checkpoint(self, slot: Slot) -> None:
         """Remove what was delivered for a checkpoint that will not be; what is missed is litter."""

@@ -1,7 +1,9 @@
 """Reports of several ranks, and the checkpoints that come of them: pure bookkeeping of a group.
 
-The reports of a rank are counted. A checkpoint belongs to a count. It is begun when the lowest rank
-that runs has made its report of that count, because that rank names it. It is ready when every rank
+The reports of a rank are counted. A checkpoint belongs to a count. The lowest rank that has a part
+names it, so it is begun when all lower ones have made their report of that count. If its folder has
+a name of the user's own, some rank may have put its part there already: then it is begun when every
+rank has said so, or not. It is ready when every rank
 that still runs has made that report, and those who said they save have delivered. A rank that has
 returned adds nothing. Checkpoints become ready in the order of their counts. Where ranks turn out
 not to be in step (`core.rank_agreement`), none of that count or a later one will be.
@@ -26,7 +28,9 @@ class Gathered:
         since: When the first rank wanted it.
         names: What the ranks that have a part want it to be called, None if they do not care.
         slot: Where it goes; None until it is begun.
+        in_place: Where ranks said, with their report, that their part is already.
         placed: Where the user's own code has put the parts, by rank.
+        validations: How the ranks that want it validated say to do that.
         metrics: Those of the lowest rank; known once it is settled.
         error: Why it will not be, if it will not.
     """
@@ -36,10 +40,11 @@ class Gathered:
     names: dict[int, str | None] = field(default_factory=dict)
     slot: Slot | None = None
     parts: dict[int, Part] = field(default_factory=dict)
+    in_place: dict[int, str] = field(default_factory=dict)
     placed: dict[int, str] = field(default_factory=dict)
     resending: set[int] = field(default_factory=set)
     was_asked_again: bool = False
-    validation: Mapping[str, Any] | None = None
+    validations: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
 
@@ -50,8 +55,20 @@ class Gathered:
 
     @property
     def name(self) -> str | None:
-        """What the lowest rank that has a part wants it to be called."""
-        return self.names[min(self.names)]
+        """What the lowest rank that has a part wants it to be called, None if it does not care."""
+        lowest = min(self.names)
+        return self.in_place.get(lowest, self.names[lowest])
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether some ranks bring parts, and others have put theirs where those belong."""
+        places = set(self.in_place.values())
+        return self.savers > self.in_place.keys() and places == {self.name}
+
+    @property
+    def validation(self) -> Mapping[str, Any] | None:
+        """How it is to be validated, None for not at all: the lowest rank that says so counts."""
+        return self.validations[min(self.validations)] if self.validations else None
 
 
 class Gathering:
@@ -83,12 +100,19 @@ class Gathering:
         self.counts[rank] = index
         self._metrics.setdefault(index, {})[rank] = metrics
 
-    def wants(self, rank: int, index: int, name: str | None, now: float) -> Gathered | None:
-        """Note that a rank has a part of the checkpoint of this count; None if it is refused."""
+    def wants(
+        self, rank: int, index: int, name: str | None, now: float, placed: str | None = None
+    ) -> Gathered | None:
+        """Note that a rank has a part of the checkpoint of this count; None if it is refused.
+
+        `placed` is where the part is already, None if it is not.
+        """
         if self.refusal(index) is not None:
             return None
         gathered = self._open.setdefault(index, Gathered(index, now))
         gathered.names[rank] = name
+        if placed is not None:
+            gathered.in_place[rank] = placed
         return gathered
 
     def delivered(self, index: int, part: Part) -> None:
@@ -141,14 +165,19 @@ class Gathering:
         """Whether a checkpoint of this count or an earlier one is still being made."""
         return any(one <= index for one in self._open)
 
+    def behind(self, index: int) -> set[int]:
+        """Return the ranks that run and have not made this report yet."""
+        return {rank for rank in self._running if self.counts[rank] < index}
+
     def to_begin(self) -> list[Gathered]:
         """Return the checkpoints that wait to be begun and can be, in order."""
-        lowest = min(self._running, default=None)
-        return [
-            self._open[index]
-            for index in sorted(self._open)
-            if self._open[index].slot is None and (lowest is None or self.counts[lowest] >= index)
-        ]
+        waiting = (self._open[index] for index in sorted(self._open))
+        return [one for one in waiting if one.slot is None and self._is_named(one)]
+
+    def _is_named(self, gathered: Gathered) -> bool:
+        """Whether no rank that is still to report can change where the checkpoint goes."""
+        behind = self.behind(gathered.index)
+        return not behind or (gathered.name is None and min(gathered.savers) < min(behind))
 
     def waiting(self) -> list[Gathered]:
         """Return all checkpoints in the making."""
@@ -157,7 +186,7 @@ class Gathering:
     def missing(self, index: int) -> list[int]:
         """Return the ranks that a checkpoint still waits for."""
         gathered = self._open[index]
-        late = {rank for rank in self._running if self.counts[rank] < index}
+        late = self.behind(index)
         return sorted(late | (gathered.savers - gathered.parts.keys()) | gathered.resending)
 
     def take_settled(self) -> list[Gathered]:

@@ -197,13 +197,13 @@ class Group:
             self._keep_row(index, report.metrics)
         if not report.saves:
             return
-        gathered = self._gathering.wants(rank, index, report.directory, now)
+        gathered = self._gathering.wants(rank, index, report.directory, now, report.placed)
         if gathered is None:
             error = self._gathering.refusal(index) or ""
             self._tell(rank, Refused(index, error, out_of_step=self.out_of_step is not None))
             return
         if report.validation is not None:
-            gathered.validation = report.validation
+            gathered.validations[rank] = report.validation
         if gathered.slot is not None:
             self._tell_slot(rank, gathered)
 
@@ -222,8 +222,11 @@ class Group:
 
     def _begin(self, gathered: Gathered) -> None:
         try:
+            is_theirs = gathered.in_place.keys() == gathered.savers  # and their own folder
             gathered.slot = self._run.begin_checkpoint(
-                attempt=self.attempt, directory=gathered.name
+                attempt=self.attempt,
+                directory=None if is_theirs else gathered.name,
+                is_shared=gathered.is_shared,
             )
         except LeaseLost:
             raise
@@ -292,17 +295,22 @@ class Group:
     def _commit(self, gathered: Gathered) -> str | None:
         """Return what went wrong, None if the checkpoint is durable."""
         assert gathered.slot is not None
-        placed = sorted(set(gathered.placed.values()))
-        if placed and (len(placed) > 1 or len(gathered.placed) < len(gathered.parts)):
-            return f"the ranks did not put their parts into one folder: {', '.join(placed)}"
+        folders = set(gathered.placed.values())
+        delivered = [part for rank, part in gathered.parts.items() if rank not in gathered.placed]
+        if gathered.placed and delivered:
+            folders.add(gathered.slot.directory)
+        if len(folders) > 1:
+            named = ", ".join(sorted(folders))
+            return f"the ranks did not put their parts into one folder: {named}"
         try:
             self.newest = self._run.commit_checkpoint(
                 gathered.slot,
-                gathered.parts.values(),
+                delivered,
                 world_size=len(self.places),
                 step=gathered.index,
                 metrics=gathered.metrics,
-                placed=placed[0] if placed else None,
+                placed=next(iter(folders), None),
+                placed_by=min(gathered.placed, default=0),
             )
         except LeaseLost:
             raise
@@ -327,7 +335,7 @@ class Group:
         for gathered in self._gathering.waiting():
             missing = self._gathering.missing(gathered.index)
             what = f"checkpoint of report {gathered.index}"
-            if self._is_too_late("checkpoint", gathered.index, gathered.since, missing, what, now):
+            if self.is_too_late("checkpoint", gathered.index, gathered.since, missing, what, now):
                 late = _ranks(missing)
                 gathered.error = (
                     f"{late} did not deliver within {self._late_after_s:g} s; every rank makes"
@@ -336,7 +344,7 @@ class Group:
         for index, came in list(self._meetings.items()):
             missing = sorted(self.running - came.keys())
             since = self._meeting_since[index]
-            if self._is_too_late("meeting", index, since, missing, f"meeting {index}", now):
+            if self.is_too_late("meeting", index, since, missing, f"meeting {index}", now):
                 error = (
                     f"{_ranks(missing)} did not come within {self._late_after_s:g} s; all ranks"
                     " meet, in the same order"
@@ -346,9 +354,10 @@ class Group:
                     self._tell(rank, Met(index, error=error))
         self._follow_up()
 
-    def _is_too_late(
+    def is_too_late(
         self, kind: str, index: int, since: float, missing: list[int], what: str, now: float
     ) -> bool:
+        """Whether ranks were waited for long enough; names them once a minute until then."""
         if not missing:
             return False
         last = self._named_at.get((kind, index), since)
@@ -389,9 +398,18 @@ class Group:
         begun = [one for one in self._gathering.waiting() if one.slot is not None]
         return {rank for one in begun for rank in one.savers - one.parts.keys()} & self.running
 
-    def has_reported(self, index: int) -> bool:
-        """Whether every checkpoint up to this report is made, or will not be."""
+    def is_settled(self, index: int) -> bool:
+        """Whether every checkpoint up to this report is made, or will not be; see `behind`."""
         return not self._gathering.is_pending(index)
+
+    def behind(self, index: int) -> list[int]:
+        """Return the ranks that may still bring a checkpoint up to this report, by reporting.
+
+        A rank that waits for the others at a meeting cannot, before they come to it as well. One
+        that has died counts: its group is about to be stopped, and no answer would be right.
+        """
+        meeting = {rank for came in self._meetings.values() for rank in came}
+        return sorted(self._gathering.behind(index) - meeting)
 
 
 def _ranks(ranks: Sequence[int]) -> str:

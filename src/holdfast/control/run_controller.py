@@ -171,7 +171,7 @@ class RunController:
         if self._validations is not None and self._validations.go_on():
             self._retain()
             if self._group is not None:
-                self._questions.answer(self._group)
+                self._questions.answer(self._group, self._clock.monotonic())
 
     def _patience_s(self) -> float:
         tick_s = min(TICK_S, self._watchdog.due_in_s)
@@ -306,10 +306,10 @@ class RunController:
             case Warned(number):
                 self._move(self._moving.warned(said.rank, number))
             case Asked() as asked:
-                self._questions.add(said.rank, asked)
+                self._questions.add(said.rank, asked, self._clock.monotonic())
             case message:
                 group.hear(said.rank, message, self._clock.monotonic())
-        self._questions.answer(group)
+        self._questions.answer(group, self._clock.monotonic())
 
     def _on_saved(self, manifest: Manifest, validation: Mapping[str, Any] | None) -> bool:
         """Return whether the workers are to be told that their checkpoint is durable.
@@ -352,10 +352,10 @@ class RunController:
             return
         self._log_room.look(group.attempt)
         group.look_at_the_late(now)
-        self._questions.answer(group)  # who asked may have waited for what is given up now
+        self._questions.answer(group, now)  # who asked may have waited for what is given up now
         self._move(self._moving.look())
         if self._stopped is None and not group.is_over:
-            self._stopped = self._watchdog.look(group, self._questions.asking)
+            self._stopped = self._watchdog.look(group, self._questions.asking(group))
             if self._stopped is not None:
                 self._engine.stop_group(group.attempt)
 
@@ -375,6 +375,7 @@ class RunController:
         if not isinstance(ended.exit, Finished):
             self._last_moments.lost()
         self._stop_if_lost(group)
+        self._questions.answer(group, self._clock.monotonic())  # who asked may have waited for it
         if group.is_over:
             exits = tuple(group.exits[rank] for rank in sorted(group.exits))
             phase = self._history.run.phase

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import ConfigError
 from holdfast.storage import uris
+from holdfast.storage.base import Store
 
 if TYPE_CHECKING:
     from holdfast.storage.buckets import Bucket
@@ -39,8 +40,16 @@ def filesystem_path(location: str) -> str:
     return f"{parts.netloc.rpartition('@')[2]}{unquote(parts.path)}".rstrip("/")
 
 
+def path_of(store: Store) -> str:
+    """Return where a store is, as users name it to the filesystem that it is on."""
+    view = None if store.local is None else store.local.view
+    return filesystem_path(store.url) if view is None else view.path_of(store.url)
+
+
 def filesystem_of(described: Mapping[str, Any]) -> Any:
     """Return the filesystem of a store, given what `describe` says of it: of pyarrow, or fsspec."""
+    if "filesystem" in described:
+        return described["filesystem"]
     if "fsspec" in described:
         from fsspec import AbstractFileSystem
 

@@ -9,6 +9,7 @@ can both win. A local filesystem is not used through its wrapper at all, but as 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import secrets
@@ -46,6 +47,7 @@ from holdfast.storage.disk_errors import store_error
 from holdfast.storage.feeds import Feed
 from holdfast.storage.filesystems import ArrowFilesystem, Filesystem, FsspecFilesystem
 from holdfast.storage.local import TEMPORARY, LocalStore
+from holdfast.storage.local_view import LocalView
 from holdfast.storage.trees import ObjectTree
 
 _DENIED = re.compile(
@@ -274,8 +276,11 @@ def _store_error(error: Exception, verb: str, what: str, key: str) -> StoreError
 def adopt(filesystem: object, path: str) -> Store:
     """Return the store at `path` of a filesystem a user passed."""
     base = _local_base(filesystem)
+    if base is not None and base:
+        view = LocalView(filesystem, base)
+        return LocalStore(view.location_of(path), view=view)
     if base is not None:
-        return LocalStore(os.path.join(base, path) if base else path)
+        return LocalStore(path)
     handler = getattr(filesystem, "handler", None)
     if _is_just(handler, "pyarrow.fs", "FSSpecHandler"):
         return adopt(getattr(handler, "fs", None), path)  # fsspec itself can do more
@@ -312,10 +317,17 @@ def _local_base(filesystem: Any) -> str | None:
 
 
 def _is_a(value: object, module: str, name: str) -> bool:
-    # A value of a class can only exist where its module is loaded, so nothing is imported for it.
-    kind = getattr(sys.modules.get(module), name, None)
+    kind = _class(module, name)
     return kind is not None and isinstance(value, kind)
 
 
 def _is_just(value: object, module: str, name: str) -> bool:
-    return type(value) is getattr(sys.modules.get(module), name, None)
+    return type(value) is _class(module, name)
+
+
+def _class(module: str, name: str) -> type | None:
+    # A value of a class can only exist where its module is loaded, so nothing is imported for it,
+    # except that a value of pyarrow that was unpickled has loaded no more than an inner module.
+    if module == "pyarrow.fs" and "pyarrow._fs" in sys.modules:
+        importlib.import_module(module)
+    return getattr(sys.modules.get(module), name, None)

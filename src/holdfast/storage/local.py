@@ -28,6 +28,7 @@ from holdfast.storage.digest import digest_bytes
 from holdfast.storage.disk import OWN, READABLE, Disk, PosixDisk
 from holdfast.storage.disk_errors import explained
 from holdfast.storage.local_files import Appender, LocalTree, remove_tree, write_new
+from holdfast.storage.local_view import LocalView
 
 TEMPORARY = ".hf-tmp"
 LOCK_NAME = ".hf-lock"
@@ -47,8 +48,10 @@ class LocalStore:
         disk: Disk | None = None,
         durable: set[str] | None = None,
         mode: int = READABLE,
+        view: LocalView | None = None,
     ) -> None:
         self.root = os.path.abspath(os.fspath(root))
+        self.view = view  # the filesystem that a user gave for it, if that has paths of its own
         self._below = os.path.join(self.root, "")  # joined once, not for every key
         self.disk: Disk = disk if disk is not None else PosixDisk()
         self._mode = mode  # of what is put
@@ -69,11 +72,11 @@ class LocalStore:
 
     def child(self, key: str) -> LocalStore:
         """Return the store of what is below the folder `key`; it knows what this one knows."""
-        return LocalStore(self.path(key), self.disk, self._durable, self._mode)
+        return LocalStore(self.path(key), self.disk, self._durable, self._mode, self.view)
 
     def closed_to_others(self) -> LocalStore:
         """Return the same store; what is put through it only this user can read."""
-        return LocalStore(self.root, self.disk, self._durable, OWN)
+        return LocalStore(self.root, self.disk, self._durable, OWN, self.view)
 
     @property
     def is_durable(self) -> bool:

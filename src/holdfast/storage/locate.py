@@ -15,6 +15,7 @@ from holdfast.storage import uris
 from holdfast.storage.base import Store
 from holdfast.storage.below import Below, child
 from holdfast.storage.local import LocalStore
+from holdfast.storage.local_view import LocalView
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.storage.uris import Uri
@@ -97,11 +98,15 @@ def describe(store: Store) -> dict[str, Any]:
     """Return plain data from which `reopen` makes the same store in another process.
 
     It holds the secrets that were given with the path: send it to a process, never write it down.
+    Where a user's filesystem shows the local disk under other paths, that object is in it.
     """
     match store:
         case Retrying():
             policy = {name: getattr(store.policy, name) for name in _POLICY}
             return {**describe(store.store), "retry": policy}
+        case LocalStore(view=LocalView() as view):
+            path = view.path_of(store.root)
+            return {"path": path, "filesystem": view.filesystem, "is_durable": store.is_durable}
         case LocalStore():
             return {"path": store.root, "is_durable": store.is_durable}
         case MemoryStore() if store.url != MemoryStore().url:
@@ -125,7 +130,7 @@ def describe_child(described: Mapping[str, Any], key: str) -> dict[str, Any]:
 def reopen(described: Mapping[str, Any]) -> Store:
     """Return the store that `describe` was given."""
     retry = RetryPolicy(**described["retry"]) if "retry" in described else None
-    filesystem = None
+    filesystem = described.get("filesystem")
     if "fsspec" in described:
         from fsspec import AbstractFileSystem
 

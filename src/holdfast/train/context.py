@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.api.deprecated import warn_deprecated
-from holdfast.storage.base import Store
 from holdfast.worker.context import WorkerContext
+from holdfast.worker.run_storage import RunStorage
 
 
 class TrainContext:
@@ -48,9 +48,9 @@ class TrainContext:
         """Return what identifies the run for good, wherever its folder is moved."""
         return self._context.job.run_id
 
-    def get_storage(self) -> Store:
-        """Return the store that the run is kept in; `url` says where it is."""
-        return self._context.store
+    def get_storage(self) -> RunStorage:
+        """Return where the run is kept; `build_checkpoint_path_from_name` is a place in it."""
+        return RunStorage(self._context.store)
 
     # ------------------------------------------------------------------ of older eras
 

@@ -21,7 +21,7 @@ from holdfast.core.record import Kept, RunRecord
 from holdfast.core.retention import Retention, ranked, score_of
 from holdfast.core.run_machine import Ending, Over, Run
 from holdfast.errors import ConfigError, StoreError
-from holdfast.storage.arrow import filesystem_of, filesystem_path
+from holdfast.storage.arrow import filesystem_of, path_of
 from holdfast.storage.base import Store
 from holdfast.storage.locate import describe, open_store, reopen
 from holdfast.worker.job import unpack_value
@@ -34,7 +34,8 @@ class Result:
     """The outcome of a run, or what there is of it so far.
 
     Attributes:
-        metrics: The last ones reported, None if there were none.
+        metrics: The last ones reported, with what a validation of their checkpoint has added; None
+            if there were none.
         checkpoint: The newest one, None if there is none.
         error: Why the run failed, None if it did not.
         path: The run's folder, without a scheme.
@@ -158,7 +159,7 @@ class _HistoryAt:
             ).rows
         return self._rows
 
-    def last_metrics(self) -> dict[str, Any] | None:
+    def latest_row(self) -> Row | None:
         """Return the newest metrics; None if there are none, or they cannot be read now."""
         try:
             latest = read_latest(self._store, self._checkpoints)
@@ -166,7 +167,7 @@ class _HistoryAt:
             log.warning("the last metrics cannot be read: %s", error)
             return None
         self._attempt = latest.attempt
-        return None if latest.row is None else dict(latest.row.metrics)
+        return latest.row
 
 
 def _history_at(
@@ -192,11 +193,15 @@ def result_of(
     ]
     checkpoint, saved = best[order.index(max(order))] if order else (None, None)
     history = _HistoryAt(store, list(record.kept.values()))
-    metrics = history.last_metrics()
+    metrics = saved
+    if (latest := history.latest_row()) is not None:
+        metrics = dict(latest.metrics)
+        if saved is not None and record.kept[max(order)].step == latest.step:
+            metrics |= saved  # validation may have added to them
     return Result(
-        metrics=saved if metrics is None else metrics,
+        metrics=metrics,
         checkpoint=checkpoint,
-        path=filesystem_path(store.url),
+        path=path_of(store),
         best_checkpoints=best,
         config=None if config is None else dict(config),
         name=name,

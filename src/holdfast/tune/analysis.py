@@ -12,7 +12,7 @@ from holdfast.core.metric_history import flattened
 from holdfast.core.retention import score_of
 from holdfast.data.libraries import library
 from holdfast.errors import ConfigError
-from holdfast.storage.arrow import absolute, filesystem_path
+from holdfast.storage.arrow import absolute, path_of
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from holdfast.tune.choosing import best_checkpoint, best_trial, no_best, wanted
@@ -66,7 +66,7 @@ class ExperimentAnalysis:
     @property
     def experiment_path(self) -> str:
         """The study's folder, without a scheme."""
-        return filesystem_path(self._store.url)
+        return path_of(self._store)
 
     @property
     def interrupted(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.api.config import RunConfig
+from holdfast.checkpoint.checkpoint import location_of
 from holdfast.control.identity import find_identity
 from holdfast.errors import ConfigError, Damaged, ObjectMissing, RunMissing
 from holdfast.storage.base import Store
@@ -126,7 +127,7 @@ def start_of(spec: StudySpec, results: ResultGrid) -> str:
             hint="leave out from_best, and every trial begins anew",
         )
     checkpoint.verify()
-    return checkpoint.path
+    return location_of(checkpoint)
 
 
 def fork_plan(origin: Origin, made: StudySpec, before: StudySpec, results: ResultGrid) -> str:

@@ -106,7 +106,9 @@ class TuneContext:
 
     def get_storage(self) -> Any:
         """Return the storage that the trial's files are on."""
-        return None if self._context is None else self._context.store
+        from holdfast.worker.run_storage import RunStorage
+
+        return None if self._context is None else RunStorage(self._context.store)
 
     def get_world_size(self) -> int | None:
         """Return how many processes run the function: 1, unless it is a trainer's."""

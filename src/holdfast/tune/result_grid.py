@@ -11,7 +11,7 @@ from holdfast.core.retention import score_of
 from holdfast.core.trial import Status
 from holdfast.data.libraries import library
 from holdfast.errors import ConfigError
-from holdfast.storage.arrow import filesystem_of, filesystem_path
+from holdfast.storage.arrow import filesystem_of, path_of
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, describe
 from holdfast.tune.choosing import best_trial, checked_mode, checked_scope, no_best, wanted
@@ -76,7 +76,7 @@ class ResultGrid:
     @property
     def experiment_path(self) -> str:
         """The study's folder, without a scheme."""
-        return filesystem_path(self._store.url)
+        return path_of(self._store)
 
     @property
     def filesystem(self) -> Any:
@@ -196,13 +196,12 @@ class ResultGrid:
 
 def result_of(trial: TrialSummary, store: Store, filesystem: Any | None = None) -> Result:
     """Return what a trial has come to; its rows are read when they are asked for."""
-    location = f"{store.url.rstrip('/')}/{trial.folder}"
     frame = FrameAt(store, trial.folder)
     return Result(
         metrics=dict(trial.last_result) if trial.last_result else None,
         checkpoint=trial.checkpoint,
         error=error_of(trial),
-        path=filesystem_path(location),
+        path=path_of(child(store, trial.folder)),
         metrics_dataframe=frame,
         best_checkpoints=trial.checkpoints,
         _storage_filesystem=filesystem,

@@ -21,7 +21,7 @@ from holdfast.core.statistics import Statistics
 from holdfast.core.trial import Status
 from holdfast.data.libraries import library
 from holdfast.errors import ObjectMissing
-from holdfast.storage.arrow import absolute, filesystem_path, has_scheme
+from holdfast.storage.arrow import absolute, has_scheme, path_of
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, describe, open_store, reopen
 from holdfast.storage.shapes import is_too_deep
@@ -109,7 +109,7 @@ def result_at(path: str | os.PathLike[str], filesystem: Any | None = None) -> Re
         metrics=metrics,
         checkpoint=kept[-1][0] if kept else None,
         error=_error_in(store, metrics),
-        path=filesystem_path(location).rstrip("/"),
+        path=path_of(store).rstrip("/"),
         metrics_dataframe=frame,
         best_checkpoints=kept,
         _storage_filesystem=filesystem,

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint.checkpoint import location_of
 from holdfast.checkpoint.commit import Slot, deliver, deliver_taken, prepare_taken
 from holdfast.core.manifest import Part
 from holdfast.core.names import broken_path_rule, shown
@@ -116,12 +117,15 @@ class Reporter:
         plain = plain_metrics(metrics)
         if self.fill is not None:
             plain = self.fill(plain)
+        placed = None
         if save is not None:
             self._must_be_savable(save)
+            if save.mode is Mode.ALREADY:
+                placed = self._place_in_run(save.checkpoint)
         with self._counting:
             index = self.count + 1
             try:
-                self._conversation.say(_reported(index, plain, save, self._line()))
+                self._conversation.say(_reported(index, plain, save, placed, self._line()))
             except UNSENDABLE:
                 must_be_sendable(plain)
                 raise
@@ -238,14 +242,15 @@ class Reporter:
     def _place_in_run(self, checkpoint: Checkpoint) -> str:
         """Return a checkpoint's folder relative to the run's; raise if it is not below it."""
         store = self._open_store()
-        home, path = filesystem_path(store.url), checkpoint.path
+        home, path = filesystem_path(store.url), location_of(checkpoint)
         if store.local is not None:
             home, path = os.path.realpath(home), os.path.realpath(path)
         inside = path.removeprefix(home.rstrip("/") + "/").strip("/")
         if not inside or inside == path.strip("/"):
             raise ConfigError(
                 f"the checkpoint at {checkpoint.path} is not below the run's folder {home}",
-                hint="store it there: get_context().get_storage() says where that is",
+                hint="store it where get_context().get_storage().build_checkpoint_path_from_name(…)"
+                " says, and name that place's filesystem if it is not this machine's disk",
             )
         return inside
 
@@ -325,7 +330,7 @@ class Reporter:
         local = self._open_store().local
         if not save.deletes or local is None:
             return
-        folder = os.path.realpath(save.checkpoint.path)
+        folder = os.path.realpath(location_of(save.checkpoint))
         if f"{os.path.realpath(local.root)}/".startswith(f"{folder}/"):
             raise ConfigError(
                 f"the checkpoint folder {folder} holds the run itself, and was to be deleted",
@@ -344,13 +349,19 @@ def calling_line(frame: FrameType | None) -> str:
     return ""
 
 
-def _reported(index: int, metrics: dict[str, Any], save: Save | None, line: str) -> Reported:
+def _reported(
+    index: int, metrics: dict[str, Any], save: Save | None, placed: str | None, line: str
+) -> Reported:
     if save is None:
         return Reported(index, metrics, line=line)
-    validation = None if save.validation is None else dict(save.validation)
-    directory = save.directory
     return Reported(
-        index, metrics, saves=True, directory=directory, validation=validation, line=line
+        index,
+        metrics,
+        saves=True,
+        directory=save.directory if placed is None else None,
+        validation=None if save.validation is None else dict(save.validation),
+        line=line,
+        placed=placed,
     )
 
 

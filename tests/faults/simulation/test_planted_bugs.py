@@ -122,7 +122,7 @@ def resumes_from_the_one_before(plant: pytest.MonkeyPatch) -> None:
 
 
 def waits_for_the_late_for_ever(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(Group, "_is_too_late", lambda *_: False)
+    plant.setattr(Group, "is_too_late", lambda *_: False)
 
 
 def never_finds_a_hang(plant: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,60 @@ def test_what_validation_finds_is_added_to_the_metrics(lab: Lab) -> None:
     ]
 
 
+def test_the_result_has_what_validation_found_of_the_newest_checkpoint(lab: Lab) -> None:
+    def loop() -> None:
+        if train.get_checkpoint() is None:
+            save(1)
+            save(2)
+
+    first = fit(lab, loop, ValidationConfig(score))
+    second = fit(lab, loop, ValidationConfig(score))
+
+    assert first.metrics == second.metrics == {"step": 2, "score": 20}
+    assert train.Result.from_path(lab.run).metrics == {"step": 2, "score": 20}
+
+
+def test_what_validation_found_is_not_put_into_a_later_report(lab: Lab) -> None:
+    def loop() -> None:
+        save(1)
+        train.report({"step": 2})
+
+    result = fit(lab, loop, ValidationConfig(score))
+
+    assert result.metrics == {"step": 2}
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_of_several_ranks_the_lowest_says_how_to_validate(lab: Lab, first: int) -> None:
+    """Whichever reports first; rank 0 has no say in it, because it wants no validation."""
+    mark = lab.folder / "first"
+
+    def loop() -> None:
+        rank = train.get_context().get_world_rank()
+        if rank != first:
+            wait_for(mark)
+        wanted = ValidationTaskConfig(fn_kwargs={"factor": rank}) if rank else False
+        with folder_with({STATE: json.dumps({"step": 1})}) as folder:
+            train.report(
+                {"step": 1},
+                Checkpoint.from_directory(folder),
+                checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC,
+                delete_local_checkpoint_after_upload=False,
+                validation=wanted,
+            )
+        if rank == first:
+            mark.touch()
+
+    result = DataParallelTrainer(
+        loop,
+        scaling_config=train.ScalingConfig(num_workers=3, resources_per_worker={"CPU": 0.1}),
+        run_config=RunConfig(name="run", storage_path=str(lab.storage)),
+        validation_config=ValidationConfig(score),
+    ).fit()
+
+    assert result.metrics == {"step": 1, "score": 1}
+
+
 def test_retention_waits_for_the_verdict_and_then_follows_it(lab: Lab) -> None:
     def loop() -> None:
         for step in (3, 9, 1, 2):

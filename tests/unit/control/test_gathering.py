@@ -189,3 +189,54 @@ def test_a_report_is_complete_once_every_running_rank_has_made_it() -> None:
     gathering.returned(1)
     assert gathering.take_complete() == [(2, {0: {"loss": 0}})]
     assert gathering.take_complete() == []
+
+
+def test_the_validation_that_counts_is_that_of_the_lowest_rank_that_wants_one() -> None:
+    gathering = Gathering([0, 1, 2])
+    for rank in (2, 0, 1):
+        save(gathering, rank, 1)
+    [gathered] = gathering.waiting()
+    assert gathered.validation is None
+    gathered.validations[2] = {"fn_kwargs": {"rank": 2}}
+    gathered.validations[1] = {"fn_kwargs": {"rank": 1}}
+
+    assert gathered.validation == {"fn_kwargs": {"rank": 1}}
+
+
+def test_ranks_are_behind_that_run_and_have_reported_less_often() -> None:
+    gathering = Gathering([0, 1, 2], reports_before=4)
+    report(gathering, 0, 5)
+    assert gathering.behind(5) == {1, 2} and gathering.behind(4) == set()
+    gathering.returned(1)
+
+    assert gathering.behind(5) == {2}
+
+
+def test_a_checkpoint_is_not_named_by_whoever_comes_first() -> None:
+    gathering = Gathering([0, 1, 2])
+    report(gathering, 0, 1)
+    save(gathering, 2, 1, "of-two")
+    assert begun(gathering) == []
+    save(gathering, 1, 1, "of-one")
+
+    assert begun(gathering) == [(1, "of-one")]
+
+
+def test_a_checkpoint_without_a_name_waits_for_no_higher_rank_to_begin() -> None:
+    gathering = Gathering([0, 1, 2])
+    report(gathering, 0, 1)
+    save(gathering, 1, 1)
+
+    assert begun(gathering) == [(1, None)]
+
+
+def test_a_folder_is_shared_if_parts_are_there_and_others_come() -> None:
+    gathering = Gathering([0, 1])
+    save(gathering, 0, 1, "mine")
+    report(gathering, 1, 1)
+    gathering.wants(1, 1, None, 0.0, placed="mine")
+    [gathered] = gathering.waiting()
+    assert gathered.is_shared and gathered.name == "mine"
+    gathered.in_place[1] = "yours"
+
+    assert not gathered.is_shared

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.checkpoint.commit import deliver
+from holdfast.checkpoint.verification import verify_checkpoint
 from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.run_view import look, verify
 from holdfast.control.upkeep import sweep
@@ -88,3 +89,17 @@ def test_a_name_whose_first_use_was_never_committed_can_be_used_again(
     assert run.store.folders() == [".holdfast", folder]
     assert [entry.key for entry in run.store.entries(folder)] == [f"{folder}/model.pt"]
     assert verify(look(run.store)).damaged == {}
+
+
+def test_parts_join_what_user_code_has_put_into_the_folder(run: OpenRun, tmp_path: Path) -> None:
+    source = save_files(tmp_path / "source", {"brought": b"b", "deep/er": b"d"})
+    run.store.put("mine/placed", b"p")
+    slot = run.begin_checkpoint(attempt=1, directory="mine", is_shared=True)
+    part = deliver(run.store, slot, 0, source)
+
+    manifest = run.commit_checkpoint(slot, [part], placed="mine", placed_by=1, world_size=2)
+
+    assert [entry.path for entry in manifest.files] == ["brought", "deep/er", "placed"]
+    assert not verify_checkpoint(run.store, "mine").problems
+    with pytest.raises(ConfigError, match="it is a checkpoint already"):
+        run.begin_checkpoint(attempt=1, directory="mine", is_shared=True)
