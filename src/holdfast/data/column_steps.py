@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from holdfast.data.blocks import Block, form_of, names_of, size_of
 from holdfast.data.plan import Plan
@@ -47,6 +47,10 @@ class Select(ColumnStep):
     """The columns of these names, in this order."""
 
     names: tuple[str, ...]
+    kind: ClassVar[str] = "select_columns"
+
+    def identity(self) -> dict[str, Any]:
+        return {"names": list(self.names)}
 
     def _chosen(self, there: list[str]) -> Mapping[str, str]:
         check_columns(self.names, there)
@@ -61,6 +65,10 @@ class Drop(ColumnStep):
     """All columns but these."""
 
     names: tuple[str, ...]
+    kind: ClassVar[str] = "drop_columns"
+
+    def identity(self) -> dict[str, Any]:
+        return {"names": list(self.names)}
 
     def _chosen(self, there: list[str]) -> Mapping[str, str]:
         check_columns(self.names, there)
@@ -78,6 +86,14 @@ class Rename(ColumnStep):
     """All columns, some or all of them under new names: by the old ones, or one after another."""
 
     names: Mapping[str, str] | tuple[str, ...]
+    kind: ClassVar[str] = "rename_columns"
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "names": [*map(list, self.names.items())]
+            if isinstance(self.names, Mapping)
+            else list(self.names)
+        }
 
     def _chosen(self, there: list[str]) -> Mapping[str, str]:
         if isinstance(self.names, Mapping):

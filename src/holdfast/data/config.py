@@ -22,11 +22,14 @@ class DataConfig:
         datasets_to_split: "all", or the names of those that are; each rank gets all rows of others.
         execution_options: Of Ray Data; decides nothing here.
         enable_shard_locality: Of Ray Data; decides nothing here.
+        equal: Whether each rank gets equally many rows of an epoch, and the last few rows, fewer
+            than there are ranks, are left out; else some ranks get one row more than others.
     """
 
     datasets_to_split: Literal["all"] | Sequence[str] = "all"
     execution_options: Any = None
     enable_shard_locality: bool = True
+    equal: bool = True
 
     def __post_init__(self) -> None:
         lines, hint = [], None
@@ -37,9 +40,11 @@ class DataConfig:
                 hint = f"datasets_to_split=[{names!r}]"
         elif not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
             lines.append(f"datasets_to_split={shown(names)}: must be 'all' or a list of names")
-        if not isinstance(self.enable_shard_locality, bool):
-            given = shown(self.enable_shard_locality)
-            lines.append(f"enable_shard_locality={given}: must be True or False")
+        lines += [
+            f"{name}={shown(given)}: must be True or False"
+            for name in ("enable_shard_locality", "equal")
+            if not isinstance(given := getattr(self, name), bool)
+        ]
         if lines:
             listed = "".join(f"\n  - {line}" for line in lines)
             raise ConfigError(f"DataConfig cannot work:{listed}", hint=hint)
@@ -75,7 +80,8 @@ def shards(
 ) -> dict[str, DataIterator]:
     """Return what one rank gets of each dataset that `evaluated` returned.
 
-    Each rank of a split dataset has the same number of rows; of others it has all.
+    Each rank of a split dataset has the same number of rows, unless they need not be equal; of
+    others it has all.
     """
     from holdfast.data.dataset import Dataset, shard
 
@@ -84,9 +90,34 @@ def shards(
         if not isinstance(dataset, Dataset):
             raise HoldfastBug(f"datasets[{name!r}] is to be evaluated first, once for all ranks")
     return {
-        name: shard(dataset, world_size, rank) if config.splits(name) else shard(dataset, 1, 0)
+        name: shard(dataset.called(name), world_size, rank, equal=config.equal)
+        if config.splits(name)
+        else shard(dataset.called(name), 1, 0)
         for name, dataset in datasets.items()
     }
+
+
+def check_shares(
+    datasets: Mapping[str, Dataset | Callable[[], Dataset]], config: DataConfig | None, ranks: int
+) -> None:
+    """Raise if it is known already that some of so many ranks would get no row of a dataset.
+
+    What a function makes is known when it is called; what a filter leaves, when it is read.
+    """
+    from holdfast.data.dataset import Dataset
+
+    config = config or DataConfig()
+    for name, dataset in datasets.items():
+        if ranks == 1 or not isinstance(dataset, Dataset) or not config.splits(name):
+            continue
+        rows = dataset.plan.length()
+        if rows is not None and rows < ranks:
+            others = ", ".join(f'"{other}"' for other in datasets if other != name)
+            raise ConfigError(
+                f"datasets[{name!r}] has {rows} rows for {ranks} ranks: each needs one at least",
+                hint="use fewer workers, or give every rank all rows:"
+                f" DataConfig(datasets_to_split=[{others}])",
+            )
 
 
 def must_be_dataset(name: str, given: object, what: str = "is") -> None:

@@ -50,6 +50,10 @@ class Dataset(Reader):
         """Call the dataset something."""
         self._name = name
 
+    def called(self, name: str) -> Dataset:
+        """Return the dataset by the name it has, or else by this one."""
+        return self if self._name is not None else Dataset(self._plan, name=name)
+
     @property
     def plan(self) -> Plan:
         """What reading the dataset does."""

@@ -7,13 +7,15 @@ were listed, so that every rank counts the same rows even if a file is replaced 
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.data.blocks import Block, chunks, picked, take
 from holdfast.data.column_steps import check_columns
+from holdfast.data.fingerprint import File, of_files
 from holdfast.data.libraries import library
 from holdfast.data.plan import Plan
 from holdfast.data.selection import Wanted, within
@@ -35,6 +37,7 @@ class Listed:
     filesystem: Any
     base: str
     files: tuple[str, ...]
+    sizes: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -43,7 +46,17 @@ class Parquet(Plan):
 
     fragments: tuple[tuple[Any, tuple[int, ...]], ...]  # a file, and the rows of its row groups
     schema: Any
+    names: tuple[tuple[str, int | None], ...] = ()  # of the files, without their folder; and bytes
     columns: tuple[str, ...] | None = None
+    kind: ClassVar[str] = "parquet"
+
+    def identity(self) -> dict[str, Any]:
+        return of_files(
+            [
+                (name, size, sum(groups), len(groups))
+                for (name, size), (_, groups) in zip(self.names, self.fragments, strict=True)
+            ]
+        )
 
     def length(self) -> int:
         return sum(sum(groups) for _, groups in self.fragments)
@@ -90,8 +103,20 @@ class TextFiles(Plan):
     """Rows of CSV or JSON files, one whole file at a time."""
 
     listed: tuple[Listed, ...]
-    kind: str
+    kind_of_file: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    kind: ClassVar[str] = "text"
+
+    def identity(self) -> dict[str, Any]:
+        names = relative_names(self.listed)
+        files: list[File] = [
+            (names[file], size, None, None)
+            for listed in self.listed
+            for file, size in zip(listed.files, listed.sizes, strict=True)
+        ]
+        reading = self.options.get("read_options")
+        skipped = [getattr(reading, f"skip_rows{name}", 0) for name in ("", "_after_names")]
+        return {"format": self.kind_of_file, "skipped": skipped, **of_files(files)}
 
     def length(self) -> None:
         return None
@@ -103,14 +128,14 @@ class TextFiles(Plan):
         for listed in self.listed:
             for path in listed.files:
                 with _naming(path), listed.filesystem.open_input_stream(path) as stream:
-                    if self.kind == "CSV":
+                    if self.kind_of_file == "CSV":
                         block = library("pyarrow.csv").read_csv(stream, **self.options)
                     else:
                         block = _json_rows(stream, path, self.options)
                 yield from chunks(block)
 
     def described(self) -> str:
-        return f"{sum(len(listed.files) for listed in self.listed)} {self.kind} files"
+        return f"{sum(len(listed.files) for listed in self.listed)} {self.kind_of_file} files"
 
 
 def parquet_plan(paths: Paths, columns: Iterable[str] | None, filesystem: Any) -> Parquet:
@@ -118,7 +143,11 @@ def parquet_plan(paths: Paths, columns: Iterable[str] | None, filesystem: Any) -
     ds, pa = library("pyarrow.dataset"), library("pyarrow")
     fragments: list[tuple[Any, tuple[int, ...]]] = []
     schemas = []
-    for listed in listing(paths, PARQUET, filesystem):
+    names: list[tuple[str, int | None]] = []
+    everything = listing(paths, PARQUET, filesystem)
+    relative = relative_names(everything)
+    for listed in everything:
+        sizes = dict(zip(listed.files, listed.sizes, strict=True))
         found = ds.dataset(
             list(listed.files),
             filesystem=listed.filesystem,
@@ -129,6 +158,7 @@ def parquet_plan(paths: Paths, columns: Iterable[str] | None, filesystem: Any) -
         for fragment in sorted(found.get_fragments(), key=lambda one: str(one.path)):
             fragments.append((fragment, tuple(group.num_rows for group in fragment.row_groups)))
             schemas.append(fragment.physical_schema)
+            names.append((relative[fragment.path], sizes[fragment.path]))
         schemas.append(found.schema)  # the names of folders can be columns too
     try:
         schema = pa.unify_schemas(schemas, promote_options="permissive")
@@ -136,7 +166,7 @@ def parquet_plan(paths: Paths, columns: Iterable[str] | None, filesystem: Any) -
         raise ConfigError(
             f"the files at {_all_shown(paths)} do not go together: {error}"
         ) from error
-    plan = Parquet(fragments=tuple(fragments), schema=schema)
+    plan = Parquet(fragments=tuple(fragments), schema=schema, names=tuple(names))
     return plan if columns is None else plan.selected(columns)
 
 
@@ -144,7 +174,7 @@ def text_plan(
     paths: Paths, kind: str, endings: tuple[str, ...], filesystem: Any, options: Mapping[str, Any]
 ) -> TextFiles:
     """Return a plan for the CSV or JSON files at `paths`."""
-    return TextFiles(listed=listing(paths, endings, filesystem), kind=kind, options=options)
+    return TextFiles(listed=listing(paths, endings, filesystem), kind_of_file=kind, options=options)
 
 
 def _all_shown(paths: Paths) -> str:
@@ -174,16 +204,26 @@ def _listed(path: str, endings: tuple[str, ...], filesystem: Any) -> Listed:
     if info.type == fs.FileType.NotFound:
         raise ConfigError(f"{shown_location(path)}: there is no such file or folder")
     if info.type == fs.FileType.File:
-        return Listed(filesystem, os.path.dirname(inside), (inside,))
+        return Listed(filesystem, os.path.dirname(inside), (inside,), (info.size,))
     below = filesystem.get_file_info(fs.FileSelector(inside, recursive=True))
-    names = sorted(one.path for one in below if one.type == fs.FileType.File)
-    files = [name for name in names if _is_data(name.removeprefix(inside), endings)]
+    names = {one.path: one.size for one in below if one.type == fs.FileType.File}
+    files = sorted(name for name in names if _is_data(name.removeprefix(inside), endings))
     if not files:
         raise ConfigError(
             f"{shown_location(path)}: no file in this folder ends with {' or '.join(endings)}",
             hint="name the files themselves" if names else None,
         )
-    return Listed(filesystem, inside, tuple(files))
+    return Listed(filesystem, inside, tuple(files), tuple(names[name] for name in files))
+
+
+def relative_names(listed: Sequence[Listed]) -> dict[str, str]:
+    """Return what files are called below the folder that all of them have in common."""
+    files = [file for one in listed for file in one.files]
+    try:
+        common = posixpath.commonpath([one.base for one in listed])
+    except ValueError:  # some paths are absolute and some are not
+        return {file: file for file in files}
+    return {file: posixpath.relpath(file, common) for file in files}
 
 
 def _is_data(name: str, endings: tuple[str, ...]) -> bool:

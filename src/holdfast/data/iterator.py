@@ -10,14 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.names import shown
 from holdfast.data.blocks import Block
-from holdfast.data.checks import whole
+from holdfast.data.fingerprint import (
+    Fingerprint,
+    checked_fingerprint,
+    differences,
+    fingerprint_of,
+    joined_differences,
+)
 from holdfast.data.plan import Plan, WholeRounds
 from holdfast.data.reading import Buffer, Reader, Reading
 from holdfast.data.selection import EVERYTHING
+from holdfast.data.share import Share
 from holdfast.data.shuffle import Shuffle
 from holdfast.data.sources import Held
 from holdfast.errors import ConfigError
@@ -26,11 +34,12 @@ if TYPE_CHECKING:
     from holdfast.data.dataset import Dataset
 
 STATE_VERSION = 1
+_SAME_DATA = "give the same data again, or load no state and begin a new epoch"
 
 
 @dataclass
 class Progress:
-    """Where all ranks are, as one loop knows it; the next loop has one of its own.
+    """Where all ranks are: what the next loop begins with, in this process or in another.
 
     `window` is the local shuffle in this epoch: over how many rows of all ranks, by which seed.
     """
@@ -38,23 +47,21 @@ class Progress:
     epoch: int = 0
     position: int = 0
     window: tuple[int, int] | None = None
-    is_between: bool = True  # no loop has begun here
 
-    def next_loop(self) -> Progress:
-        """Return where the next loop begins."""
-        if self.is_between:
-            return replace(self, is_between=False)
-        return Progress(epoch=self.epoch + 1, is_between=False)
+    def end_epoch(self) -> None:
+        self.epoch, self.position, self.window = self.epoch + 1, 0, None
 
 
 class DataIterator(Reader):
     """The rows one rank gets: the same in every attempt, in step with the other ranks.
 
     Each loop over `iter_rows`, `iter_batches` or `iter_torch_batches` is an epoch, also if it is
-    left early. Ranks stay in step if they loop with the same batch size.
+    left early. One loop at a time: one inside another is refused. Ranks stay in step if they loop
+    with the same batch size.
 
     `state_dict` says, at any moment, which rows all ranks have consumed. After `load_state_dict`
-    the next loop goes on there, in the middle of the epoch, with any number of ranks.
+    the next loop goes on there, in the middle of the epoch, with any number of ranks: it is the
+    very loop that would have come next in the process that saved.
     """
 
     def __init__(
@@ -66,19 +73,16 @@ class DataIterator(Reader):
         equal: bool = True,
         name: str | None = None,
     ) -> None:
-        self._plan, self._length = plan, plan.length()
-        self._world_size = whole("world_size", world_size, "it is how many ranks", at_least=1)
-        self._rank = whole("rank", rank, "ranks are counted from 0", at_least=0)
-        if self._rank >= self._world_size:
-            raise ConfigError(f"rank={rank}: not less than world_size={world_size}")
-        self._equal, self._name = equal, name
+        self._plan = plan
+        self._share = Share(plan.length(), world_size, rank, equal, name)
         self._progress = Progress()
+        self._is_looping = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return where all ranks are, as values that JSON can hold.
 
-        The batch that a loop was last given counts as consumed, also after the loop was left. The
-        state of any rank is good for every rank.
+        The batch that a loop was last given counts as consumed. A loop that was left has ended its
+        epoch. The state of any rank is good for every rank.
         """
         now = self._progress
         window = now.window if now.position else None
@@ -86,9 +90,10 @@ class DataIterator(Reader):
             "version": STATE_VERSION,
             "epoch": now.epoch,
             "position": now.position,
-            "rows": self._length,
+            "rows": self._share.length,
             "seeds": self._plan.seeds(),
             "local_shuffle": None if window is None else list(window),
+            "data": self._fingerprint,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -97,52 +102,93 @@ class DataIterator(Reader):
         The rows that no rank has consumed are dealt out anew, in the order that this epoch had.
         Raises `ConfigError`, and changes nothing, if the state is of other data.
         """
+        self._must_not_be_looping()
         saved = checked_state(state)
-        seeds = self._plan.seeds()
-        if len(saved["seeds"]) != len(seeds):
-            raise ConfigError(
-                f"the state is of a dataset with {len(saved['seeds'])} shuffles, this one has"
-                f" {len(seeds)}: its rows are in another order"
-            )
-        if self._length != saved["rows"]:
-            raise ConfigError(
-                f"the state is of a dataset of {_told(saved['rows'])} rows, this one has"
-                f" {_told(self._length)}: the rows consumed so far cannot be told from the others",
-                hint="give the same data again, or load no state and begin a new epoch",
-            )
+        if saved["data"] is not None:
+            self._must_be_same_data(checked_fingerprint(saved["data"]))
+        self._must_fit(saved)
         window = saved["local_shuffle"]
         self._plan = self._plan.reseeded(iter(saved["seeds"]))
         self._progress = Progress(
             saved["epoch"], saved["position"], None if window is None else (window[0], window[1])
         )
 
+    @cached_property
+    def _fingerprint(self) -> Fingerprint:
+        return fingerprint_of(self._plan)
+
+    def _must_be_same_data(self, saved: Fingerprint) -> None:
+        mine = self._fingerprint
+        if other := differences(saved["rows"], mine["rows"]):
+            raise ConfigError(
+                f"the state is not of this data: {joined_differences(other)}; the rows consumed so"
+                " far cannot be told from the others",
+                hint=_SAME_DATA,
+            )
+        if other := differences(saved["values"], mine["values"]):
+            self._share.log_once(
+                "values",
+                f"{self._share.dataset} has the rows that the state is of, but makes other values"
+                f" of them: {joined_differences(other)}",
+            )
+
+    def _must_fit(self, saved: Mapping[str, Any]) -> None:
+        """Raise if a state without a fingerprint, or an edited one, is of other data."""
+        rows, shuffles = self._share.length, len(self._plan.seeds())
+        if len(saved["seeds"]) != shuffles:
+            raise ConfigError(
+                f"the state is of a dataset with {len(saved['seeds'])} shuffles, this one has"
+                f" {shuffles}: its rows are in another order",
+                hint=_SAME_DATA,
+            )
+        if rows != saved["rows"]:
+            raise ConfigError(
+                f"the state is of a dataset of {_told(saved['rows'])} rows, this one has"
+                f" {_told(rows)}: the rows consumed so far cannot be told from the others",
+                hint=_SAME_DATA,
+            )
+        if rows is not None and saved["position"] > rows:
+            raise ConfigError(
+                f"this is no state of an iterator: position is {saved['position']}, and there are"
+                f" {rows} rows"
+            )
+
     def materialize(self) -> Dataset:
         """Return this rank's rows of a whole epoch, in memory; that consumes nothing."""
         from holdfast.data.dataset import Dataset
 
-        rows = self._dealt(self._plan, Progress(epoch=self._progress.epoch))
-        return Dataset(Held(held=tuple(rows)), name=self._name)
+        rows = self._dealt(self._plan, Progress(epoch=self._progress.epoch), None)
+        return Dataset(Held(held=tuple(rows)), name=self._share.name)
 
     def __repr__(self) -> str:
-        name = "" if self._name is None else f"{self._name!r}, "
+        name = "" if self._share.name is None else f"{self._share.name!r}, "
         now = f"epoch {self._progress.epoch}, position {self._progress.position}"
-        return f"DataIterator({name}rank {self._rank} of {self._world_size}, {now})"
+        return f"DataIterator({name}rank {self._share.rank} of {self._share.world_size}, {now})"
 
     def _sample(self) -> Plan:
         return self._plan
 
     def _start(self, buffer: Buffer | None) -> Reading:
-        now = self._progress = self._progress.next_loop()
+        self._must_not_be_looping()
+        now = self._progress
         if now.position == 0:  # else the epoch goes on in the order in which it began
             now.window = None if buffer is None else self._window(buffer)
         plan = self._plan
         if now.window is not None:
             rows, seed = now.window
             plan = Shuffle((plan,), seed=seed, window=rows)
-        mine = self._dealt(plan, now)
-        if self._equal:
-            return _Counted(mine, now, self._world_size)
-        return _CountedUnequal(mine, now, self._world_size, self._length)
+        share, epoch, start = self._share, now.epoch, now.position
+
+        def counted(rows: int) -> None:
+            if start == 0:
+                share.must_go_round(rows)
+            share.log_remainder(epoch, start, rows)
+
+        if share.length is not None:
+            share.log_remainder(epoch, start, share.length)
+        mine = self._dealt(plan, now, counted)
+        self._is_looping = True
+        return _Loop(mine, now, share, self._end_loop)
 
     def _window(self, buffer: Buffer) -> tuple[int, int]:
         """Return over how many rows of all ranks they are mixed, and by which seed.
@@ -151,45 +197,71 @@ class DataIterator(Reader):
         rank was given, a rank cannot know.
         """
         [seed] = self._plan.seeds()[-1:] or [0]
-        if self._world_size == 1 and buffer.seed is not None:
+        if self._share.world_size == 1 and buffer.seed is not None:
             seed = buffer.seed
-        return buffer.rows * self._world_size, seed
+        return buffer.rows * self._share.world_size, seed
 
-    def _dealt(self, plan: Plan, now: Progress) -> Iterator[Block]:
+    def _dealt(
+        self, plan: Plan, now: Progress, counted: Callable[[int], None] | None
+    ) -> Iterator[Block]:
         """Return this rank's part of the rows that are left."""
-        if self._equal:
-            plan = _in_whole_rounds(plan, self._world_size, now.position)
-        mine = range(now.position + self._rank, EVERYTHING.stop, self._world_size)
+        if self._share.equal:
+            plan = _in_whole_rounds(plan, self._share.world_size, now.position, counted)
+        mine = range(now.position + self._share.rank, EVERYTHING.stop, self._share.world_size)
         return plan.blocks(mine, now.epoch)
 
+    def _must_not_be_looping(self) -> None:
+        if self._is_looping:
+            raise ConfigError(
+                f"{self._share.dataset} is being looped over already on this rank, and a shard has"
+                " one position: a loop inside another would lose that of the outer one",
+                hint="end or leave the outer loop first (del its iterator, if you hold one); to"
+                " look at rows meanwhile, loop over shard.materialize()",
+            )
 
-class _Counted(Reading):
-    """A loop that counts. Once another has begun, nobody looks at what it counts."""
+    def _end_loop(self) -> None:
+        self._is_looping = False
 
-    def __init__(self, blocks: Iterator[Block], progress: Progress, ranks: int) -> None:
-        super().__init__(blocks)
-        self._progress, self._ranks = progress, ranks
-
-    def hand_out(self, rows: int, asked: int) -> None:
-        self._progress.position += rows * self._ranks
-
-    def finish(self) -> None:
-        self._progress.epoch += 1
-        self._progress.position = 0
-        self._progress.is_between = True
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_is_looping": False}  # a loop does not travel; where it was does
 
 
-class _CountedUnequal(_Counted):
-    """A loop that may get a row less than another rank's: what it asked for is what others got."""
+class _Loop(Reading):
+    """A loop over a shard, which moves the shard's position."""
 
     def __init__(
-        self, blocks: Iterator[Block], progress: Progress, ranks: int, end: int | None
+        self,
+        blocks: Iterator[Block],
+        progress: Progress,
+        share: Share,
+        ended: Callable[[], None],
     ) -> None:
-        super().__init__(blocks, progress, ranks)
-        self._end = EVERYTHING.stop if end is None else end
+        super().__init__(blocks)
+        self._progress, self._share, self._ended = progress, share, ended
+        self._is_whole = progress.position == 0
+        self._rows = 0
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._ended()
+        super().__exit__(kind)
 
     def hand_out(self, rows: int, asked: int) -> None:
-        self._progress.position = min(self._progress.position + asked * self._ranks, self._end)
+        self._rows += rows
+        ranks, now = self._share.world_size, self._progress
+        if self._share.equal:
+            now.position += rows * ranks
+        else:  # it may get a row less than another rank: what it asked for is what others got
+            end = EVERYTHING.stop if self._share.length is None else self._share.length
+            now.position = min(now.position + asked * ranks, end)
+
+    def finish(self) -> None:
+        if self._is_whole and not self._share.equal:
+            self._share.must_have_rows(self._rows)
+        self._progress.end_epoch()
+
+    def leave(self) -> None:
+        self._share.log_leaving(self._progress.epoch, self._progress.position)
+        self._progress.end_epoch()
 
 
 def checked_state(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -222,21 +294,24 @@ _STATE: dict[str, Callable[[Any], bool]] = {
     "position": _is_count,
     "rows": lambda rows: rows is None or _is_count(rows),
     "seeds": _are_counts,
+    "data": lambda _: True,  # a fingerprint checks itself
     "local_shuffle": lambda window: (
         window is None or (_are_counts(window) and len(window) == 2 and window[0] > 0)
     ),
 }
 
 
-def _in_whole_rounds(plan: Plan, players: int, start: int) -> Plan:
+def _in_whole_rounds(
+    plan: Plan, players: int, start: int, counted: Callable[[int], None] | None
+) -> Plan:
     """Return `plan` without an incomplete last round, put in as deep as the rows are the same.
 
     What lies above maps only the rows that a rank gets, also where all must be counted below.
     """
     if plan.keeps_rows:
         [below] = plan.inputs
-        return replace(plan, inputs=(_in_whole_rounds(below, players, start),))
-    return WholeRounds((plan,), players=players, start=start)
+        return replace(plan, inputs=(_in_whole_rounds(below, players, start, counted),))
+    return WholeRounds((plan,), players=players, start=start, counted=counted)
 
 
 def _told(rows: int | None) -> str:

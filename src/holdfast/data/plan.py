@@ -8,9 +8,9 @@ those, and row groups that hold none of them are never opened.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from holdfast.data.blocks import Block, size_of, take
 from holdfast.data.selection import EVERYTHING, Wanted, shifted, within
@@ -25,6 +25,9 @@ class Plan(ABC):
     """
 
     inputs: tuple[Plan, ...] = ()
+
+    kind: ClassVar[str]
+    """What the step is called in records, which outlive its class's name."""
 
     keeps_rows: ClassVar[bool] = False
     """Whether row n of the result is made of row n of the only input, and of nothing else."""
@@ -43,6 +46,10 @@ class Plan(ABC):
     @abstractmethod
     def described(self) -> str:
         """Return a few words for this step, without those below."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return, as plain data, what tells this step from others of its kind; seeds do not."""
+        return {}
 
     def seeds(self) -> list[int]:
         """Return the seed of every shuffle in the tree, in a fixed order."""
@@ -70,6 +77,10 @@ class Cut(Plan):
 
     start: int = 0
     stop: int | None = None
+    kind: ClassVar[str] = "cut"
+
+    def identity(self) -> dict[str, Any]:
+        return {"start": self.start, "stop": self.stop}
 
     def length(self) -> int | None:
         below = self.inputs[0].length()
@@ -89,6 +100,11 @@ class Cut(Plan):
 @dataclass(frozen=True, eq=False, repr=False)
 class Union(Plan):
     """The rows of several plans, one after the other."""
+
+    kind: ClassVar[str] = "union"
+
+    def identity(self) -> dict[str, Any]:
+        return {"parts": len(self.inputs)}
 
     def length(self) -> int | None:
         total = 0
@@ -126,10 +142,14 @@ class WholeRounds(Plan):
     """Rows dealt out to `players` in turn, from row `start` on, until a round is not complete.
 
     The rows of the last, incomplete round are left out, so that every player has the same number.
+    Where only reading tells how many rows there are, `counted` is called with that, once, as soon
+    as all are read.
     """
 
     players: int = 1
     start: int = 0
+    counted: Callable[[int], None] | None = None
+    kind: ClassVar[str] = "whole_rounds"
 
     def length(self) -> int | None:
         below = self.inputs[0].length()
@@ -159,6 +179,8 @@ class WholeRounds(Plan):
                     first, size = take(first, range(ready)), ready
                 ready -= size
                 yield first
+        if self.counted is not None:
+            self.counted(low)
 
     def described(self) -> str:
         return f"whole rounds of {self.players}"

@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
 from holdfast.data.blocks import CHUNK_ROWS, Block, Row, names_of, regrouped, size_of
 from holdfast.data.checks import whole
@@ -34,16 +34,33 @@ class Schema:
 
 
 class Reading:
-    """One pass over the rows."""
+    """One pass over the rows, from the first `next` of a loop to its end, however it ends."""
 
     def __init__(self, blocks: Iterator[Block]) -> None:
         self.blocks = blocks
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        elif kind is GeneratorExit:
+            self.leave()
+        else:
+            self.fail()
 
     def hand_out(self, rows: int, asked: int) -> None:
         """Count `rows` rows as consumed, of `asked`; called before the user gets them."""
 
     def finish(self) -> None:
         """Note that the pass came to its end."""
+
+    def leave(self) -> None:
+        """Note that the loop was left before the end: by break, an error in it, or for good."""
+
+    def fail(self) -> None:
+        """Note that what was to be handed out next could not be made."""
 
 
 class Passes(Generic[T]):
@@ -186,23 +203,21 @@ class Reader(ABC):
         *,
         drop_last: bool,
     ) -> Iterator[Any]:
-        reading = self._start(buffer)
-        for pieces in regrouped(reading.blocks, itertools.repeat(rows)):
-            found = sum(map(size_of, pieces))
-            if drop_last and found < rows:
-                break
-            batch = make(pieces)
-            reading.hand_out(found, rows)
-            yield batch
-        reading.finish()
+        with self._start(buffer) as reading:
+            for pieces in regrouped(reading.blocks, itertools.repeat(rows)):
+                found = sum(map(size_of, pieces))
+                if drop_last and found < rows:
+                    break
+                batch = make(pieces)
+                reading.hand_out(found, rows)
+                yield batch
 
     def _rows(self) -> Iterator[Row]:
-        reading = self._start(None)
-        for block in reading.blocks:
-            for row in rows_of(block):
-                reading.hand_out(1, 1)
-                yield row
-        reading.finish()
+        with self._start(None) as reading:
+            for block in reading.blocks:
+                for row in rows_of(block):
+                    reading.hand_out(1, 1)
+                    yield row
 
 
 def _buffer(rows: int | None, seed: int | None) -> Buffer | None:

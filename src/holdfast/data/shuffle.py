@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.data.blocks import Block, chunks, regrouped, size_of, take
 from holdfast.data.conversion import joined
@@ -30,6 +30,10 @@ class Shuffle(Plan):
 
     seed: int = 0
     window: int | None = None
+    kind: ClassVar[str] = "shuffle"
+
+    def identity(self) -> dict[str, Any]:
+        return {"window": self.window}
 
     def length(self) -> int | None:
         return self.inputs[0].length()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.data.blocks import CHUNK_ROWS, Block, chunks, owned, size_of, take
+from holdfast.data.conversion import rows_of
+from holdfast.data.fingerprint import looked_at, of_values
 from holdfast.data.libraries import library
 from holdfast.data.plan import Plan
 from holdfast.data.selection import Wanted, cut, within
@@ -17,6 +19,10 @@ class Held(Plan):
     """Blocks in memory; they travel with the plan."""
 
     held: tuple[Block, ...] = ()
+    kind: ClassVar[str] = "memory"
+
+    def identity(self) -> dict[str, Any]:
+        return _identity_of_rows(self)
 
     def length(self) -> int:
         return sum(map(size_of, self.held))
@@ -38,6 +44,10 @@ class Numbers(Plan):
     """Rows that hold their own number: `{"id": 0}`, `{"id": 1}` and so on."""
 
     rows: int = 0
+    kind: ClassVar[str] = "range"
+
+    def identity(self) -> dict[str, Any]:
+        return {"rows": self.rows}
 
     def length(self) -> int:
         return self.rows
@@ -56,6 +66,10 @@ class Items(Plan):
     """Items of a map-style dataset of torch, one at a time: rows `{"item": …}`."""
 
     items: Any = None
+    kind: ClassVar[str] = "torch"
+
+    def identity(self) -> dict[str, Any]:  # an item may be made by chance, or take long to make
+        return {"rows": self.length(), "type": type(self.items).__qualname__}
 
     def length(self) -> int:
         return len(self.items)
@@ -73,6 +87,10 @@ class HuggingFace(Plan):
     """Rows of a `datasets.Dataset`, read as Arrow tables, with the row selection it has."""
 
     dataset: Any = None
+    kind: ClassVar[str] = "huggingface"
+
+    def identity(self) -> dict[str, Any]:
+        return _identity_of_rows(self)
 
     def length(self) -> int:
         return int(self.dataset.num_rows)
@@ -85,3 +103,9 @@ class HuggingFace(Plan):
 
     def described(self) -> str:
         return f"{self.length()} rows of Hugging Face"
+
+
+def _identity_of_rows(plan: Plan) -> dict[str, Any]:
+    rows = plan.length() or 0
+    blocks = plan.blocks(looked_at(rows), 0)
+    return {"rows": rows, **of_values(row for block in blocks for row in rows_of(block))}

@@ -55,7 +55,11 @@ class MapRows(Plan):
     """Each row becomes what `call` returns for it."""
 
     call: Call
+    kind: ClassVar[str] = "map"
     keeps_rows: ClassVar[bool] = True
+
+    def identity(self) -> dict[str, Any]:
+        return {"function": self.call.name}
 
     def length(self) -> int | None:
         return self.inputs[0].length()
@@ -73,6 +77,10 @@ class FlatMap(Plan):
     """Each row becomes the rows that `call` returns for it."""
 
     call: Call
+    kind: ClassVar[str] = "flat_map"
+
+    def identity(self) -> dict[str, Any]:
+        return {"function": self.call.name}
 
     def length(self) -> None:
         return None
@@ -94,6 +102,10 @@ class Filter(Plan):
     """The rows for which `call` returns something true; they keep the form they have."""
 
     call: Call
+    kind: ClassVar[str] = "filter"
+
+    def identity(self) -> dict[str, Any]:
+        return {"function": self.call.name}
 
     def length(self) -> None:
         return None
@@ -124,6 +136,10 @@ class MapBatches(Plan):
     call: Call
     batch_rows: int
     form: Form
+    kind: ClassVar[str] = "map_batches"
+
+    def identity(self) -> dict[str, Any]:
+        return {"function": self.call.name, "batch_size": self.batch_rows}
 
     def length(self) -> int | None:
         return None

@@ -27,7 +27,7 @@ from holdfast.core.placement import Demand, capacity, why_not
 from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Ending
 from holdfast.core.validation import ValidationLedger
-from holdfast.data.config import DataConfig, evaluated, shards
+from holdfast.data.config import DataConfig, check_shares, evaluated, shards
 from holdfast.engine.base import Engine
 from holdfast.engine.inline import InlineEngine
 from holdfast.engine.selection import local_engine
@@ -78,7 +78,8 @@ class Launch:
 
 
 def engine_for(launch: Launch) -> Engine:
-    """Return where the workers will run; raise if they can never fit there."""
+    """Return where the workers will run; raise if they can never fit there, or get no data."""
+    check_shares(launch.datasets, launch.dataset_config, max(1, launch.scaling.max_workers))
     if launch.is_inline:
         return InlineEngine(ENTRY_INLINE)
     engine = local_engine(ENTRY, _modules(launch), later=launch.later_modules)

@@ -28,9 +28,10 @@ if state is not None:
 rows = []
 for number, batch in enumerate(iterator.iter_batches(batch_size=3), 1):
     rows.append([int(one) for one in batch["id"]])
+    state = iterator.state_dict()
     if number == batches:
         break
-print(json.dumps([rows, iterator.state_dict()]))
+print(json.dumps([rows, state]))
 """
 
 

@@ -322,3 +322,205 @@ def test_a_moving_loader_is_a_loader_like_its_own_whose_batches_are_elsewhere() 
     assert len(moving) == 3
     assert moving.sampler is loader.sampler
     assert isinstance(moving, DataLoader)
+
+
+# ---------------------------------------------------------------------- samplers of one's own
+
+
+class Epochs(Sampler[int]):
+    """Chooses by its own `set_epoch`, as samplers for several ranks do."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.epoch = size, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([(number + self.epoch) % self.size for number in range(self.size)])
+
+
+class Drawing(Sampler[int]):
+    """Chooses by whatever `shuffle` draws from."""
+
+    def __init__(self, size: int, shuffle: Any) -> None:
+        self.size, self.shuffle = size, shuffle
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[int]:
+        order = list(range(self.size))
+        self.shuffle(order)
+        return iter(order)
+
+
+def _epochs(be_rank: Ranks, ranks: int, make: Any) -> list[list[list[int]]]:
+    """Return what each rank gets in each of three epochs of a loader that `make` makes."""
+    seen = []
+    for rank in range(ranks):
+        be_rank(rank, ranks)
+        torch.manual_seed(rank)
+        random.seed(rank)
+        np.random.seed(rank)
+        loader: Any = prepare_data_loader(make())
+        seen.append([])
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            seen[-1].append([index for batch in loader for index in batch])
+    return seen
+
+
+def _make(**given: Any) -> Any:
+    return lambda: DataLoader(Numbers(24), collate_fn=list, **given)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _make(batch_sampler=BatchSampler(RandomSampler(Numbers(24)), 2, False)),
+        _make(batch_sampler=BatchSampler(Epochs(24), 2, False)),
+        _make(sampler=Epochs(24)),
+        _make(sampler=Drawing(24, random.shuffle)),
+        _make(sampler=Drawing(24, np.random.shuffle)),
+        _make(batch_sampler=BatchSampler(Drawing(24, random.shuffle), 2, False)),
+        lambda: DataLoader(
+            Numbers(24),
+            collate_fn=list,
+            sampler=SubsetRandomSampler(
+                range(24), torch.Generator().manual_seed(torch.initial_seed())
+            ),
+        ),
+    ],
+    ids=["batches", "epochs in batches", "epochs", "random", "numpy", "random in batches", "own"],
+)
+def test_all_ranks_deal_from_one_order_and_each_epoch_has_another(
+    be_rank: Ranks, make: Any
+) -> None:
+    ranks = _epochs(be_rank, 3, make)
+
+    for epoch in range(3):
+        assert sorted(_all([rank[epoch] for rank in ranks])) == list(range(24))
+    assert len({tuple(epoch) for epoch in ranks[0]}) == 3
+
+
+def test_the_epoch_of_a_sampler_inside_a_sampler_of_batches_is_set(be_rank: Ranks) -> None:
+    be_rank(0, 2)
+    inner = Epochs(8)
+    loader: Any = prepare_data_loader(
+        DataLoader(Numbers(8), batch_sampler=BatchSampler(inner, 2, False))
+    )
+
+    loader.sampler.set_epoch(5)
+    assert inner.epoch == 5
+    loader.batch_sampler.set_epoch(6)
+    assert inner.epoch == 6
+
+
+def test_dealing_out_leaves_all_random_numbers_of_a_rank_alone() -> None:
+    def drawn() -> tuple[float, float]:
+        return random.random(), float(np.random.rand())
+
+    random.seed(3)
+    np.random.seed(3)
+    expected = drawn()
+    random.seed(3)
+    np.random.seed(3)
+    list(DealtSampler(Drawing(9, random.shuffle), 2, 0))
+    list(DealtSampler(Drawing(9, np.random.shuffle), 2, 0))
+
+    assert drawn() == expected
+
+
+@pytest.mark.parametrize(
+    "shuffle",
+    [random.Random().shuffle, np.random.default_rng().shuffle, random.SystemRandom().shuffle],
+    ids=["random", "numpy", "system"],
+)
+def test_an_order_that_ranks_cannot_agree_on_is_refused(be_rank: Ranks, shuffle: Any) -> None:
+    be_rank(0, 2)
+    loader = prepare_data_loader(DataLoader(Numbers(30), sampler=Drawing(30, shuffle)))
+
+    with pytest.raises(ConfigError, match="Drawing chooses otherwise each time") as caught:
+        list(loader)
+
+    assert "set_epoch(epoch)" in str(caught.value)
+
+
+class SplitsItself(Sampler[int]):
+    """A sampler for one rank that is no `DistributedSampler`."""
+
+    def __init__(self, size: int, num_replicas: int, rank: int) -> None:
+        self.size, self.num_replicas, self.rank = size, num_replicas, rank
+
+    def __len__(self) -> int:
+        return self.size // self.num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.rank, self.size, self.num_replicas))
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_what_splits_itself_is_not_split_again(be_rank: Ranks, in_batches: bool) -> None:
+    parts = []
+    for rank in range(2):
+        be_rank(rank, 2)
+        sampler = SplitsItself(8, 2, rank)
+        given: Any = {"sampler": sampler}
+        if in_batches:
+            given = {"batch_sampler": BatchSampler(sampler, 2, drop_last=False)}
+        loader = prepare_data_loader(DataLoader(Numbers(8), collate_fn=list, **given))
+        parts.append([index for batch in loader for index in batch])
+
+    assert parts == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def test_that_every_rank_gets_all_of_an_iterable_dataset_is_told(
+    be_rank: Ranks, caplog: pytest.LogCaptureFixture
+) -> None:
+    be_rank(0, 2)
+
+    with caplog.at_level("WARNING", "holdfast"):
+        prepare_data_loader(DataLoader(Stream()), add_dist_sampler=False)
+        assert caplog.messages == []
+        prepare_data_loader(DataLoader(Stream()))
+
+    assert "Stream is iterable, so each of the 2 ranks gets all of its samples" in caplog.text
+
+
+class Drawn(Dataset[float]):
+    """What an augmentation would draw, in the process that makes a sample."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> float:
+        return float(torch.rand(1))
+
+
+def _loaders(rank: int) -> dict[str, DataLoader[Any]]:
+    given: Any = {"num_workers": 1, "batch_size": 4}
+    return {
+        "resumable": DataLoader(Drawn(), sampler=ResumableSampler(Drawn(), 2, rank), **given),
+        "distributed": DataLoader(Drawn(), sampler=DistributedSampler(Drawn(), 2, rank), **given),
+        "dealt": DataLoader(Drawn(), shuffle=True, **given),
+    }
+
+
+@pytest.mark.parametrize("kind", _loaders(0))
+def test_ranks_that_are_seeded_alike_do_not_draw_the_same_in_their_loaders(
+    be_rank: Ranks, kind: str
+) -> None:
+    drawn = []
+    for rank in range(2):
+        be_rank(rank, 2)
+        torch.manual_seed(1)
+        given = _loaders(rank)[kind]
+        loader = prepare_data_loader(given)
+        drawn.append({float(value) for batch in loader for value in batch})
+        assert given.worker_init_fn is None, "the given loader was changed"
+
+    assert not drawn[0] & drawn[1]

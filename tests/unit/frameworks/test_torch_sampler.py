@@ -232,3 +232,147 @@ def test_what_cannot_work_is_refused(given: dict[str, Any]) -> None:
 def test_only_a_number_of_samples_is_counted(samples: Any) -> None:
     with pytest.raises(ConfigError, match="not a number of samples"):
         ResumableSampler(range(9), 1, 0).advance(samples)
+
+
+# ---------------------------------------------------------------------- without `set_epoch`
+
+
+def _loop(loader: DataLoader[Any], sampler: ResumableSampler, batch: int) -> list[int]:
+    """Return what an epoch of a training loop gets."""
+    seen: list[int] = []
+    for samples in loader:
+        seen += samples.tolist()
+        sampler.advance(batch)
+    return seen
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_with_drop_last_each_pass_is_an_epoch(workers: int) -> None:
+    sampler = ResumableSampler(Numbers(10), 1, 0, shuffle=False)
+    loader: DataLoader[Any] = DataLoader(
+        Numbers(10), batch_size=4, sampler=sampler, drop_last=True, num_workers=workers
+    )
+
+    assert [_loop(loader, sampler, 4) for _ in range(3)] == [list(range(8))] * 3
+    assert sampler.epoch == 2
+
+
+def test_a_rank_with_a_sample_less_begins_the_next_epoch_with_the_others() -> None:
+    group = _group(5, 2, shuffle=False, tail="uneven")
+    loaders = [DataLoader(Numbers(5), batch_size=1, sampler=sampler) for sampler in group]
+
+    for epoch in range(3):
+        passes = [_loop(*one, 1) for one in zip(loaders, group, strict=True)]
+        assert passes == [[0, 2, 4], [1, 3]]
+        assert [sampler.epoch for sampler in group] == [epoch, epoch]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_pass_that_was_left_is_followed_by_the_rest_of_its_epoch(workers: int) -> None:
+    """Live as after a resume; also if the loader had asked for all samples by then."""
+    sampler = ResumableSampler(Numbers(10), 1, 0, shuffle=False)
+    loader: DataLoader[Any] = DataLoader(
+        Numbers(10), batch_size=2, sampler=sampler, num_workers=workers
+    )
+    for _ in itertools.islice(loader, 2):
+        sampler.advance(2)
+    again = ResumableSampler(Numbers(10), 1, 0)
+    again.load_state_dict(sampler.state_dict())
+
+    assert list(again) == _loop(loader, sampler, 2) == [4, 5, 6, 7, 8, 9]
+
+
+def test_an_epoch_that_is_asked_for_again_is_given_again() -> None:
+    sampler = ResumableSampler(range(6), 1, 0, seed=3)
+    orders = []
+    for epoch in (0, 0, 1, 0):
+        sampler.set_epoch(epoch)
+        orders.append(list(sampler))
+
+    assert orders[0] == orders[1] == orders[3] != orders[2]
+
+
+def test_passes_that_nobody_counts_are_epochs() -> None:
+    sampler = ResumableSampler(range(20), 1, 0, seed=3)
+
+    orders = [tuple(sampler) for _ in range(3)]
+
+    assert len(set(orders)) == 3
+
+
+# ---------------------------------------------------------------------- its length
+
+
+@given(
+    size=st.integers(0, 60),
+    ranks=st.integers(1, 5),
+    consumed=st.integers(0, 60),
+    tail=st.sampled_from(["repeat", "drop", "uneven"]),
+)
+def test_the_length_is_that_of_a_whole_epoch_wherever_it_is(
+    size: int, ranks: int, consumed: int, tail: Tail
+) -> None:
+    for sampler in _group(size, ranks, tail=tail):
+        state = sampler.state_dict() | {"consumed": min(consumed, size)}
+        whole = len(list(sampler))
+        sampler.load_state_dict(state)
+
+        assert len(sampler) == whole
+
+
+def test_a_loop_that_looks_at_the_length_in_each_step_ends_where_it_ends() -> None:
+    sampler = ResumableSampler(Numbers(12), 1, 0)
+    loader: DataLoader[Any] = DataLoader(Numbers(12), batch_size=2, sampler=sampler)
+    ends = []
+    for number, _ in enumerate(loader, 1):
+        sampler.advance(2)
+        if number == len(loader):
+            ends.append(number)
+
+    assert ends == [6]
+
+
+def test_its_length_is_known_without_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def order(self: ResumableSampler) -> list[int]:
+        raise AssertionError("made an order of ten million")
+
+    monkeypatch.setattr(ResumableSampler, "_order", order)
+
+    assert len(ResumableSampler(range(10_000_000), 4, 1)) == 2_500_000
+
+
+# ---------------------------------------------------------------------- states that cannot be
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"consumed": -3}, "consumed is -3: it is between 0 and 10"),
+        ({"consumed": 11}, "consumed is 11: it is between 0 and 10"),
+        ({"consumed": 2.5}, "consumed is 2.5: not a whole number"),
+        ({"consumed": True}, "consumed is True: not a whole number"),
+        ({"epoch": -1}, "epoch is -1: it is 0 or more"),
+        ({"epoch": "1"}, "epoch is '1': not a whole number"),
+        ({"seed": None}, "seed is None: not a whole number"),
+        ({"shuffle": "no"}, "shuffle is 'no': must be True or False"),
+    ],
+    ids=str,
+)
+def test_a_state_that_cannot_be_is_refused_and_changes_nothing(
+    changed: dict[str, Any], said: str
+) -> None:
+    sampler = ResumableSampler(range(10), 1, 0)
+    before = sampler.state_dict()
+
+    with pytest.raises(ConfigError) as caught:
+        sampler.load_state_dict(before | changed)
+
+    assert said in str(caught.value)
+    assert "pass what state_dict() returned" in str(caught.value)
+    assert sampler.state_dict() == before
+
+
+@pytest.mark.parametrize("epoch", [-1, 1.5, "2", None])
+def test_an_epoch_is_a_number(epoch: Any) -> None:
+    with pytest.raises(ConfigError, match="epochs are counted from 0"):
+        ResumableSampler(range(10), 1, 0).set_epoch(epoch)

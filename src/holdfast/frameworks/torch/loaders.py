@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import logging
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import torch
@@ -24,6 +26,8 @@ from holdfast.errors import ConfigError
 from holdfast.frameworks.torch import devices
 from holdfast.frameworks.torch.sampler import ResumableSampler
 
+log = logging.getLogger(__name__)
+
 SPLIT_ALREADY = (DistributedSampler, ResumableSampler)
 
 
@@ -37,9 +41,11 @@ def prepare_data_loader(
 
     Among several ranks, a `DistributedSampler` takes the place of the loader's own order, shuffled
     if that was; call `loader.sampler.set_epoch(epoch)` at the beginning of every epoch, or all have
-    the same order. A sampler of another kind keeps its say, and its choices are dealt out to the
-    ranks. Everything else about the loader stays. A loader whose sampler splits already, or whose
-    dataset is iterable and so has no order to split, stays whole.
+    the same order. A sampler of another kind, or one of batches, keeps its say, and its choices are
+    dealt out to the ranks; its own `set_epoch`, if it has one, is called too. Everything else about
+    the loader stays. A loader whose sampler splits already (it has `num_replicas` and `rank`), or
+    whose dataset is iterable and so has no order to split, stays whole. The processes of a loader
+    draw other random numbers on each rank.
 
     Args:
         data_loader: It is not changed.
@@ -55,20 +61,48 @@ def prepare_data_loader(
             hint="DataLoader(dataset, batch_size=…)",
         )
     ranks = devices.world_size("prepare_data_loader")
-    if ranks > 1 and add_dist_sampler and not _is_whole(data_loader):
-        data_loader = _split(data_loader, ranks, devices.rank())
+    rank = devices.rank()
+    if ranks > 1 and add_dist_sampler:
+        if isinstance(data_loader.dataset, IterableDataset):
+            _log_iterable(data_loader.dataset, ranks, rank)
+        elif not _is_split(data_loader):
+            data_loader = _split(data_loader, ranks, rank)
+    if ranks > 1 and data_loader.num_workers > 0:
+        data_loader = _seeded(data_loader, rank)
     device = devices.get_device()
     if move_to_device and device.type != "cpu":
         return MovingLoader(data_loader, device, overlaps=auto_transfer)
     return data_loader
 
 
-def _is_whole(loader: DataLoader[Any]) -> bool:
-    """Whether there is nothing to split, or it is split already."""
-    if isinstance(loader.dataset, IterableDataset):
-        return True
-    below = getattr(loader.batch_sampler, "sampler", None)
-    return any(isinstance(one, SPLIT_ALREADY) for one in (loader.sampler, below))
+def _is_split(loader: DataLoader[Any]) -> bool:
+    """Whether a sampler chooses for one rank already."""
+    samplers = [one for part in (loader.sampler, loader.batch_sampler) for one in _chain(part)]
+    return any(
+        isinstance(one, SPLIT_ALREADY) or (hasattr(one, "num_replicas") and hasattr(one, "rank"))
+        for one in samplers
+    )
+
+
+def _chain(sampler: object) -> Iterator[Any]:
+    """Yield a sampler, and those that it draws from, as one of batches does."""
+    for _ in range(8):  # none has more below it, but one may have itself
+        if sampler is None:
+            return
+        yield sampler
+        below = getattr(sampler, "batch_sampler", None)
+        sampler = below if below is not None else getattr(sampler, "sampler", None)
+
+
+def _log_iterable(dataset: object, ranks: int, rank: int) -> None:
+    if rank == 0:
+        log.warning(
+            "%s is iterable, so each of the %d ranks gets all of its samples, unless it splits them"
+            " itself: if it does, say so with add_dist_sampler=False; else use a map-style dataset,"
+            " or holdfast.data",
+            type(dataset).__name__,
+            ranks,
+        )
 
 
 def _split(loader: DataLoader[Any], ranks: int, rank: int) -> DataLoader[Any]:
@@ -85,9 +119,18 @@ def _split(loader: DataLoader[Any], ranks: int, rank: int) -> DataLoader[Any]:
         if loader.batch_size is not None:
             changed["batch_sampler"] = BatchSampler(sampler, loader.batch_size, loader.drop_last)
     else:
-        changed["batch_sampler"] = DealtSampler(loader.batch_sampler, ranks, rank)
-    if loader.num_workers > 0:
-        mine.worker_init_fn = SeedOfRank(loader.worker_init_fn, rank)
+        # Both: what sets the epoch of a loader does it by `loader.sampler`.
+        changed["sampler"] = changed["batch_sampler"] = DealtSampler(
+            loader.batch_sampler, ranks, rank
+        )
+    return mine
+
+
+def _seeded(loader: DataLoader[Any], rank: int) -> DataLoader[Any]:
+    """Return a copy of the loader whose processes have random numbers of their rank."""
+    mine = copy.copy(loader)
+    vars(mine)["_iterator"] = None
+    mine.worker_init_fn = SeedOfRank(loader.worker_init_fn, rank)
     return mine
 
 
@@ -114,8 +157,9 @@ def _is_plain_shuffle(sampler: object, dataset: Any) -> bool:
 class DealtSampler(DistributedSampler[Any]):
     """Deals out to the ranks what another sampler chooses.
 
-    All ranks ask it with torch's generator at the same seed, which `set_epoch` changes, so that
-    they see the same choices. Where these do not go round, some are given twice.
+    All ranks ask it with the generators of torch, Python and numpy at the same seed, which
+    `set_epoch` changes, so that they see the same choices. One that chooses by something else, so
+    that ranks could not agree, is refused. Where choices do not go round, some are given twice.
     """
 
     def __init__(self, sampler: Iterable[Any] | None, ranks: int, rank: int) -> None:
@@ -128,16 +172,90 @@ class DealtSampler(DistributedSampler[Any]):
             )
         super().__init__(_Choices(sampler), ranks, rank, shuffle=False)
         self._choices: Iterable[Any] = sampler
+        self._must_be_tried: bool = _may_choose_by_chance(sampler)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have another epoch's choices next: this sampler's, and those of any it draws from."""
+        super().set_epoch(epoch)
+        for sampler in _chain(self._choices):
+            if callable(getattr(sampler, "set_epoch", None)):
+                sampler.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed + self.epoch)
-            chosen = list(self._choices)
+        chosen = self._chosen()
+        if self._must_be_tried:
+            self._must_choose_the_same_as(chosen)
+            self._must_be_tried = False
         missing = -len(chosen) % self.num_replicas
         while missing and chosen:
             added = chosen[:missing]
             chosen, missing = chosen + added, missing - len(added)
         return iter(chosen[self.rank :: self.num_replicas])
+
+    def _chosen(self) -> list[Any]:
+        with drawing_alike(self.seed + self.epoch), contextlib.ExitStack() as stack:
+            for sampler in _chain(self._choices):
+                stack.enter_context(_generator_of(sampler, self.seed + self.epoch))
+            return list(self._choices)
+
+    def _must_choose_the_same_as(self, chosen: list[Any]) -> None:
+        if list(map(_plain, self._chosen())) != list(map(_plain, chosen)):
+            names = " of ".join(type(one).__name__ for one in _chain(self._choices))
+            raise ConfigError(
+                f"the sampler {names} chooses otherwise each time it is asked, so that the"
+                f" {self.num_replicas} ranks would not agree on who gets which sample",
+                hint="give it a set_epoch(epoch) from which its choices follow, as"
+                " DistributedSampler has; or draw from torch's, Python's or numpy's own generator,"
+                " which all ranks seed alike for it",
+            )
+
+
+def _may_choose_by_chance(sampler: object) -> bool:
+    """Whether a sampler of the user's might choose by something that no seed or epoch reaches."""
+    chain = list(_chain(sampler))
+    if any(hasattr(one, "set_epoch") for one in chain):
+        return False
+    return any(
+        not isinstance(one, Sequence) and not type(one).__module__.startswith("torch.")
+        for one in chain
+    )
+
+
+def _plain(choice: Any) -> Any:
+    return choice.tolist() if hasattr(choice, "tolist") else choice
+
+
+@contextlib.contextmanager
+def drawing_alike(seed: int) -> Iterator[None]:
+    """Have all generators of this process at a seed for a while, and then where they were."""
+    numpy = sys.modules.get("numpy")
+    python_state = random.getstate()
+    numpy_state = None if numpy is None else numpy.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            torch.manual_seed(seed)
+            random.seed(seed)
+            if numpy is not None:
+                numpy.random.seed(seed % 2**32)
+            yield
+        finally:
+            random.setstate(python_state)
+            if numpy is not None:
+                numpy.random.set_state(numpy_state)
+
+
+@contextlib.contextmanager
+def _generator_of(sampler: Any, seed: int) -> Iterator[None]:
+    """Have a sampler draw from a generator at a seed, in place of one of its own."""
+    own = getattr(sampler, "generator", None)
+    if not isinstance(own, torch.Generator):
+        yield
+        return
+    sampler.generator = torch.Generator().manual_seed(seed)
+    try:
+        yield
+    finally:
+        sampler.generator = own
 
 
 class _Choices(torch.utils.data.Dataset[Any]):

@@ -16,6 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast.frameworks.torch import devices
 
 _FIELDS = ("epoch", "consumed", "size", "seed", "shuffle")
+_STATE_HINT = "pass what state_dict() returned"
 
 
 class ResumableSampler(Sampler[int]):
@@ -65,7 +66,8 @@ class ResumableSampler(Sampler[int]):
         self.num_replicas = _ranks() if num_replicas is None else num_replicas
         self.rank = devices.rank() if rank is None else rank
         self._size, self._shuffle, self._seed, self._tail = len(dataset), shuffle, seed, tail
-        self._has_begun = self._was_counted = False
+        self._has_begun = self._was_counted = self._gave_all = False
+        self._passes = self._counted_at_a_time = 0
         self._must_be_sound()
 
     def _must_be_sound(self) -> None:
@@ -83,18 +85,48 @@ class ResumableSampler(Sampler[int]):
             raise ConfigError(f"tail={shown(self._tail)}: must be 'repeat', 'drop' or 'uneven'")
 
     def __iter__(self) -> Iterator[int]:
-        if self._has_begun and self.consumed >= self._end():
-            self.set_epoch(self.epoch + 1)  # nobody did, and this epoch is all used up
-        self._has_begun, self._was_counted = True, False
-        return iter(self._rest()[self.rank :: self.num_replicas])
+        if self._is_over():
+            self.set_epoch(self.epoch + 1)  # nobody did
+        self._has_begun, self._was_counted, self._gave_all = True, False, False
+        self._passes += 1
+        return self._indices(self._rest()[self.rank :: self.num_replicas], self._passes)
+
+    def _indices(self, mine: list[int], number: int) -> Iterator[int]:
+        yield from mine
+        self._gave_all = number == self._passes
+
+    def _is_over(self) -> bool:
+        """Whether a pass has come to the end of the epoch, as far as can be known.
+
+        What is left then is less than is counted at a time: a last batch that `drop_last` has left
+        out, or the sample that this rank has less than others. A loader's processes ask for all
+        samples early, so that all were given says nothing by itself.
+        """
+        if not self._has_begun:
+            return False
+        left = len(range(self.rank, self._end() - self.consumed, self.num_replicas))
+        return self.consumed >= self._end() or (
+            self._gave_all and (not self._was_counted or left < self._counted_at_a_time)
+        )
 
     def __len__(self) -> int:
-        """How many samples of the epoch are left for this rank."""
-        left = len(self._rest())
-        return len(range(self.rank, left, self.num_replicas))
+        """How many samples a whole epoch has for this rank, also where one is resumed.
+
+        A loop that goes on in the middle of an epoch gets fewer.
+        """
+        if self._tail == "uneven":
+            return len(range(self.rank, self._size, self.num_replicas))
+        whole, more = divmod(self._size, self.num_replicas)
+        return whole + (1 if more and self._tail == "repeat" else 0)
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch; if it is this one, stay where it is."""
+        if not is_whole(epoch) or epoch < 0:
+            raise ConfigError(
+                f"epoch={shown(epoch)}: epochs are counted from 0",
+                hint="for epoch in range(sampler.epoch, epochs): sampler.set_epoch(epoch)",
+            )
+        self._gave_all = False
         if epoch != self.epoch:
             self.epoch, self.consumed, self._has_begun = epoch, 0, False
 
@@ -108,7 +140,7 @@ class ResumableSampler(Sampler[int]):
                 f"samples={shown(samples)}: not a number of samples",
                 hint="pass the size of a batch on one rank",
             )
-        self._was_counted = True
+        self._was_counted, self._counted_at_a_time = True, samples
         self.consumed = min(self._end(), self.consumed + samples * self.num_replicas)
 
     def state_dict(self) -> dict[str, int | bool]:
@@ -132,7 +164,7 @@ class ResumableSampler(Sampler[int]):
         if any(name not in state for name in _FIELDS):
             raise ConfigError(
                 f"state={shown(state)} is not the state of a ResumableSampler, {this_is(state)}",
-                hint="pass what state_dict() returned",
+                hint=_STATE_HINT,
             )
         if state["size"] != self._size:
             raise ConfigError(
@@ -140,9 +172,26 @@ class ResumableSampler(Sampler[int]):
                 f" {self._size}: what was trained on cannot be told",
                 hint="resume with the same dataset, or begin an epoch without the state",
             )
+        self._must_be_possible(state)
         self.epoch, self.consumed = int(state["epoch"]), int(state["consumed"])
-        self._seed, self._shuffle = int(state["seed"]), bool(state["shuffle"])
-        self._has_begun = self._was_counted = False
+        self._seed, self._shuffle = int(state["seed"]), state["shuffle"]
+        self._has_begun = self._was_counted = self._gave_all = False
+
+    def _must_be_possible(self, state: Mapping[str, Any]) -> None:
+        lines = [
+            f"{name} is {shown(state[name])}: not a whole number"
+            for name in ("epoch", "consumed", "seed")
+            if not is_whole(state[name])
+        ]
+        if is_whole(state["epoch"]) and state["epoch"] < 0:
+            lines.append(f"epoch is {state['epoch']}: it is 0 or more")
+        if is_whole(state["consumed"]) and not 0 <= state["consumed"] <= self._size:
+            lines.append(f"consumed is {state['consumed']}: it is between 0 and {self._size}")
+        if not isinstance(state["shuffle"], bool):
+            lines.append(f"shuffle is {shown(state['shuffle'])}: must be True or False")
+        if lines:
+            listed = "; ".join(lines)
+            raise ConfigError(f"this is no state of a ResumableSampler: {listed}", hint=_STATE_HINT)
 
     def _end(self) -> int:
         """Return how much of the epoch is consumed when it is over."""

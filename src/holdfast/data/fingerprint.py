@@ -1,0 +1,221 @@
+"""A dataset's fingerprint: what its rows come from, and the steps that decide which rows there are.
+
+It is saved with a position, as plain JSON, because a position means nothing in other data. Paths
+in it are relative, so that data may be moved as a whole. Making one runs no step and reads no
+file. Of rows in memory it has names, and a few of the values: whole numbers and texts by a digest,
+and other numbers by a sum, because what is computed anew on another processor may differ in the
+last bit.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.core.names import shown
+from holdfast.data.plan import Plan
+from holdfast.errors import ConfigError
+
+VERSION = 1
+FILES_MAX = 1000  # that are named one by one; of others a digest says that one is another
+ROWS_LOOKED_AT = 32
+DIFFERENCES_MAX = 5  # that a message names
+
+Entry = dict[str, Any]
+Fingerprint = dict[str, Any]
+File = tuple[str, int | None, int | None, int | None]  # its name, bytes, rows and row groups
+
+_EXACT = (bool, int, str, bytes, type(None))
+
+
+def fingerprint_of(plan: Plan) -> Fingerprint:
+    """Return what tells a dataset from others, as values that JSON can hold.
+
+    `rows` are the steps that decide which rows there are and in which order, `values` those that
+    change what is in them.
+    """
+    steps = list(_steps(plan))
+    return {
+        "version": VERSION,
+        "rows": [_entry(step) for step in steps if not step.keeps_rows],
+        "values": [_entry(step) for step in steps if step.keeps_rows],
+    }
+
+
+def seed_from(fingerprint: Fingerprint) -> int:
+    """Return a seed that is the same for the same data, in every process."""
+    exact = [
+        {name: value for name, value in entry.items() if name not in ("label", "floats")}
+        for entry in fingerprint["rows"]
+    ]
+    text = json.dumps(exact, sort_keys=True).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big")
+
+
+def differences(before: Sequence[Entry], now: Sequence[Entry]) -> list[str]:
+    """Return what is another in the steps of two datasets, in words; [] if they are the same."""
+    texts: list[str] = []
+    matcher = difflib.SequenceMatcher(
+        None, [entry["kind"] for entry in before], [entry["kind"] for entry in now], autojunk=False
+    )
+    for operation, low, high, low_now, high_now in matcher.get_opcodes():
+        old, new = list(before[low:high]), list(now[low_now:high_now])
+        if operation == "equal":
+            for one, other in zip(old, new, strict=True):
+                texts += _entry_differences(one, other)
+            continue
+        while old and new:
+            texts.append(f"{old.pop(0)['label']} is now {new.pop(0)['label']}")
+        texts += [f"{entry['label']} is not there any more" for entry in old]
+        texts += [f"{entry['label']} is new" for entry in new]
+    return texts
+
+
+def joined_differences(texts: Sequence[str]) -> str:
+    """Return differences as one text, and of many the first ones."""
+    more = len(texts) - DIFFERENCES_MAX
+    return "; ".join(texts[:DIFFERENCES_MAX]) + (f"; and {more} more" if more > 0 else "")
+
+
+def checked_fingerprint(value: object) -> Fingerprint:
+    """Return a fingerprint that can be compared; raise if it is none."""
+    if isinstance(value, Mapping) and value.get("version") not in (None, VERSION):
+        raise ConfigError(
+            f"a fingerprint of version {shown(value['version'])}: this Holdfast knows version"
+            f" {VERSION}",
+            hint="a newer Holdfast may have written it",
+        )
+    if not isinstance(value, Mapping) or not all(
+        isinstance(value.get(part), list) and all(map(_is_entry, value[part]))
+        for part in ("rows", "values")
+    ):
+        raise ConfigError(f"this is no state of an iterator: data is {shown(value)}")
+    return dict(value)
+
+
+def _is_entry(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and isinstance(value.get("kind"), str)
+        and isinstance(value.get("label"), str)
+    )
+
+
+# ---------------------------------------------------------------------- what sources say of theirs
+
+
+def of_files(files: Sequence[File]) -> Entry:
+    """Return the part of an entry that says which files there are."""
+    text = json.dumps([list(file) for file in files]).encode()
+    return {
+        "count": len(files),
+        "files": [list(file) for file in files[:FILES_MAX]],
+        "digest": hashlib.blake2b(text, digest_size=16).hexdigest(),
+    }
+
+
+def of_values(rows: Iterator[Mapping[str, Any]]) -> Entry:
+    """Return the part of an entry that says what some rows hold."""
+    digest, floats = hashlib.blake2b(digest_size=16), 0.0
+    columns: dict[str, None] = {}
+    for number, row in enumerate(rows, 1):
+        for name, value in row.items():
+            columns[name] = None
+            digest.update(f"{name!r}=".encode())
+            floats += number * _add(value, digest)
+    return {"columns": list(columns), "values": digest.hexdigest(), "floats": floats}
+
+
+def looked_at(rows: int) -> range:
+    """Return the numbers of the rows that stand for all: evenly spread."""
+    return range(0, rows, max(1, rows // ROWS_LOOKED_AT))
+
+
+def _add(value: Any, digest: Any) -> float:
+    """Put a value into a digest; return the sum of the numbers in it that are not exact."""
+    if isinstance(value, float):
+        if math.isfinite(value):
+            digest.update(b"float,")
+            return abs(value)
+        digest.update(f"{value!r},".encode())
+        return 0.0
+    if isinstance(value, _EXACT):
+        digest.update(f"{value!r},".encode())
+        return 0.0
+    if isinstance(value, Mapping):
+        digest.update(f"{list(value)!r}:".encode())
+        return sum(_add(inner, digest) for inner in value.values())
+    if isinstance(value, list | tuple):
+        digest.update(f"{len(value)}:".encode())
+        return sum(_add(inner, digest) for inner in value)
+    if hasattr(value, "tolist") and hasattr(value, "shape") and hasattr(value, "dtype"):
+        digest.update(f"{tuple(value.shape)}{value.dtype}:".encode())
+        inner = value.tolist()
+        return _add(inner, digest) if type(inner) is not type(value) else 0.0
+    digest.update(f"{type(value).__qualname__},".encode())  # its looks may tell where it lies
+    return 0.0
+
+
+# ---------------------------------------------------------------------- making and comparing
+
+
+def _steps(plan: Plan) -> Iterator[Plan]:
+    for below in plan.inputs:
+        yield from _steps(below)
+    yield plan
+
+
+def _entry(plan: Plan) -> Entry:
+    return {"kind": plan.kind, "label": plan.described(), **plan.identity()}
+
+
+def _entry_differences(before: Entry, now: Entry) -> list[str]:
+    if before.get("digest") != now.get("digest") and "files" in before and "files" in now:
+        return _file_differences(before, now)
+    texts = []
+    for name in before.keys() | now.keys():
+        old, new = before.get(name), now.get(name)
+        if name in ("kind", "label", "floats") or old == new:
+            continue
+        if name == "function":
+            texts.append(f"{now['kind']} had {old}, now it has {new}")
+        elif name == "columns":
+            texts.append(f"{before['label']} had the columns {_listed(old)}, now {_listed(new)}")
+        elif name != "values":
+            texts.append(f"{before['label']} had {name}={old}, now it has {name}={new}")
+    has_other_values = before.get("values") != now.get("values") or not math.isclose(
+        before.get("floats", 0.0), now.get("floats", 0.0), rel_tol=1e-6, abs_tol=1e-12
+    )
+    if has_other_values and not texts:
+        texts.append(f"{before['label']} had other values")
+    return sorted(texts)
+
+
+def _file_differences(before: Entry, now: Entry) -> list[str]:
+    if max(before["count"], now["count"]) > FILES_MAX and before["count"] != now["count"]:
+        return [f"there were {before['count']} files, now {now['count']}"]
+    old = {file[0]: file for file in before["files"]}
+    new = {file[0]: file for file in now["files"]}
+    texts = [f"file {name!r} is not there any more" for name in old if name not in new]
+    texts += [f"file {name!r} is new" for name in new if name not in old]
+    for name, file in old.items():
+        if name in new and file != new[name]:
+            texts.append(f"file {name!r} had {_size(file)}, now it has {_size(new[name])}")
+    if not texts:
+        for file, file_now in zip(before["files"], now["files"], strict=False):
+            if file[0] != file_now[0]:
+                return [f"the files are in another order: {file_now[0]!r} is where {file[0]!r} was"]
+    return texts or [f"one of the files after the first {len(old)} is another"]
+
+
+def _size(file: Sequence[Any]) -> str:
+    _, size, rows, groups = file
+    return f"{size} bytes" if rows is None else f"{rows} rows in {groups} groups, {size} bytes"
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, names or [])) or "none"
