@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.trial import Status, Trial
+from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.tune.schedulers import (
     PB2,
     AsyncHyperBandScheduler,
@@ -35,7 +36,6 @@ from holdfast.tune.schedulers import (
 from holdfast.tune.schedulers.async_hyperband import Rung
 from holdfast.tune.schedulers.resource_changing_scheduler import DistributeResourcesToTopJob
 from holdfast.tune.search.sample import uniform
-from tests.unit.tune.schedulers.fake_study import MISSING, FakeStudy
 
 patient = settings(max_examples=60)
 

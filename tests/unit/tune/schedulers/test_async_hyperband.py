@@ -6,9 +6,9 @@ import math
 import pytest
 
 from holdfast.errors import ConfigError
+from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.tune.schedulers import ASHAScheduler, AsyncHyperBandScheduler
 from holdfast.tune.schedulers.async_hyperband import milestones_for
-from tests.unit.tune.schedulers.fake_study import MISSING, FakeStudy
 
 
 def asha(**kwargs: object) -> AsyncHyperBandScheduler:

@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.core.trial import Status, Trial
 from holdfast.errors import ConfigError
+from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.tune.schedulers import HyperBandForBOHB, HyperBandScheduler
 from holdfast.tune.schedulers.bracket import plans_for
-from tests.unit.tune.schedulers.fake_study import MISSING, FakeStudy
 
 
 def hyperband(**kwargs: object) -> HyperBandScheduler:

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.core.trial import Trial
 from holdfast.errors import ConfigError
+from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.schedulers import MedianStoppingRule
-from tests.unit.tune.schedulers.fake_study import FakeStudy
 
 
 def median(**kwargs: object) -> MedianStoppingRule:

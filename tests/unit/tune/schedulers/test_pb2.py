@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.core.trial import Trial
 from holdfast.errors import ConfigError
+from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.schedulers import PB2
 from holdfast.tune.schedulers.gaussian_process import Observation, most_promising
-from tests.unit.tune.schedulers.fake_study import FakeStudy
 
 
 def pb2(**kwargs: object) -> PB2:

@@ -10,11 +10,11 @@ import pytest
 
 from holdfast.core.trial import Donor, Status, Trial
 from holdfast.errors import ConfigError
+from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers import PopulationBasedTraining
 from holdfast.tune.schedulers.pbt import NothingToExplore
 from holdfast.tune.search.sample import sample_from, uniform
-from tests.unit.tune.schedulers.fake_study import MISSING, FakeStudy
 
 
 def pbt(**kwargs: object) -> PopulationBasedTraining:
@@ -40,11 +40,11 @@ def population(scheduler: PopulationBasedTraining, size: int = 8, **kwargs: Any)
 class SlowStudy(FakeStudy):
     """A study in which trials that are to pause do so later, in any order."""
 
-    def _pause(self, trial: Trial, should_checkpoint: bool) -> None:
+    def _pause(self, trial: Trial, *, should_checkpoint: bool = True) -> None:
         assert should_checkpoint
 
     def finish(self, trial: Trial) -> None:
-        super()._pause(trial, True)
+        super()._pause(trial)
         self._perform()
 
     def save(self, trial: Trial, time: int) -> None:

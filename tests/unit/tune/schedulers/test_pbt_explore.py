@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.errors import TuneError
 from holdfast.tune.search.sample import choice, uniform
-from tests.unit.tune.schedulers.fake_study import FakeStudy
 from tests.unit.tune.schedulers.test_pbt import meet, pbt, population
 
 

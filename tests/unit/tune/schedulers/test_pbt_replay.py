@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
+from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers import PopulationBasedTraining, PopulationBasedTrainingReplay
 from holdfast.tune.search.sample import uniform
-from tests.unit.tune.schedulers.fake_study import FakeStudy
 
 
 def policy_file(folder: Path, steps: list[list[Any]]) -> Path:

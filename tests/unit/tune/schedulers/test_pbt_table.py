@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.trial import Trial
+from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.search.sample import choice, randint, uniform
-from tests.unit.tune.schedulers.fake_study import FakeStudy
 from tests.unit.tune.schedulers.test_pbt import meet, pbt
 
 # What may be drawn is nowhere near what a factor makes of the best, so that they can be told apart.

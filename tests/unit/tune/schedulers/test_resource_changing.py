@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
+from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers import AsyncHyperBandScheduler, ResourceChangingScheduler
 from holdfast.tune.schedulers.resource_changing_scheduler import (
@@ -13,7 +14,6 @@ from holdfast.tune.schedulers.resource_changing_scheduler import (
     DistributeResourcesToTopJob,
     evenly_distribute_cpus_gpus,
 )
-from tests.unit.tune.schedulers.fake_study import FakeStudy
 
 
 def study_of(function: Any, *, trials: int, slots: int = 8, cpus: float = 1) -> FakeStudy:

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core.trial import Status
 from holdfast.errors import ConfigError, Damaged
+from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune import schedulers
 from holdfast.tune.schedulers import (
     PB2,
@@ -21,7 +22,6 @@ from holdfast.tune.schedulers import (
     TrialScheduler,
     create_scheduler,
 )
-from tests.unit.tune.schedulers.fake_study import FakeStudy
 
 OURS: list[TrialScheduler] = [
     FIFOScheduler(),

@@ -15,7 +15,7 @@ MISSING = object()
 STUCK_AFTER = 6_000
 
 
-def constant(trial: Trial, time: int) -> Any:
+def constant(trial: Trial, _: int) -> Any:
     """The higher its number, the better a trial is, from the beginning."""
     return trial.number
 
@@ -78,7 +78,7 @@ class FakeStudy:
         self._ask(self._stop_asked, trial)
 
     def pause_trial(self, trial: Trial, *, should_checkpoint: bool = True) -> None:
-        self._ask(self._pause, trial, should_checkpoint)
+        self._ask(self._pause if should_checkpoint else self._pause_unsaved, trial)
 
     def save_trial(self, trial: Trial) -> None:
         self._ask(self._save, trial)
@@ -135,7 +135,7 @@ class FakeStudy:
         decision = self._tell("on_trial_result", trial, result)
         self._note("decided", trial.trial_id, now, decision)
         if decision == TrialScheduler.PAUSE:
-            self._pause(trial, True)
+            self._pause(trial)
         elif decision == TrialScheduler.STOP:
             self._stop(trial, is_told=self.is_chatty)
         self._perform()
@@ -220,11 +220,14 @@ class FakeStudy:
         elif is_told:
             self._tell("on_trial_remove", trial)
 
-    def _pause(self, trial: Trial, should_checkpoint: bool) -> None:
+    def _pause(self, trial: Trial, *, should_checkpoint: bool = True) -> None:
         if should_checkpoint:
             self._save(trial)
         trial.status = Status.PAUSED
         self._tell("on_trial_pause", trial)
+
+    def _pause_unsaved(self, trial: Trial) -> None:
+        self._pause(trial, should_checkpoint=False)
 
     def _save(self, trial: Trial) -> None:
         record = trial.checkpoints
@@ -257,5 +260,5 @@ class FakeStudy:
 
     def _resize(self, trial: Trial, resources: tuple[Mapping[str, float], ...]) -> None:
         if trial.status == Status.RUNNING:
-            self._pause(trial, True)
+            self._pause(trial)
         trial.resources = resources

@@ -1,0 +1,199 @@
+"""What every `TrialScheduler` must do.
+
+Subclass `SchedulerSuite` and say how one is made, each time with the same arguments. Trials report
+`score`, of which more is better, and count `training_iteration` from 1:
+
+    class TestMyScheduler(SchedulerSuite):
+        def new(self) -> TrialScheduler:
+            return MyScheduler(metric="score", mode="max")
+
+Each test plays studies without processes, in which trials report, are lost, fail, end by themselves
+and are stopped by others, in an order that follows from a number: a study that goes wrong is named
+by it. A driver that dies is played by a scheduler that is made anew and given its state, through
+JSON as in a journal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.trial import Status, Trial
+from holdfast.testing.fake_study import MISSING, FakeStudy
+from holdfast.tune.schedulers import TrialScheduler
+
+DECISIONS = frozenset(
+    {
+        TrialScheduler.CONTINUE,
+        TrialScheduler.PAUSE,
+        TrialScheduler.STOP,
+        TrialScheduler.NOOP,
+    }
+)
+_ODD_SCORES = (0.0, 1.0, 1.0, -2.5, 3.0, math.nan, math.inf, -math.inf, None, "high", MISSING)
+
+
+class SchedulerSuite:
+    """The contract of `holdfast.tune.schedulers.TrialScheduler`, as tests.
+
+    Attributes:
+        trials: How many trials a study has.
+        slots: How many run at once.
+        steps: How many results a trial reports until it ends by itself.
+        studies: How many studies each test plays.
+    """
+
+    trials = 9
+    slots = 3
+    steps = 12
+    studies = 20
+
+    def new(self) -> TrialScheduler:
+        """Return a new scheduler, each time with the same arguments."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ decisions
+
+    def test_every_trial_comes_to_an_end(self) -> None:
+        """Nobody is paused for ever, with one trial or many, on one slot or many."""
+        for trials in (1, 2, self.trials):
+            for slots in (1, self.slots, self.trials):
+                study = FakeStudy(self.new(), slots=slots)
+                for _ in range(trials):
+                    study.add()
+                study.run(until=self.steps)
+
+                assert _unfinished(study) == [], f"{trials} trials on {slots} slots"
+
+    def test_decisions_are_those_that_there_are(self) -> None:
+        for number in range(self.studies):
+            study = self._played(number)
+            decisions = {entry[3] for entry in study.log if entry[0] == "decided"}
+
+            assert decisions <= DECISIONS, f"study {number}"
+
+    def test_whatever_happens_the_rest_comes_to_an_end(self) -> None:
+        for number in range(self.studies):
+            study = self._played(number)
+            study.run(until=self.steps)
+
+            assert _unfinished(study) == [], f"study {number}"
+
+    def test_results_that_say_nothing_break_nothing(self) -> None:
+        for number in range(self.studies):
+            chance = random.Random(number)
+            study = FakeStudy(
+                self.new(), slots=self.slots, score=lambda *_, c=chance: c.choice(_ODD_SCORES)
+            )
+            for _ in range(self.trials):
+                study.add()
+            study.run(until=self.steps)
+
+            assert _unfinished(study) == [], f"study {number}"
+
+    def test_who_is_chosen_can_start_and_asking_changes_nothing(self) -> None:
+        """`FakeStudy.choose` asks twice, and `fill` looks whether the trial waits and fits."""
+        for number in range(self.studies):
+            study = self._played(number)
+            before = study.scheduler.get_state()
+            study.choose()
+
+            assert study.scheduler.get_state() == before, f"study {number}"
+
+    # ------------------------------------------------------------------ crashes
+
+    def test_a_scheduler_that_is_made_anew_after_each_call_decides_the_same(self) -> None:
+        for number in range(self.studies):
+            begun = self.new().get_state()
+            whole = self._played(number, begun)
+            killed = self._played(number, begun, remade=self.new)
+
+            assert killed.log == whole.log, f"study {number}"
+            assert killed.files == whole.files, f"study {number}"
+            configs = [trial.config for trial in killed.trials]
+            assert configs == [trial.config for trial in whole.trials], f"study {number}"
+
+    def test_it_does_not_depend_on_being_told_of_what_it_did_itself(self) -> None:
+        """A trial that it has stopped is over, and one that was lost is no new one."""
+        for number in range(self.studies):
+            begun = self.new().get_state()
+            quiet = self._played(number, begun)
+            chatty = self._played(number, begun, is_chatty=True)
+
+            assert chatty.log == quiet.log, f"study {number}"
+
+    def test_saved_to_a_file_it_decides_the_same(self, tmp_path: Any) -> None:
+        def copied(study: FakeStudy) -> None:
+            study.scheduler.save(tmp_path / "scheduler")
+            study.scheduler = self.new()
+            study.scheduler.restore(tmp_path / "scheduler")
+
+        for number in range(self.studies):
+            begun = self.new().get_state()
+            whole = self._played(number, begun)
+            halfway = self._played(number, begun, halfway=copied)
+
+            assert halfway.log == whole.log, f"study {number}"
+
+    # ------------------------------------------------------------------
+
+    def _played(
+        self,
+        number: int,
+        begun: dict[str, Any] | None = None,
+        *,
+        remade: Callable[[], TrialScheduler] | None = None,
+        is_chatty: bool = False,
+        halfway: Callable[[FakeStudy], None] = lambda _: None,
+    ) -> FakeStudy:
+        """Return a study in which a number of things have happened that follows from `number`.
+
+        Two studies that are compared have schedulers that began in one state, `begun`: some draw a
+        seed when they are made.
+        """
+        scheduler = self.new()
+        if begun is not None:
+            scheduler.set_state(json.loads(json.dumps(begun)))
+        study = FakeStudy(
+            scheduler,
+            slots=self.slots,
+            score=lambda trial, time: _score(number, trial, time),
+            remade=remade,
+            is_chatty=is_chatty,
+        )
+        chance = random.Random(number)
+        count = 5 * self.trials
+        for turn in range(count):
+            if turn == count // 2:
+                halfway(study)
+            self._have_happen(study, chance)
+        return study
+
+    def _have_happen(self, study: FakeStudy, chance: random.Random) -> None:
+        what, which = chance.randrange(16), chance.randrange(1 << 16)
+        running = [one for one in study.trials if one.status == Status.RUNNING]
+        waiting = [one for one in study.get_trials() if one.status != Status.RUNNING]
+        if (what < 3 or not study.get_trials()) and len(study.trials) < self.trials:
+            study.add()
+        elif what == 3 and running:
+            study.lose(running[which % len(running)])
+        elif what == 4 and running:
+            study.lose(running[which % len(running)], for_good=True)
+        elif what == 5 and running:
+            study.complete(running[which % len(running)])
+        elif what == 6 and waiting:
+            study.complete(waiting[which % len(waiting)])  # somebody stops it
+        elif running:
+            study.report(running[which % len(running)])
+        study.fill()
+
+
+def _score(number: int, trial: Trial, time: int) -> float:
+    return random.Random(f"{number} {trial.number} {time}").uniform(-1, 1)
+
+
+def _unfinished(study: FakeStudy) -> list[str]:
+    return [f"{trial.trial_id} is {trial.status}" for trial in study.get_trials()]
