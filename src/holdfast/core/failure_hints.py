@@ -109,8 +109,8 @@ def is_of_the_machine(one: WorkerExit) -> bool:
 _BUGS = re.compile(
     r"""^(\w+\.)*(ArithmeticError | AssertionError | AttributeError | ConfigError | ImportError
       | IndentationError | IndexError | KeyError | LookupError | ModuleNotFoundError | NameError
-      | NotImplementedError | RecursionError | SyntaxError | TypeError | UnboundLocalError
-      | UnicodeDecodeError | UnicodeEncodeError | ValueError | ZeroDivisionError)(:|$)""",
+      | NotImplementedError | RanksDisagree | RecursionError | SyntaxError | TypeError
+      | UnboundLocalError | UnicodeDecodeError | UnicodeEncodeError | ValueError | ZeroDivisionError)(:|$)""",
     re.VERBOSE,
 )
 

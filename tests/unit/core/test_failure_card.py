@@ -235,7 +235,14 @@ def test_a_crash_in_a_thread_without_python_shows_the_main_thread() -> None:
     assert crash_report(["Fatal Python error: Aborted"]) == ["Fatal Python error: Aborted"]
 
 
-@pytest.mark.parametrize("error", ["KeyError: 'loss'", "ConfigError: metrics=3 is no dictionary"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "KeyError: 'loss'",
+        "ConfigError: metrics=3 is no dictionary",
+        "RanksDisagree: ranks are not in step",
+    ],
+)
 def test_after_a_bug_the_code_is_to_be_fixed_before_the_same_command_helps(error: str) -> None:
     gave_up = GaveUp("no failure is absorbed", "give the same command again")
 
