@@ -25,7 +25,6 @@ from holdfast.tune.spec_again import space_of
 from holdfast.tune.stopper import Stopper, stopper_of
 from holdfast.tune.study_names import name_for
 from holdfast.tune.study_spec import StudySpec
-from holdfast.tune.trainable import EXPORT_FORMATS
 from holdfast.tune.trainables import runnable
 from holdfast.tune.tune_config import TuneConfig
 
@@ -46,8 +45,8 @@ class Experiment:
             `local_dir`.
         restore: A checkpoint, or its path, that every trial begins with until it has one of its
             own.
-        export_formats: What models are written as when trials end: "model", "checkpoint", "onnx",
-            "h5".
+        export_formats: What models are written as when trials end, by any names that the class
+            knows, such as "model", "checkpoint", "onnx" or "h5".
         time_budget_s: After how long the study ends.
 
     What else there is has its meaning from `TuneConfig`, `RunConfig`, `CheckpointConfig` and
@@ -175,6 +174,11 @@ class Experiment:
     # ------------------------------------------------------------------ to look at
 
     @property
+    def is_named(self) -> bool:
+        """Whether its name was given, and not made up."""
+        return not self._is_unnamed
+
+    @property
     def stopper(self) -> Stopper:
         """Who says when a trial has run for long enough."""
         return stopper_of(self.stop)
@@ -240,9 +244,9 @@ def _location(restore: Any) -> str | None:
 def _formats(given: Sequence[str] | None) -> tuple[str, ...]:
     formats = (given,) if isinstance(given, str) else tuple(given or ())
     for one in formats:
-        if one not in EXPORT_FORMATS:
+        if not isinstance(one, str):
             raise ConfigError(
-                f"export_formats={shown(one)}: {this_is(one)}, not a format,"
-                f" which are {', '.join(EXPORT_FORMATS)}"
+                f"export_formats={shown(one)}: {this_is(one)}, not the name of a format",
+                hint="export_formats=['model'], which _export_model(formats, folder) is given",
             )
     return formats

@@ -145,7 +145,6 @@ class Launch:
         config = spec.run_config
         program = spec.trainable.program(config.checkpoint_config, spec.export_formats)
         must_travel(program, None, name=spec.trainable.name)
-        spec.trainable.warn_if_it_only_saves(config.checkpoint_config)
         first = None if spec.restore_path is None else Checkpoint(spec.restore_path)
         if first is not None and self.is_new:
             first.verify()

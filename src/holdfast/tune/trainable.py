@@ -33,8 +33,6 @@ from holdfast.tune.class_checkpoints import (
 from holdfast.tune.filling import Filling
 from holdfast.worker.context import current
 
-EXPORT_FORMATS = ("checkpoint", "model", "onnx", "h5")
-
 
 @dataclass(frozen=True)
 class Beginning:
@@ -250,13 +248,8 @@ class Trainable:
     def export_model(
         self, export_formats: str | Sequence[str], export_dir: str | None = None
     ) -> dict[str, str]:
-        """Write the model in some formats; return where each was put."""
+        """Write the model in some formats, by names that the class knows; return where each is."""
         formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
-        if unknown := [one for one in formats if one not in EXPORT_FORMATS]:
-            raise ConfigError(
-                f"export_formats={shown(unknown[0])} is not a format,"
-                f" which are {', '.join(EXPORT_FORMATS)}"
-            )
         return self._export_model(formats, export_dir or self.logdir)
 
     # ------------------------------------------------------------------ what it knows of itself

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.api.checks import this_is
@@ -12,9 +13,9 @@ from holdfast.api.deprecated import warn_user
 from holdfast.control.study_plan import Resumption
 from holdfast.core.names import shown
 from holdfast.core.trial import Status
-from holdfast.errors import ConfigError
+from holdfast.storage.locate import open_store
 from holdfast.tune.analysis import ExperimentAnalysis
-from holdfast.tune.errors import TuneError
+from holdfast.tune.errors import InvalidStudy, TuneError
 from holdfast.tune.experiment import Experiment
 from holdfast.tune.older import warn_of_older
 from holdfast.tune.resources import bundles_of
@@ -22,7 +23,7 @@ from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.resume_modes import NEW, Ask, begun, goes_on, make_room, mode_of
 from holdfast.tune.study_names import claimed, newest_unnamed
 from holdfast.tune.study_spec import StudySpec
-from holdfast.tune.summaries import TrialSummary, error_of
+from holdfast.tune.summaries import StoredTrial, TrialSummary, error_of
 from holdfast.tune.tune_config import ResumeConfig
 from holdfast.tune.tuner import Tuner
 
@@ -95,8 +96,9 @@ def run(
     """Run a study to its end and return an `ExperimentAnalysis`, or its trials if told to.
 
     `run_or_experiment` is what `Tuner` takes as its trainable, or an `Experiment`, whose arguments
-    the ones here have their meaning from; `name` is the trainable's with the time if not given, and
-    never that of a study that is there. `resume` says what becomes of a study of that name, without
+    the ones here have their meaning from, or a list of those, which are run one after the other and
+    kept in one place; `name` is the trainable's with the time if not given, and never that of a
+    study that is there. `resume` says what becomes of a study of that name, without
     a name of the newest one of the trainable: see `resume_modes`. Arguments of older eras warn.
 
     Raises `TuneError` if a trial has failed, unless `raise_on_failed_trial` is false.
@@ -131,13 +133,7 @@ def run_experiments(
     """
     given = dict(locals())
     warn_of_older(run_experiments, given)
-    outcomes = []
-    for experiment in _experiments(experiments):
-        outcomes.append(_outcome(experiment, given))
-        if outcomes[-1].grid.interrupted:
-            break
-    if raise_on_failed_trial:
-        _must_have_completed(outcomes)
+    outcomes = _outcomes(_experiments(experiments), given)
     return [trial for outcome in outcomes for trial in outcome.grid.trials]
 
 
@@ -145,35 +141,61 @@ def _run(given: Mapping[str, Any]) -> Any:
     trainable = given["run_or_experiment"]
     of_study = {name: given[name] for name in _OF_EXPERIMENT}
     warn_of_older(run, {name: one for name, one in given.items() if name not in of_study})
-    if isinstance(trainable, list | tuple):
-        raise ConfigError(
-            f"run_or_experiment={shown(trainable)}: tune.run runs one study",
-            hint="tune.run_experiments([…]) runs several",
-        )
-    if isinstance(trainable, Experiment):
-        experiment = trainable
+    if isinstance(trainable, Experiment | list | tuple):
+        experiments = _experiments(trainable)
         usual = inspect.signature(run).parameters
         if ignored := [name for name, one in of_study.items() if one is not usual[name].default]:
             warn_user(f"the Experiment says what to run; ignored: {', '.join(ignored)}")
     else:
-        experiment = Experiment(given["name"], trainable, **of_study)
-    outcome = _outcome(experiment, given)
-    trials = outcome.grid.trials
-    if given["raise_on_failed_trial"]:
-        _must_have_completed([outcome])
+        experiments = [Experiment(given["name"], trainable, **of_study)]
+    if len(experiments) > 1:
+        _must_be_in_one_place(experiments)
+    outcomes = _outcomes(experiments, given)
     if given["return_trials"]:
-        return list(trials)
-    config = outcome.spec.tune_config
+        return [trial for outcome in outcomes for trial in outcome.grid.trials]
+    return _analysis(outcomes[0]) if len(experiments) == 1 else _analysis_of_all(outcomes)
+
+
+def _analysis(outcome: _Outcome) -> ExperimentAnalysis:
+    filesystem = outcome.spec.run_config.storage_filesystem
     return ExperimentAnalysis(
-        outcome.grid.experiment_path
-        if outcome.spec.run_config.storage_filesystem is not None
-        else outcome.url,
-        storage_filesystem=outcome.spec.run_config.storage_filesystem,
-        trials=trials,
-        default_metric=config.metric,
-        default_mode=config.mode,
+        outcome.grid.experiment_path if filesystem is not None else outcome.url,
+        storage_filesystem=filesystem,
+        trials=outcome.grid.trials,
+        default_metric=outcome.spec.tune_config.metric,
+        default_mode=outcome.spec.tune_config.mode,
         _interrupted=outcome.grid.interrupted,
     )
+
+
+def _analysis_of_all(outcomes: Sequence[_Outcome]) -> ExperimentAnalysis:
+    """Return the trials of several studies as if they were one, in the folder they are all in."""
+    spec = outcomes[0].spec
+    return ExperimentAnalysis(
+        spec.run_config.storage_path,
+        storage_filesystem=spec.run_config.storage_filesystem,
+        trials=[
+            replace(trial, folder=f"{outcome.spec.name}/{trial.folder}")
+            for outcome in outcomes
+            for trial in outcome.grid.trials
+            if isinstance(trial, StoredTrial)
+        ],
+        default_metric=spec.tune_config.metric,
+        default_mode=spec.tune_config.mode,
+        _interrupted=outcomes[-1].grid.interrupted,
+    )
+
+
+def _must_be_in_one_place(experiments: Sequence[Experiment]) -> None:
+    """Raise unless all are kept in one folder."""
+    configs = [one.to_study().run_config for one in experiments]
+    places = {open_store(one.storage_path, one.storage_filesystem).url for one in configs}
+    if len(places) > 1:
+        raise InvalidStudy(
+            f"the experiments are kept in {len(places)} places, {', '.join(sorted(places))}, and"
+            " one analysis is of what is in one",
+            hint="the same storage_path for all; tune.run_experiments([…]) returns their trials",
+        )
 
 
 @dataclass(frozen=True)
@@ -183,6 +205,21 @@ class _Outcome:
     spec: StudySpec
     grid: ResultGrid
     url: str
+
+
+def _outcomes(experiments: Sequence[Experiment], given: Mapping[str, Any]) -> list[_Outcome]:
+    """Drive studies one after the other; if somebody stops one, those that follow are not begun.
+
+    Raises `TuneError` at the end if a trial has failed, unless that is not wanted.
+    """
+    outcomes = []
+    for experiment in experiments:
+        outcomes.append(_outcome(experiment, given))
+        if outcomes[-1].grid.interrupted:
+            break
+    if given["raise_on_failed_trial"]:
+        _must_have_completed(outcomes)
+    return outcomes
 
 
 def _outcome(experiment: Experiment, given: Mapping[str, Any]) -> _Outcome:
@@ -237,14 +274,34 @@ def _must_have_completed(outcomes: Sequence[_Outcome]) -> None:
     ) from first
 
 
+def _must_have_names_of_their_own(experiments: Sequence[Experiment]) -> None:
+    """Raise if one study would be put where another one is; names that are made up never are."""
+    places = Counter((one.name, one.storage_path) for one in experiments if one.is_named)
+    for (name, _), count in places.items():
+        if count > 1:
+            raise InvalidStudy(
+                f"{count} of the experiments are called {name!r}, and each would move the one"
+                " before out of its way",
+                hint=f"tune.Experiment('{name}_2', …)",
+            )
+
+
 def _experiments(given: Any) -> list[Experiment]:
     if isinstance(given, Experiment):
         return [given]
     if isinstance(given, Mapping):
         return [Experiment.from_json(str(name), spec) for name, spec in given.items()]
-    if isinstance(given, list | tuple) and all(isinstance(one, Experiment) for one in given):
+    if isinstance(given, list | tuple) and given:
+        for one in given:
+            if not isinstance(one, Experiment):
+                raise InvalidStudy(
+                    f"experiments={shown(given)}: {shown(one)} in it is no Experiment,"
+                    f" {this_is(one)}",
+                    hint="tune.Experiment('my_study', trainable)",
+                )
+        _must_have_names_of_their_own(given)
         return list(given)
-    raise ConfigError(
-        f"experiments={shown(given)}: {this_is(given)}",
+    raise InvalidStudy(
+        f"experiments={shown(given)}: {this_is(given) if given else 'there is nothing to run'}",
         hint="run_experiments({'my_study': {'run': trainable}}), or a list of Experiment",
     )

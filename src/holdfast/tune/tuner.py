@@ -280,6 +280,7 @@ class Tuner:
         spec = self._spec
         if spec.run_config.preemption_notices is not None:
             source_named(spec.run_config.preemption_notices)  # what is none is told now
+        spec.trainable.warn_if_it_only_saves(spec.run_config.checkpoint_config)
         if spec.run_config.log_to_file:
             warn_user(
                 "log_to_file is ignored: what a trial prints is always kept, in the files"

@@ -92,7 +92,7 @@ def test_an_unknown_argument_is_a_type_error(tmp_path: Path) -> None:
         ({"num_samples": 0}, "num_samples=0"),
         ({"max_failures": -2}, "max_failures=-2"),
         ({"mode": "best", "metric": "loss"}, "mode='best'"),
-        ({"export_formats": ["pdf"]}, "export_formats='pdf'"),
+        ({"export_formats": [7]}, "export_formats=7"),
         ({"resources_per_trial": {"cpu": -1}}, "cpu=-1"),
         ({"checkpoint_config": {"num_to_keep": 1}}, "is not a CheckpointConfig"),
         ({"stop": 7}, "stop=7"),
@@ -313,11 +313,6 @@ def test_of_an_experiment_and_a_call_the_experiment_counts(tmp_path: Path) -> No
         analysis = tune.run(experiment, num_samples=2)
 
     assert len(analysis.trials) == 1
-
-
-def test_several_experiments_are_not_one_run(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="run_experiments"):
-        tune.run([Experiment("mine", Once, storage_path=str(tmp_path))])
 
 
 def test_a_modern_call_warns_of_nothing(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_trials_that_return_a_number_are_compared_by_it(
     assert analysis.best_config["x"] == 3
     assert analysis.result_grid.get_best_result().config == analysis.best_config
     lowest = tune.ExperimentAnalysis(tmp_path / "study").get_best_config(mode="min")
-    assert lowest == {"x": 1}
+    assert lowest is not None and lowest["x"] == 1
 
 
 def test_a_mode_alone_says_nothing_of_trials_that_return_metrics(lab: Lab) -> None:
@@ -517,3 +517,57 @@ def test_an_experiment_is_refused_when_it_is_made_if_a_function_is_to_be_saved()
             ValueError, match="the function `train` saves itself by what it reports"
         ):
             tune.Experiment("e", train, checkpoint_config=tune.CheckpointConfig(**options))
+
+
+# ---------------------------------------------------------------------- several experiments
+
+
+def test_several_experiments_are_one_analysis(tmp_path: Path) -> None:
+    experiments = [
+        tune.Experiment(name, train, config={"x": tune.grid_search(xs)}, storage_path=tmp_path)
+        for name, xs in (("one", [1, 5]), ("two", [3]), (None, [2]))
+    ]
+    analysis = tune.run(experiments, metric="loss", mode="max", verbose=0)
+
+    assert [trial.config["x"] for trial in analysis.trials] == [1, 5, 3, 2]
+    assert analysis.best_config == {"x": 5}
+    assert analysis.experiment_path == str(tmp_path)
+    assert {len(frame) for frame in analysis.trial_dataframes.values()} == {1}
+    assert Path(analysis.best_logdir, "result.json").is_file()
+    assert [last(one)["loss"] for one in tune.ResultGrid(analysis)] == [1, 5, 3, 2]
+    assert all(Path(one.path or "", "params.json").is_file() for one in tune.ResultGrid(analysis))
+    assert {"one", "two"} < {path.name for path in tmp_path.iterdir()}
+
+
+def test_several_experiments_can_be_had_as_trials(tmp_path: Path) -> None:
+    experiments = [tune.Experiment(name, train, storage_path=tmp_path) for name in ("a", "b")]
+    with pytest.deprecated_call():
+        trials = tune.run(experiments, return_trials=True, verbose=0)
+
+    assert [Path(trial.path).parent.name for trial in trials] == ["a", "b"]
+
+
+def test_a_failure_in_one_experiment_is_told_once_all_have_run(tmp_path: Path) -> None:
+    experiments = [
+        tune.Experiment(name, FailsOrEnds, config={"fails": name == "a"}, storage_path=tmp_path)
+        for name in ("a", "b")
+    ]
+
+    with pytest.raises(tune.TuneError, match="1 of 2 trials did not complete"):
+        tune.run(experiments, verbose=0)
+    assert tune.ExperimentAnalysis(tmp_path / "b").trials[0].status == "TERMINATED"
+
+
+def test_experiments_that_would_be_in_each_others_way_are_refused(tmp_path: Path) -> None:
+    def experiment(name: str, place: Path) -> tune.Experiment:
+        return tune.Experiment(name, train, storage_path=place)
+
+    for experiments, words in (
+        ([], "there is nothing to run"),
+        ([experiment("a", tmp_path), train], "in it is no Experiment"),
+        ([experiment("a", tmp_path)] * 2, "2 of the experiments are called 'a'"),
+        ([experiment("a", tmp_path), experiment("b", tmp_path / "far")], "kept in 2 places"),
+    ):
+        with pytest.raises(tune.TuneError, match=words):
+            tune.run(experiments, verbose=0)
+    assert list(tmp_path.iterdir()) == []

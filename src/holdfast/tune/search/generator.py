@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from holdfast.api.checks import is_whole
+from holdfast.api.deprecated import warn_user
 from holdfast.errors import ConfigError
 from holdfast.tune.search.basic_variant import BasicVariantGenerator
 from holdfast.tune.search.concurrency_limiter import ConcurrencyLimiter
@@ -104,6 +105,7 @@ class SearchPlan:
         self.searcher = _limited(search_alg or BasicVariantGenerator(), max_concurrent)
         self._introduce(metric, mode)
         self._num_samples = int(num_samples)
+        _warn_of_points_left_out(innermost(self.searcher), self._num_samples)
         self._prefix = secrets.token_hex(3)[:5]
         self._made = 0
         self._is_over = False
@@ -285,6 +287,19 @@ def _limited(searcher: Searcher, max_concurrent: int | None) -> Searcher:
             hint="give it in one place",
         )
     return ConcurrencyLimiter(searcher, max_concurrent)
+
+
+def _warn_of_points_left_out(searcher: Searcher, num_samples: int) -> None:
+    """Say that there are more points to begin with than samples, each of which takes one."""
+    if not isinstance(searcher, SpaceSearcher | BasicVariantGenerator):
+        return
+    count = len(searcher.points_to_evaluate)
+    is_tried = searcher.made_with[1].get("evaluated_rewards") is None  # or they were before
+    if is_tried and 0 <= num_samples < count:
+        warn_user(
+            f"num_samples={num_samples} and {count} points_to_evaluate: a point takes the place of"
+            f" a sample, so only the first {num_samples} are tried; num_samples={count} tries all"
+        )
 
 
 def _check_num_samples(num_samples: Any) -> None:

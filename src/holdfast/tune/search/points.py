@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.api.deprecated import warn_user
 from holdfast.errors import ConfigError
 from holdfast.tune.search.plain import Mark, flattened_config, name_of, own, same
 from holdfast.tune.search.variant_generator import (
@@ -75,8 +76,12 @@ def fits(node: Node, value: Any, *, strict: bool = True) -> bool:
             return all(fits(child, value[key], strict=strict) for key, child in children)
 
 
-def preset(node: Node, point: Any, steps: Steps = ()) -> Node:
-    """Return the tree in which the values of a given point are no longer searched for."""
+def preset(node: Node, point: Any, steps: Steps = (), *, must_fit: bool = False) -> Node:
+    """Return the tree in which the values of a given point are no longer searched for.
+
+    A value that is none of the options of a grid or a choice is taken as it is, with a warning,
+    unless it `must_fit`.
+    """
     if isinstance(node, Group) and _is_container(node.kind, point):
         known = {key for key, _ in node.children}
         keys = point.keys() if node.kind is dict else range(len(point))
@@ -87,7 +92,9 @@ def preset(node: Node, point: Any, steps: Steps = ()) -> Node:
                     f"which has {sorted(map(str, known))}"
                 )
         children = tuple(
-            (key, preset(child, point[key], (*steps, key)) if key in keys else child)
+            (key, child)
+            if key not in keys
+            else (key, preset(child, point[key], (*steps, key), must_fit=must_fit))
             for key, child in node.children
         )
         size = 1
@@ -97,7 +104,13 @@ def preset(node: Node, point: Any, steps: Steps = ()) -> Node:
     point = own(point)
     if isinstance(node, Plain) and _is_part(point, node.value):
         return node
-    if not fits(node, point, strict=False):
+    is_option = isinstance(node, Choice | GridOf)
+    if not fits(node, point, strict=False) and is_option and not must_fit:
+        warn_user(
+            f"points_to_evaluate: {name_of(steps)}={point!r} is none of the options of the search"
+            f" space ({_shown(node)}), and is tried as it is"
+        )
+    elif not fits(node, point, strict=False):
         raise ConfigError(
             f"points_to_evaluate: {name_of(steps)}={point!r} cannot come out of the search space",
             hint=f"a value of {_shown(node)}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from holdfast.core.metric_history import flattened
 from holdfast.errors import ConfigError
@@ -33,7 +33,13 @@ log = logging.getLogger(__name__)
 
 
 class SpaceSearcher(Searcher):
-    """A searcher that is given a search space, by its constructor or by the study."""
+    """A searcher that is given a search space, by its constructor or by the study.
+
+    Attributes:
+        points_must_fit: Whether it cannot try what is none of the options of a choice.
+    """
+
+    points_must_fit: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -50,6 +56,7 @@ class SpaceSearcher(Searcher):
         self.points_to_evaluate = check_points(points_to_evaluate)
         self.objects = Objects()
         self._tree: Node = Plain({})
+        self._presets: list[Node] = []
         self._has_space = space is not None
         self._seed = seed_of(seed, seed_name)
         self._asked = 0
@@ -91,8 +98,9 @@ class SpaceSearcher(Searcher):
                 hint="choice instead of grid_search, or no search_alg",
             )
         self._tree = tree
-        for point in self.points_to_evaluate:
-            preset(tree, point)  # refuses what the space cannot give
+        self._presets = [
+            preset(tree, point, must_fit=self.points_must_fit) for point in self.points_to_evaluate
+        ]
 
     def take_other_space(self, space: Any) -> None:
         """Search a space that is no dict; a ConfigError by default."""
@@ -187,6 +195,8 @@ class ModelPicker:
 class ModelSearcher(SpaceSearcher):
     """A searcher with a model of its own, made anew from what was tried for every suggestion."""
 
+    points_must_fit: ClassVar[bool] = False
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._params: dict[str, Params] = {}
         super().__init__(*args, **kwargs)
@@ -198,12 +208,12 @@ class ModelSearcher(SpaceSearcher):
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         self.check_ready()
         number = self._asked
-        if number < len(self.points_to_evaluate):
-            given = params_of(self._tree, self.points_to_evaluate[number])
-            picker = ModelPicker(self._seed, number, given)
+        tree, picker = self._tree, ModelPicker(self._seed, number, {})
+        if number < len(self._presets):
+            tree = self._presets[number]
         else:
             picker = self.picker(number)
-        config: dict[str, Any] = config_of(self._tree, 0, picker)
+        config: dict[str, Any] = config_of(tree, 0, picker)
         self.note(trial_id, config)
         return config
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.tune.search import BasicVariantGenerator, Searcher, SearchPlan
+from holdfast.tune.search import BasicVariantGenerator, Proposal, Searcher, SearchPlan
+from holdfast.tune.search.ax import AxSearch
 from holdfast.tune.search.bohb import TuneBOHB
 from holdfast.tune.search.dimension import Dimension
 from holdfast.tune.search.hyperopt import HyperOptSearch
@@ -142,6 +143,24 @@ def test_points_come_first_and_what_they_leave_open_is_drawn() -> None:
         SearchPlan(
             HyperOptSearch(points_to_evaluate=[{"x": 2.0}]), space, metric="loss", mode="min"
         )
+
+
+@pytest.mark.parametrize("kind", [HyperOptSearch, TuneBOHB, AxSearch])
+def test_a_point_beside_the_options_is_tried_and_the_search_goes_on(kind: Any) -> None:
+    space = {"x": uniform(0, 1), "k": choice(["a", "b"])}
+    searcher = kind(points_to_evaluate=[{"x": 0.5, "k": "c"}])
+
+    with pytest.warns(UserWarning, match="k='c' is none of the options"):
+        plan = SearchPlan(searcher, space, num_samples=30, metric="loss", mode="min")
+    found = []
+    for _ in range(30):
+        proposal = plan.next()
+        assert isinstance(proposal, Proposal)
+        found.append(proposal.config)
+        plan.on_complete(proposal.trial_id, {"loss": proposal.config["x"], "training_iteration": 1})
+
+    assert found[0] == {"x": 0.5, "k": "c"}
+    assert {one["k"] for one in found[1:]} == {"a", "b"}
 
 
 def test_a_missing_metric_is_told_once_with_what_there_was(

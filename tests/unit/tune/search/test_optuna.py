@@ -275,3 +275,17 @@ def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
     with pytest.raises(ConfigError, match=r"pip install holdfast\[optuna\]"):
         OptunaSearch()
+
+
+def test_a_point_beside_the_options_is_refused_since_optuna_could_not_try_it() -> None:
+    searcher = OptunaSearch(points_to_evaluate=[{"k": "c"}], seed=1)
+
+    with pytest.raises(ConfigError, match="k='c' cannot come out of the search space"):
+        plan_of(searcher, {"k": choice(["a", "b"])})
+
+
+def test_points_whose_rewards_are_known_take_no_sample() -> None:
+    points = [{"k": "a"}, {"k": "b"}]
+    searcher = OptunaSearch(points_to_evaluate=points, evaluated_rewards=[1.0, 2.0], seed=1)
+
+    SearchPlan(searcher, {"k": choice(["a", "b"])}, num_samples=1, metric="loss", mode="min")

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.tune.errors import TuneError
-from holdfast.tune.search import BasicVariantGenerator, RecursiveDependencyError
+from holdfast.tune.search import BasicVariantGenerator, RecursiveDependencyError, SearchPlan
 from holdfast.tune.search.sample import (
     choice,
     grid_search,
@@ -189,7 +189,6 @@ def test_a_point_takes_the_place_of_a_sample_and_the_rest_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("point", "words"),
     [
-        ({"a": 3}, "cannot come out"),
         ({"x": 2.0}, "cannot come out"),
         ({"k": 4}, "cannot come out"),
         ({"unknown": 4}, "not in the search space"),
@@ -200,6 +199,34 @@ def test_a_point_that_the_space_cannot_give_is_refused(point: Any, words: str) -
 
     with pytest.raises(ConfigError, match=words):
         variants(space, points_to_evaluate=[point])
+
+
+def test_a_point_beside_the_options_is_tried_as_it_is_with_a_warning() -> None:
+    space = {"a": grid_search([1, 2]), "b": {"c": choice(["x", "y"])}, "d": uniform(0, 1)}
+    points = [{"a": 3, "b": {"c": "z"}}, {"b": {"c": {"deep": [1]}}}]
+
+    with pytest.warns(UserWarning, match="is none of the options") as warned:
+        found = variants(space, 2, points_to_evaluate=points)
+
+    assert [(one["a"], one["b"]["c"]) for one in found] == [
+        (3, "z"),
+        (1, {"deep": [1]}),
+        (2, {"deep": [1]}),
+    ]
+    assert "a=3 is none of the options of the search space (1, 2)" in str(warned[0].message)
+
+
+def test_points_that_are_left_out_for_want_of_samples_are_told() -> None:
+    space = {"a": uniform(0, 1)}
+    points = [{"a": number / 10} for number in range(3)]
+
+    with pytest.warns(UserWarning, match="only the first 1 are tried; num_samples=3 tries all"):
+        plan = SearchPlan(BasicVariantGenerator(points_to_evaluate=points), space)
+
+    plan.extend(3)
+    assert [plan.next().config["a"] for _ in range(3)] == [0.0, 0.1, 0.2]  # type: ignore[union-attr]
+    for num_samples in (3, -1):
+        SearchPlan(BasicVariantGenerator(points_to_evaluate=points), space, num_samples=num_samples)
 
 
 def test_grids_that_make_no_sense_are_refused() -> None:
