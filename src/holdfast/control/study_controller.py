@@ -26,6 +26,7 @@ from holdfast.control.study_plan import StudyObserver, StudyPlan
 from holdfast.control.trial_commits import Aside
 from holdfast.control.trial_losses import refusal_card, trial_card
 from holdfast.control.trial_process import TrialCheckpoints, TrialProcess, acknowledge
+from holdfast.control.trial_sharing import TrialSharing
 from holdfast.control.trial_watch import TrialWatch
 from holdfast.core.manifest import Manifest
 from holdfast.core.outcomes import Finished, WorkerExit, to_data
@@ -69,7 +70,9 @@ class StudyController:
         self._journal = StudyJournal(run, study, self._observers)
         self._processes: dict[int, TrialProcess] = {}  # by the number of the launch
         self._idle: dict[int, str] = {}  # launches that wait for another trial, and their nodes
+        self._environments: dict[int, Mapping[str, str]] = {}  # what launches were started with
         self._launches = itertools.count(1)
+        self._sharing = TrialSharing()
         self._watch = TrialWatch(plan.hang_timeout_s, engine, clock)
         self._aside = Aside(engine.wake)
         self._described = locate.describe(run.store)
@@ -115,6 +118,7 @@ class StudyController:
         over = self.study.is_over
         end_processes(self._engine, self._clock, self._processes, self._idle, is_over=over)
         self._aside.close()
+        self._sharing.close()
 
     def _turn(self) -> None:
         if self._run.lost is not None:
@@ -253,7 +257,7 @@ class StudyController:
         started = {"id": trial.trial_id, "attempt": attempt, "places": list(places)}
         started |= {"after_step": after_step, "time": self._clock.now()}
         self._journal.happen("trial_started", started)
-        job = self._job(trial, places[0], checkpoint, after_step, before)
+        job = self._job(trial, places, checkpoint, after_step, before)
         log_file = self.log_of(trial, attempt)
         try:
             launch, is_reused = self._assign(job, log_file)
@@ -281,7 +285,15 @@ class StudyController:
     def _assign(self, job: Job, log_file: str) -> tuple[int, bool]:
         """Have a process do a job; return its launch, and whether it had been there."""
         node = job.place.node
-        waiting = next((one for one, where in self._idle.items() if where == node), None)
+        environment = {**self._plan.environment, **self._sharing.environment(job)}
+        waiting = next(
+            (
+                one
+                for one, where in self._idle.items()
+                if where == node and self._environments[one] == environment
+            ),
+            None,
+        )
         if waiting is not None:
             del self._idle[waiting]
             job.task, job.log, job.landmark = b"", log_file, None
@@ -293,19 +305,21 @@ class StudyController:
             node=node,
             log=log_file,
             first=Assigned(pack(job)),
-            environment=self._plan.environment,
+            environment=environment,
         )
         self._engine.start_group(launch, [spec])
+        self._environments[launch] = environment
         return launch, False
 
     def _job(
         self,
         trial: Trial,
-        node: str,
+        places: Sequence[str],
         checkpoint: Checkpoint | None,
         after_step: int,
         before: Mapping[str, Any],
     ) -> Job:
+        node = places[0]
         told = {
             "trial_id": trial.trial_id,
             "trial_name": str(trial),
@@ -329,6 +343,12 @@ class StudyController:
             landmark=None if node in self._seeing else Job.landmark,
             stays=self._plan.reuses,
             metadata=told,
+            offer=self._sharing.offer(
+                trial.trial_id,
+                list(zip(places, trial.resources, strict=True)),
+                self._engine.nodes(),
+                {process.trial.trial_id for process in self._processes.values()},
+            ),
         )
 
     def log_of(self, trial: Trial, attempt: int) -> str:

@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.core.outcomes import Died
+from holdfast.core.placement import Demand
 from holdfast.engine import processes, stacks
 from holdfast.engine.base import (
     Ended,
@@ -104,6 +105,10 @@ class LocalEngine:
 
     def can_grow(self) -> bool:
         return self._nodes.are_simulated
+
+    def claim(self, demand: Demand, fewest: int, most: int) -> None:
+        """Return once the nodes have room for so many workers that no other run has."""
+        self._nodes.claim(demand, fewest, most)
 
     def warm_up(self) -> None:
         """Begin the imports now, so that they are done when the first group starts."""
@@ -394,5 +399,6 @@ class LocalEngine:
         for worker in self._starting.values():
             self._let_go(worker)
         self._is_closed = True
+        self._nodes.release()
         self._selector.close()
         self._wakeup.close()

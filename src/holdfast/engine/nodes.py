@@ -6,13 +6,23 @@ every worker on it along, at once and without a word, and a new one can take its
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from holdfast.core.placement import Demand
+from holdfast.core.sharing import Claim, Offer, claimed, granted, is_counted
 from holdfast.engine.base import Node
+from holdfast.engine.claims import HeldClaim, claim
 from holdfast.engine.machine import gpus_here, room_here
 from holdfast.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.1
+SAID_EVERY_S = 60.0
 
 Listener = Callable[[str | None], None]
 
@@ -37,6 +47,12 @@ class LocalNodes:
         self.are_simulated = count is not None
         for _ in range(count or 1):
             self._add(None)
+
+    def claim(self, demand: Demand, fewest: int, most: int) -> None:
+        """Return once there is room for so many workers: at once, where nobody shares the nodes."""
+
+    def release(self) -> None:
+        """Give back what was claimed, if anything was."""
 
     def now(self) -> tuple[Node, ...]:
         """Return the nodes there are at this moment, oldest first."""
@@ -118,6 +134,50 @@ class LocalNodes:
                 f"this machine cannot {verb}: its nodes are not simulated",
                 hint="use holdfast.init(nodes=2)",
             )
+
+
+class OfferedNodes(LocalNodes):
+    """The nodes of a study, as far as a run inside one of its trials may use them."""
+
+    def __init__(self, offer: Offer) -> None:
+        super().__init__()
+        self._offer = offer
+        self._held: HeldClaim | None = None
+        self._become(offer.nodes)
+
+    def claim(self, demand: Demand, fewest: int, most: int) -> None:
+        """Return once as many GPUs, and what else is counted, are this run's alone as it needs.
+
+        It waits for other runs that have them, and for as long as they do.
+        """
+        folder = self._offer.claims
+        shared = {name for name in demand.each if is_counted(name)} - self._offer.own
+        if folder is None or not any(demand.each[name] > 0 for name in shared):
+            return
+
+        def choose(others: list[Claim]) -> list[Claim] | None:
+            return claimed(self._offer, others, demand, fewest, most)
+
+        said_at: float | None = None
+        while (found := claim(folder, choose)) is None:
+            now = time.monotonic()
+            if said_at is None or now - said_at >= SAID_EVERY_S:
+                said_at = now
+                needs = ", ".join(f"{demand.each[name]:g} {name}" for name in sorted(shared))
+                log.warning("waiting for other trials: %d workers with %s each", fewest, needs)
+            time.sleep(POLL_S)
+        chosen, self._held = found
+        self._become(granted(self._offer, chosen))
+
+    def release(self) -> None:
+        """Give back what was claimed, so that the runs of other trials find it."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def _become(self, nodes: Sequence[Node]) -> None:
+        with self._lock:
+            self._nodes = {node.name: node for node in nodes}
 
 
 def _checked(room: Mapping[str, float]) -> dict[str, float]:

@@ -6,8 +6,9 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 
+from holdfast.core.sharing import Offer
 from holdfast.engine.local import LocalEngine
-from holdfast.engine.nodes import LocalNodes
+from holdfast.engine.nodes import LocalNodes, OfferedNodes
 from holdfast.errors import ConfigError
 
 _chosen: tuple[int, LocalNodes] | None = None  # with the process that chose
@@ -81,9 +82,16 @@ def local_engine(
     *,
     of_user: Sequence[str] = (),
     later: Sequence[str] = (),
+    offer: Offer | None = None,
 ) -> LocalEngine:
-    """Return an engine on the nodes that `init` chose, or on this machine."""
-    return LocalEngine(entry, modules, _current(), of_user=of_user, later=later)
+    """Return an engine on the nodes that `init` chose, or else on those offered, or this machine.
+
+    `offer` is what the trial may use that this process runs, if it runs one.
+    """
+    nodes = _current()
+    if nodes is None and offer is not None:
+        nodes = OfferedNodes(offer)
+    return LocalEngine(entry, modules, nodes, of_user=of_user, later=later)
 
 
 def _current() -> LocalNodes | None:

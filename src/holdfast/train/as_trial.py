@@ -19,6 +19,7 @@ from holdfast.train.arguments import must_be
 from holdfast.train.callbacks import TrainRunContext, UserCallback
 from holdfast.worker.context import WorkerContext, current
 from holdfast.worker.reporting import Mode, Save
+from holdfast.worker.run_storage import RunStorage
 
 if TYPE_CHECKING:
     from holdfast.train.trainer import BaseTrainer
@@ -69,11 +70,14 @@ def _run_inside_trial(trainer: BaseTrainer, config: Mapping[str, Any]) -> None:
     if loop_config:
         again.train_loop_config = loop_config  # type: ignore[attr-defined]
     again.scaling_config = _scaling(trainer, config)
-    run = trainer.run_config
+    run, storage = trainer.run_config, RunStorage(trial.store)
+    # What only this study's filesystem object can open is opened by it.
+    is_given = trial.job.store.keys() & {"filesystem", "fsspec"}
     again.run_config = replace(
         run,
         name=RUN,
-        storage_path=trial.store.url,
+        storage_path=storage.experiment_fs_path if is_given else storage.url,
+        storage_filesystem=storage.storage_filesystem if is_given else None,
         callbacks=[*run.callbacks, _Relay(trial)],
         resume="auto",
     )

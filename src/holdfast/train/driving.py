@@ -30,13 +30,14 @@ from holdfast.core.validation import ValidationLedger
 from holdfast.data.config import DataConfig, check_shares, evaluated, shards
 from holdfast.engine.base import Engine
 from holdfast.engine.inline import InlineEngine
+from holdfast.engine.local import LocalEngine
 from holdfast.engine.selection import local_engine
 from holdfast.errors import ConfigError
 from holdfast.train.backend import BackendConfig
 from holdfast.train.callbacks import CallbackObserver, TrainRunContext
 from holdfast.train.display import Display, LossWatch
 from holdfast.train.reported import ValidationConfig, ValidationTaskConfig
-from holdfast.worker.context import WorkerContext
+from holdfast.worker.context import WorkerContext, current
 from holdfast.worker.entry import doing_here, is_in_function
 from holdfast.worker.job import Task
 
@@ -82,14 +83,26 @@ def engine_for(launch: Launch) -> Engine:
     check_shares(launch.datasets, launch.dataset_config, max(1, launch.scaling.max_workers))
     if launch.is_inline:
         return InlineEngine(ENTRY_INLINE)
-    engine = local_engine(ENTRY, _modules(launch), later=launch.later_modules)
+    engine = _local_engine(launch)
     try:
         _must_fit(launch.scaling, engine)
+        demand = _demand(launch.scaling, engine)
+        engine.claim(demand, launch.scaling.min_workers, launch.scaling.max_workers)
         engine.warm_up()
     except BaseException:
         engine.close()
         raise
     return engine
+
+
+def _local_engine(launch: Launch) -> LocalEngine:
+    trial = current()  # if this is the process of one
+    return local_engine(
+        ENTRY,
+        _modules(launch),
+        later=launch.later_modules,
+        offer=None if trial is None else trial.job.offer,
+    )
 
 
 def _modules(launch: Launch) -> list[str]:
@@ -229,7 +242,7 @@ def _validator(launch: Launch) -> Validator | None:
         function=launch.validation.fn,
         arguments=usual.fn_kwargs or {},
         timeout_s=usual.timeout_s,
-        engine=lambda: local_engine(ENTRY, _modules(launch), later=launch.later_modules),
+        engine=lambda: _local_engine(launch),
     )
 
 

@@ -33,6 +33,7 @@ from holdfast.tune.resources import bundles_of
 from holdfast.tune.search.generator import Proposal, SearchPlan
 from holdfast.tune.stored_study import PER_TRIAL, CannotRestoreStudy, stored
 from holdfast.tune.study_spec import StudySpec
+from holdfast.worker.context import current
 from holdfast.worker.job import Task, pack
 
 log = logging.getLogger(__name__)
@@ -349,7 +350,9 @@ def _listening(
 @contextmanager
 def opened(spec: StudySpec, how: Resumption) -> Iterator[Launch]:
     """Open a study for driving; nothing of it runs any more when this ends."""
-    engine = local_engine(ENTRY, MODULES, of_user=_modules_of(spec))
+    trial = current()  # of another study, if this is the process of one
+    offer = None if trial is None else trial.job.offer
+    engine = local_engine(ENTRY, MODULES, of_user=_modules_of(spec), offer=offer)
     try:
         engine.warm_up()  # first: it is made quickest before any storage is loaded
         store = spec.store()

@@ -11,6 +11,7 @@ import cloudpickle
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.placement import Place
+from holdfast.core.sharing import Offer
 
 if TYPE_CHECKING:
     from holdfast.worker.context import WorkerContext
@@ -44,6 +45,7 @@ class Job:
         log: The file that gets what is printed from now on, None for the one that does.
         landmark: A key by which a worker sees that its store is the driver's, None not to look.
         home: Where to look for it if that is not `store` itself but what `store` is a part of.
+        offer: What runs may use that the function launches, None for whatever they find.
     """
 
     task: bytes
@@ -61,6 +63,7 @@ class Job:
     home: Mapping[str, Any] | None = None
     stays: bool = False
     log: str | None = None
+    offer: Offer | None = None
 
 
 def pack(thing: Task | Job) -> bytes:
