@@ -142,14 +142,14 @@ def owned(block: Block) -> Block:
     """
     match form_of(block):
         case "rows":
-            return [{name: _own(value) for name, value in row.items()} for row in block]
+            return [{name: own(value) for name, value in row.items()} for row in block]
         case "numpy":
             return {name: _own_array(values) for name, values in block.items()}
         case "pandas":
             mine = block.copy()
             for place, kind in enumerate(mine.dtypes):
                 if str(kind) == "object":
-                    values = [_own(value) for value in mine.iloc[:, place]]
+                    values = [own(value) for value in mine.iloc[:, place]]
                     series = library("pandas").Series(values, index=mine.index, dtype=object)
                     mine.isetitem(place, series)
             return mine
@@ -157,8 +157,22 @@ def owned(block: Block) -> Block:
             return block  # cannot be written to
 
 
-def _own(value: Any) -> Any:
-    return value if type(value) in _IMMUTABLE else copy.deepcopy(value)
+def own(value: Any) -> Any:
+    """Return a copy of a value that may be written to; what nobody can write to is itself."""
+    kind = type(value)
+    if kind in _IMMUTABLE:
+        return value
+    if kind is tuple or kind is list:
+        return kind(map(own, value))
+    if kind is dict:
+        return {name: own(inner) for name, inner in value.items()}
+    if is_instance(value, "torch", "Tensor"):
+        # Not a deep copy: that of a row would be one of all that it is a row of.
+        mine = value.clone()
+        return mine.detach().requires_grad_(value.requires_grad) if value.is_leaf else mine
+    if is_instance(value, "numpy", "ndarray"):
+        return _own_array(value)
+    return copy.deepcopy(value)
 
 
 def _own_array(values: Any) -> Any:

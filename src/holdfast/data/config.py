@@ -120,6 +120,18 @@ def check_shares(
             )
 
 
+def shared(
+    datasets: Mapping[str, Dataset | Callable[[], Dataset]],
+) -> dict[str, Dataset | Callable[[], Dataset]]:
+    """Return the datasets with what is in memory there once for all processes; functions stay."""
+    from holdfast.data.dataset import Dataset
+
+    return {
+        name: dataset.shared() if isinstance(dataset, Dataset) else dataset
+        for name, dataset in datasets.items()
+    }
+
+
 def must_be_dataset(name: str, given: object, what: str = "is") -> None:
     """Raise if what was given, or made, by that name is not a dataset."""
     from holdfast.data.dataset import Dataset

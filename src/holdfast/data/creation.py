@@ -14,7 +14,7 @@ from holdfast.data.conversion import with_text_names
 from holdfast.data.dataset import Dataset
 from holdfast.data.files import CSV, JSON, Paths, parquet_plan, text_plan
 from holdfast.data.libraries import is_instance, library
-from holdfast.data.sources import Held, HuggingFace, Items, Numbers
+from holdfast.data.sources import HuggingFace, Items, Numbers, in_memory
 from holdfast.errors import ConfigError
 
 
@@ -30,7 +30,7 @@ def from_items(items: Iterable[Any], **placement: Any) -> Dataset:
     names = dict.fromkeys(name for row in rows for name in row)
     if any(len(row) < len(names) for row in rows):
         rows = [{name: row.get(name) for name in names} for row in rows]
-    return Dataset(Held(held=(rows,)))
+    return Dataset(in_memory([rows]))
 
 
 def from_numpy(ndarrays: Any, *, column: str = "data") -> Dataset:
@@ -43,21 +43,21 @@ def from_numpy(ndarrays: Any, *, column: str = "data") -> Dataset:
                 f"from_numpy got {type(array).__name__}: it needs an array of at least one"
                 " dimension, or a list of such"
             )
-    return Dataset(Held(held=tuple({column: array.copy()} for array in arrays)))
+    return Dataset(in_memory({column: array.copy()} for array in arrays))
 
 
 def from_pandas(dfs: Any) -> Dataset:
     """Return a dataset of the rows of a DataFrame, or of several; an index is left out."""
     frames = dfs if isinstance(dfs, list | tuple) else [dfs]
     _check_kinds("from_pandas", frames, "pandas", "DataFrame")
-    return Dataset(Held(held=tuple(with_text_names(frame).copy() for frame in frames)))
+    return Dataset(in_memory(with_text_names(frame).copy() for frame in frames))
 
 
 def from_arrow(tables: Any) -> Dataset:
     """Return a dataset of the rows of a pyarrow Table, or of several."""
     several = tables if isinstance(tables, list | tuple) else [tables]
     _check_kinds("from_arrow", several, "pyarrow", "Table")
-    return Dataset(Held(held=tuple(several)))
+    return Dataset(in_memory(several))
 
 
 def from_torch(dataset: Any, *, local_read: bool = False) -> Dataset:  # noqa: ARG001

@@ -25,7 +25,7 @@ from holdfast.data.plan import Cut, Plan, Union
 from holdfast.data.reading import Buffer, Reader, Reading
 from holdfast.data.selection import EVERYTHING
 from holdfast.data.shuffle import Shuffle
-from holdfast.data.sources import Held
+from holdfast.data.sources import in_memory
 from holdfast.data.steps import Call, Filter, FlatMap, MapBatches, MapBatchesRowByRow, MapRows
 from holdfast.errors import ConfigError
 
@@ -33,7 +33,8 @@ from holdfast.errors import ConfigError
 class Dataset(Reader):
     """Rows, each a dict by column; made by `from_items`, `read_parquet` and their like.
 
-    A dataset travels to workers with its data if that is in memory, and as paths if it is in files.
+    A dataset travels to workers as paths if it is in files. If it is in memory, a trainer shares
+    it: there is one copy for all processes of the machine.
     """
 
     def __init__(self, plan: Plan, *, name: str | None = None) -> None:
@@ -53,6 +54,13 @@ class Dataset(Reader):
     def called(self, name: str) -> Dataset:
         """Return the dataset by the name it has, or else by this one."""
         return self if self._name is not None else Dataset(self._plan, name=name)
+
+    def shared(self) -> Dataset:
+        """Return the dataset with its rows in memory that all processes of this machine share.
+
+        What travels is references then, which are good while this process lives.
+        """
+        return self._with(self._plan.shared())
 
     @property
     def plan(self) -> Plan:
@@ -243,7 +251,7 @@ class Dataset(Reader):
 
     def materialize(self) -> Dataset:
         """Return a dataset that holds these rows in memory: what made them does not run again."""
-        return self._with(Held(held=tuple(self._plan.blocks(EVERYTHING, 0))))
+        return self._with(in_memory(self._plan.blocks(EVERYTHING, 0)))
 
     # ------------------------------------------------------------------------- what it is cut into
 

@@ -27,7 +27,7 @@ from holdfast.data.reading import Buffer, Reader, Reading
 from holdfast.data.selection import EVERYTHING
 from holdfast.data.share import Share
 from holdfast.data.shuffle import Shuffle
-from holdfast.data.sources import Held
+from holdfast.data.sources import in_memory
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class DataIterator(Reader):
         from holdfast.data.dataset import Dataset
 
         rows = self._dealt(self._plan, Progress(epoch=self._progress.epoch), None)
-        return Dataset(Held(held=tuple(rows)), name=self._share.name)
+        return Dataset(in_memory(rows), name=self._share.name)
 
     def __repr__(self) -> str:
         name = "" if self._share.name is None else f"{self._share.name!r}, "

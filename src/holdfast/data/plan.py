@@ -61,6 +61,15 @@ class Plan(ABC):
             return self
         return replace(self, inputs=tuple(plan.reseeded(seeds) for plan in self.inputs))
 
+    def shared(self) -> Plan:
+        """Return this plan with what is large in memory put where all processes can read it.
+
+        Such a plan is good in any process of this machine while the one that shared it lives.
+        """
+        if not self.inputs:
+            return self
+        return replace(self, inputs=tuple(plan.shared() for plan in self.inputs))
+
     def count(self) -> int:
         """Return how many rows there are, reading them all if there is no other way."""
         known = self.length()

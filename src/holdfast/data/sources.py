@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from holdfast.data.blocks import CHUNK_ROWS, Block, chunks, owned, size_of, take
+from holdfast.data.blocks import CHUNK_ROWS, Block, chunks, own
 from holdfast.data.conversion import rows_of
 from holdfast.data.fingerprint import looked_at, of_values
 from holdfast.data.libraries import library
+from holdfast.data.memory import HeldRows, SharedRows, share, unshared
 from holdfast.data.plan import Plan
 from holdfast.data.selection import Wanted, cut, within
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Held(Plan):
-    """Blocks in memory; they travel with the plan."""
+    """Rows in memory."""
 
-    held: tuple[Block, ...] = ()
+    held: HeldRows | SharedRows
     kind: ClassVar[str] = "memory"
 
     def identity(self) -> dict[str, Any]:
         return _identity_of_rows(self)
 
     def length(self) -> int:
-        return sum(map(size_of, self.held))
+        return self.held.rows
 
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
-        low = 0
-        for block in self.held:
-            high = low + size_of(block)
-            for here in cut(within(wanted, low, high), CHUNK_ROWS):
-                yield owned(take(block, here))
-            low = high
+        return self.held.read(wanted)
+
+    def shared(self) -> Plan:
+        return replace(self, held=self.held.shared())
 
     def described(self) -> str:
         return f"{self.length()} rows in memory"
+
+
+def in_memory(blocks: Iterable[Block]) -> Held:
+    """Return a plan of these blocks."""
+    return Held(held=HeldRows(blocks))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,17 +73,21 @@ class Items(Plan):
     kind: ClassVar[str] = "torch"
 
     def identity(self) -> dict[str, Any]:  # an item may be made by chance, or take long to make
-        return {"rows": self.length(), "type": type(self.items).__qualname__}
+        return {"rows": self.length(), "type": type(unshared(self.items)).__qualname__}
+
+    def shared(self) -> Plan:
+        return replace(self, items=share(self.items))
 
     def length(self) -> int:
-        return len(self.items)
+        return len(unshared(self.items))
 
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
         for here in cut(within(wanted, 0, self.length()), CHUNK_ROWS):
-            yield [{"item": self.items[int(number)]} for number in here]
+            items = unshared(self.items)
+            yield [{"item": own(items[int(number)])} for number in here]
 
     def described(self) -> str:
-        return f"{self.length()} items of {type(self.items).__name__}"
+        return f"{self.length()} items of {type(unshared(self.items)).__name__}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,11 +100,14 @@ class HuggingFace(Plan):
     def identity(self) -> dict[str, Any]:
         return _identity_of_rows(self)
 
+    def shared(self) -> Plan:
+        return replace(self, dataset=share(self.dataset))
+
     def length(self) -> int:
-        return int(self.dataset.num_rows)
+        return int(unshared(self.dataset).num_rows)
 
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
-        tables = self.dataset.with_format("arrow")
+        tables = unshared(self.dataset).with_format("arrow")
         for here in cut(within(wanted, 0, self.length()), CHUNK_ROWS):
             table = tables[here if isinstance(here, range) else here.tolist()]
             yield from chunks(table)

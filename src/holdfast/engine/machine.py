@@ -30,6 +30,31 @@ def memory_here() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def memory_available(root: str = "/") -> int | None:
+    """Return how many bytes of memory can still be used; None if the system does not say.
+
+    A container's limit counts where it is lower than what the machine has left.
+    """
+    left = [
+        int(line.split()[1]) * 1024
+        for line in _lines(Path(root, "proc/meminfo"))
+        if line.startswith("MemAvailable:")
+    ]
+    group = Path(root, "sys/fs/cgroup")
+    limit, used = _lines(group / "memory.max"), _lines(group / "memory.current")
+    if limit and used and limit[0].isdecimal():
+        left.append(max(0, int(limit[0]) - int(used[0])))
+    return min(left, default=None)
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file of the system's, none if there is no such file."""
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
 def gpus_here(root: str = "/") -> tuple[str, ...]:
     """Return what the GPUs that this process may use are called in CUDA_VISIBLE_DEVICES."""
     if (chosen := settings.visible_gpus()) is not None:

@@ -40,6 +40,15 @@ class _Object:
             raise (_too_many(error) if error.errno in _TOO_MANY else error) from None
         return serial.read(view, tail)
 
+    def read_private(self) -> Any:
+        """Return the value in a mapping that may be written to: such pages become ours alone."""
+        try:
+            memory = self.memory or self._opened()
+            whole = memoryview(memory.to_change(0))
+        except OSError as error:
+            raise (_too_many(error) if error.errno in _TOO_MANY else error) from None
+        return serial.read(whole, whole[serial.tail_of(whole) :])
+
     def _mapped(self) -> tuple[memoryview, Memory | None]:
         """Return all the memory, for reading; and itself, if there is a tail to it."""
         view, memory = self._view, self.memory
@@ -214,6 +223,11 @@ def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) 
         if not isinstance(ref, ObjectRef):
             raise ConfigError(f"number {place} of the list is no ObjectRef: {shown(ref)}")
     return [ref._object.read() for ref in refs]  # noqa: SLF001
+
+
+def get_private(ref: ObjectRef) -> Any:
+    """Return the value of a reference, whose arrays may be written to; nobody else sees it."""
+    return ref._object.read_private()  # noqa: SLF001  # one module
 
 
 def problem_with(ref: ObjectRef) -> HoldfastError | None:

@@ -9,6 +9,7 @@ first. So both are read without a copy, and what one process does is never seen 
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import pickle
@@ -19,12 +20,14 @@ from typing import Any, BinaryIO
 
 import cloudpickle
 
+from holdfast.engine.machine import memory_available
 from holdfast.objects.memory import Memory
 
 _HEADER = struct.Struct("<8sQQQ")  # magic, size of the pickle, number of buffers, where the tail is
 _MAGIC = b"HFOBJ\0\0\1"
 _BUFFER = struct.Struct("<QQ")  # offset and size
 _ALIGNMENT = 64
+_LARGE = 64 << 20  # from here on it is looked whether there is memory for it
 _CHUNK = 1 << 30  # more than 2 GiB at once is not written
 
 
@@ -89,6 +92,19 @@ def _tensor(buffer: Any, dtype: str, shape: tuple[int, ...], requires_grad: Any)
     return made.requires_grad_() if requires_grad else made
 
 
+# ---------------------------------------------------------------------- parts
+
+
+def frozen(value: Any) -> pickle.PickleBuffer:
+    """Return a part of a value that is to be unpickled by itself, each time it is wanted."""
+    return pickle.PickleBuffer(cloudpickle.dumps(value, protocol=5))
+
+
+def thawed(part: Any) -> Any:
+    """Return such a part as it was, made anew."""
+    return pickle.loads(part)  # noqa: S301  # from a process of ours
+
+
 # ---------------------------------------------------------------------- writing
 
 
@@ -110,6 +126,7 @@ def write(value: Any, memory: Memory, ref_kind: type) -> tuple[int, list[Any]]:
     for index, (buffer, _) in _in_order(taken.buffers, of_tensors=True):
         places[index] = (_aligned(end, _ALIGNMENT), buffer.nbytes)
         end = sum(places[index])
+    _must_have_room(end)
     os.truncate(memory.handle, end)
     table = b"".join(_BUFFER.pack(*places[index]) for index in range(len(places)))
     _write_at(memory.handle, memoryview(table), table_at)
@@ -118,6 +135,14 @@ def write(value: Any, memory: Memory, ref_kind: type) -> tuple[int, list[Any]]:
     header = _HEADER.pack(_MAGIC, stream_size, len(places), tail)
     _write_at(memory.handle, memoryview(header), 0)
     return end, taken.refs
+
+
+def _must_have_room(size: int) -> None:
+    """Raise, as a full disk would, before the system ends some process for want of memory."""
+    if size >= _LARGE:
+        left = memory_available()
+        if left is not None and size > left:
+            raise OSError(errno.ENOMEM, f"it takes {size} bytes of memory, and {left} are left")
 
 
 def _in_order(
@@ -150,7 +175,7 @@ def has_tail(view: memoryview) -> bool:
     return tail_of(view) < view.nbytes
 
 
-def read(view: memoryview, own: mmap.mmap | None) -> Any:
+def read(view: memoryview, own: mmap.mmap | memoryview | None) -> Any:
     """Return the value that lies in memory, using it where it lies.
 
     Args:

@@ -31,8 +31,10 @@ def as_trainable(trainer: BaseTrainer) -> Callable[[dict[str, Any]], None]:
     """Return a function that a study can run with many configs.
 
     A config may have `train_loop_config`, which is laid over the trainer's own, and
-    `scaling_config`, also as a dictionary of its fields.
+    `scaling_config`, also as a dictionary of its fields. Datasets in memory are shared by all
+    trials, while the function lives.
     """
+    trainer = trainer._sharing()  # noqa: SLF001  # of this package
 
     def train(config: dict[str, Any]) -> None:
         _run_inside_trial(trainer, config)

@@ -27,7 +27,7 @@ from holdfast.core.placement import Demand, capacity, why_not
 from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Ending
 from holdfast.core.validation import ValidationLedger
-from holdfast.data.config import DataConfig, check_shares, evaluated, shards
+from holdfast.data.config import DataConfig, check_shares, evaluated, shards, shared
 from holdfast.engine.base import Engine
 from holdfast.engine.inline import InlineEngine
 from holdfast.engine.local import LocalEngine
@@ -78,9 +78,17 @@ class Launch:
         return self.scaling.max_workers == 0
 
 
-def engine_for(launch: Launch) -> Engine:
-    """Return where the workers will run; raise if they can never fit there, or get no data."""
+def with_data(launch: Launch) -> Launch:
+    """Return a launch whose workers share what of its datasets is in memory.
+
+    Raises if there is no room for it, or if it is known that a worker would get no row.
+    """
     check_shares(launch.datasets, launch.dataset_config, max(1, launch.scaling.max_workers))
+    return launch if launch.is_inline else replace(launch, datasets=shared(launch.datasets))
+
+
+def engine_for(launch: Launch) -> Engine:
+    """Return where the workers will run; raise if they can never fit there."""
     if launch.is_inline:
         return InlineEngine(ENTRY_INLINE)
     engine = _local_engine(launch)
@@ -227,9 +235,12 @@ def _dealer(launch: Launch) -> Callable[[int], Sequence[Mapping[str, Any]]] | No
     if not launch.datasets:
         return None
 
+    alive: list[Mapping[str, Any]] = []  # of this attempt: what is shared lasts as long as these
+
     def deal(workers: int) -> list[Mapping[str, Any]]:
         made = evaluated(launch.datasets, launch.dataset_config)
-        return [shards(made, launch.dataset_config, workers, rank) for rank in range(workers)]
+        alive[:] = [made if launch.is_inline else shared(made)]
+        return [shards(alive[0], launch.dataset_config, workers, rank) for rank in range(workers)]
 
     return deal
 

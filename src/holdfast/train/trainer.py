@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import os
@@ -23,7 +24,7 @@ from holdfast.control.open_run import OpenRun, open_run
 from holdfast.control.plan import Outcome
 from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Ending
-from holdfast.data.config import DataConfig
+from holdfast.data.config import DataConfig, shared
 from holdfast.engine import standard_files
 from holdfast.train import restoring
 from holdfast.train.announce import announce, closing_line, opening_line, speaking, standing_of
@@ -38,7 +39,7 @@ from holdfast.train.arguments import (
 )
 from holdfast.train.backend import BackendConfig
 from holdfast.train.callbacks import must_listen
-from holdfast.train.driving import Launch, drive, engine_for
+from holdfast.train.driving import Launch, drive, engine_for, with_data
 from holdfast.train.failures import failure_of, how_to_carry_on, interruption_of
 from holdfast.train.older_arguments import warn_of_older_arguments
 from holdfast.train.references import ScriptTrains, is_loading_script
@@ -119,7 +120,7 @@ class BaseTrainer:
         config = self.run_config
         must_listen(config.callbacks)
         self._must_travel()
-        launch = self._launch()
+        launch = with_data(self._launch())
         engine = engine_for(launch)  # first: it is made quickest before any storage is loaded
         try:
             config = self.run_config = allowed(config)
@@ -141,6 +142,17 @@ class BaseTrainer:
         from holdfast.train.as_trial import as_trainable
 
         return as_trainable(self)
+
+    def _sharing(self) -> Self:
+        """Return a copy of this trainer that travels without the data that is in memory.
+
+        It is good in other processes while this one lives and holds the copy.
+        """
+        again = copy.copy(self)
+        again.datasets = shared(self.datasets)
+        args, kwargs = self._given
+        again._given = args, {**kwargs, "datasets": None}  # noqa: SLF001  # a copy of this one
+        return again
 
     def _launch(self) -> Launch:
         function, config = self._work()
@@ -164,7 +176,7 @@ class BaseTrainer:
 
     def _work(self) -> tuple[Callable[..., Any], Mapping[str, Any] | None]:
         """Return what workers call, and with what, None for nothing."""
-        return functools.partial(_train, self), None
+        return functools.partial(_train, self._sharing()), None
 
     def _begin(self, run: OpenRun) -> None:
         """Say what is about to happen, and keep what `restore` needs."""
