@@ -166,7 +166,7 @@ def _moved(value: Any, mutation: Any, generator: random.Random, factors: Sequenc
         return _moved_freely(value, factor)
     if (q := _grid_of(mutation)) is not None:
         low, high = steps(mutation.lower, q), steps(mutation.upper, q)
-        return multiple(_moved_by_steps(value / q, factor, low, high), q)
+        return multiple(_moved_by_steps(float(value) / q, factor, low, high), q)
     return min(max(float(value) * factor, mutation.lower), mutation.upper)
 
 
@@ -174,8 +174,9 @@ def _moved_freely(value: Any, factor: float) -> int | float:
     """Return a number of which nobody said where it may be; if it is whole, none goes to 0."""
     if not isinstance(value, numbers.Integral):
         return float(value) * factor
-    low, high = (1, math.inf) if value > 0 else (0, math.inf) if value == 0 else (-math.inf, -1)
-    return _moved_by_steps(int(value), factor, low, high)
+    whole = int(value)
+    low, high = (1, math.inf) if whole > 0 else (0, math.inf) if whole == 0 else (-math.inf, -1)
+    return _moved_by_steps(whole, factor, low, high)
 
 
 def _moved_whole(value: Any, factor: float, low: int, high: int, q: float) -> int:

@@ -92,7 +92,6 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
             return self.NOOP
         if iteration == self._policy[due - 1].after:
             return self.PAUSE  # it saves, and changes when that is done
-        self._warn_of_lateness(trial, self._policy[due - 1])
         view.save_trial(trial)  # by its next result it has; what it did since is done again
         return self.CONTINUE
 

@@ -157,8 +157,7 @@ def test_a_file_of_another_study_is_refused_before_anything_runs(tmp_path: Path)
         (["0", "1", 8, 2, {"lr": 2}, {"lr": 3}, 7], "a change at iteration 2 follows one at 3"),
         (
             ["0", "1", 8, 5, {"lr": 9}, {"lr": 3}, 7],
-            "what is changed at iteration 5 is not the config that was there since 3: "
-            "'lr' is 9, not 2",
+            "changed at iteration 5 is not the config that was there since 3: 'lr' is 9, not 2",
         ),
         (["0", "1", 8, 5, {}, {"lr": 3}, 7], "'lr' is None, not 2"),
     ],
