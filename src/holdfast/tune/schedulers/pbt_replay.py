@@ -112,16 +112,18 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         if not view.exploit(trial, trial, copied(step.config), tag):
             return False
         self._done = due
+        self._warn_of_lateness(trial, step)
         return True
 
     def _warn_of_lateness(self, trial: Trial, step: Step) -> None:
-        if self._is_late:
+        saved = saved_iteration(trial)
+        if saved == step.after or self._is_late:
             return
         self._is_late = True
         log.warning(
-            "%s has saved nothing at iteration %d, where the config was changed; it changes as soon"
-            " as there is a checkpoint, and does not come to the weights of the original",
-            trial, step.after,
+            "%s has saved nothing at iteration %d, where the config was changed; it changes at %d, "
+            "and does not come to the weights of the original",
+            trial, step.after, saved,
         )  # fmt: skip
 
     def debug_string(self) -> str:
