@@ -126,6 +126,8 @@ class StudySpec:
                 hint="give them in one place",
             )
         scheduler.check_ready()
+        if self.stored is None:
+            scheduler.check_space(self.param_space)
         scheduler.get_state()  # what cannot be kept is told now, not after the crash
         return scheduler
 

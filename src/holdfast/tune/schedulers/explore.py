@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.api.checks import this_is
+from holdfast.api.checks import is_number, this_is
 from holdfast.core.names import shown
 from holdfast.tune.errors import TuneError
-from holdfast.tune.search.domains import Categorical, Domain
+from holdfast.tune.search.domains import (
+    Categorical,
+    Domain,
+    Float,
+    Integer,
+    Quantized,
+    multiple,
+    steps,
+)
 from holdfast.tune.search.plain import own
 from holdfast.tune.search.seeding import seeded_globals
 
@@ -33,6 +42,38 @@ def broken_mutation_rules(mutations: Mapping[str, Any], path: str = "") -> list[
         elif not callable(mutation):
             found.append(f"{name!r}: {shown(mutation)} is no list, no domain and no function")
     return found
+
+
+def values_outside(
+    space: Mapping[str, Any], mutations: Mapping[str, Any], path: str = ""
+) -> list[str]:
+    """Return which values of a search space are nowhere where mutations move them, a line each."""
+    found = []
+    for key, mutation in mutations.items():
+        value, name = space.get(key), f"{path}{key}"
+        if isinstance(mutation, Mapping):
+            found += values_outside(
+                value if isinstance(value, Mapping) else {}, mutation, f"{name}/"
+            )
+        elif isinstance(mutation, Float | Integer) and (wrong := _outside(value, mutation)):
+            found.append(f"{name!r}: {wrong} is outside of {mutation!r}")
+    return found
+
+
+def _outside(value: Any, domain: Float | Integer) -> str:
+    """Return what of a search space lies outside of a domain, "" if nothing does."""
+    if isinstance(value, Float | Integer):
+        last = value.last if isinstance(value, Integer) else value.upper
+        top = domain.last if isinstance(domain, Integer) else domain.upper
+        return repr(value) if last < domain.lower or value.lower > top else ""
+    is_grid = isinstance(value, Mapping) and isinstance(value.get("grid_search"), list | tuple)
+    options = value["grid_search"] if is_grid else getattr(value, "categories", [value])
+    wrong = (one for one in options if is_number(one) and not _is_inside(one, domain))
+    return next((shown(one) for one in wrong), "")
+
+
+def _is_inside(value: Any, domain: Float | Integer) -> bool:
+    return math.isfinite(value) and domain.is_valid(value)
 
 
 def copied(value: Any) -> Any:
@@ -64,8 +105,8 @@ def perturbed(
     """Return a copy of a config in which everything that has a mutation is mutated.
 
     With `resample_probability` a value is drawn anew. Else one of a list moves by one place, and a
-    number is multiplied by one of `factors`; whole numbers stay whole. What is neither in the list
-    nor a number is always drawn anew.
+    number is multiplied by one of `factors` and stays in its domain: within the bounds, whole or a
+    multiple if all values there are. What is neither in the list nor a number is drawn anew.
     """
     new: Config = copied(config)
     for key, mutation in mutations.items():
@@ -116,10 +157,50 @@ def _moved(value: Any, mutation: Any, generator: random.Random, factors: Sequenc
             return generator.choice(options)
         place = options.index(value) + generator.choice((-1, 1))
         return options[min(max(place, 0), len(options) - 1)]
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         return drawn(mutation, generator)
-    moved = float(value) * generator.choice(factors)
-    return int(moved) if isinstance(value, numbers.Integral) else moved
+    factor = generator.choice(factors)
+    if isinstance(mutation, Integer):
+        return _moved_whole(value, factor, mutation.lower, mutation.last, _grid_of(mutation) or 1)
+    if not isinstance(mutation, Float):
+        return _moved_freely(value, factor)
+    if (q := _grid_of(mutation)) is not None:
+        low, high = steps(mutation.lower, q), steps(mutation.upper, q)
+        return multiple(_moved_by_steps(float(value) / q, factor, low, high), q)
+    return min(max(float(value) * factor, mutation.lower), mutation.upper)
+
+
+def _moved_freely(value: Any, factor: float) -> int | float:
+    """Return a number of which nobody said where it may be; if it is whole, none goes to 0."""
+    if not isinstance(value, numbers.Integral):
+        return float(value) * factor
+    whole = int(value)
+    low, high = (1, math.inf) if whole > 0 else (0, math.inf) if whole == 0 else (-math.inf, -1)
+    return _moved_by_steps(whole, factor, low, high)
+
+
+def _moved_whole(value: Any, factor: float, low: int, high: int, q: float) -> int:
+    """Return a whole number of a domain: within its bounds, and on its grid."""
+    grid = int(q)
+    return _moved_by_steps(value / grid, factor, -(-low // grid), high // grid) * grid
+
+
+def _moved_by_steps(place: float, factor: float, low: float, high: float) -> int:
+    """Return the place on a grid that a factor moves to: the nearest, but one further at least.
+
+    Else small numbers would never move: 2 times 1.2 is nearest to 2.
+    """
+    moved, here = round(place * factor), round(place)
+    if moved == here and factor != 1:
+        is_up = (factor > 1) == (place >= 0)
+        moved += 1 if is_up else -1
+    return int(min(max(moved, low), high))
+
+
+def _grid_of(domain: Float | Integer) -> float | None:
+    """Return what values are multiples of, None if of nothing."""
+    sampler = domain.get_sampler()
+    return sampler.q if isinstance(sampler, Quantized) else None
 
 
 def _named_values(config: Mapping[str, Any], mutations: Mapping[str, Any]) -> list[str]:

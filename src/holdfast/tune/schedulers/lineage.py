@@ -8,6 +8,7 @@ last one of its donor before it, and so on. So a line that is written again does
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.config_data import config_from_data, config_to_data
+from holdfast.core.names import shown
 from holdfast.core.retention import score_of
 from holdfast.core.trial import Trial
 from holdfast.errors import ConfigError
+from holdfast.tune.search.plain import same
 
 GLOBAL_FILE = "pbt_global.txt"
 
@@ -133,7 +136,8 @@ def read_policy(path: str | Path) -> list[Step]:
     """Return the steps that led to a trial, the first one first.
 
     Raises:
-        ConfigError: There is no such file, or it is not one of these.
+        ConfigError: There is no such file, it is not one of these, or its steps do not go on from
+            each other.
     """
     hint = "pass the path of a pbt_policy_<trial id>.txt in the folder of a study"
     try:
@@ -155,7 +159,39 @@ def read_policy(path: str | Path) -> list[Step]:
             ) from error
     if not found:
         raise ConfigError(f"policy_file={str(path)!r} is empty: no trial was changed", hint=hint)
-    return _chain([found[number] for number in sorted(found)])
+    chain = _chain([found[number] for number in sorted(found)])
+    if problem := _gap_in(chain):
+        raise ConfigError(
+            f"policy_file={str(path)!r} is not the way to one trial: {problem}",
+            hint="pass a file as one study wrote it; files of two studies must not be joined",
+        )
+    return chain
+
+
+def _gap_in(chain: list[Step]) -> str:
+    """Return where a step does not go on from the one before it, "" if all do."""
+    for earlier, later in itertools.pairwise(chain):
+        if later.after < earlier.after:
+            return f"a change at iteration {later.after} follows one at {earlier.after}"
+        if names := _differences(earlier.config, later.before):
+            return (
+                f"what is changed at iteration {later.after} is not the config that was there since"
+                f" {earlier.after}: {', '.join(names)}"
+            )
+    return ""
+
+
+def _differences(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[str]:
+    """Return the keys that differ; objects are known by a text of theirs that may change."""
+    return [
+        f"{key!r} is {shown(other.get(key))}, not {shown(one.get(key))}"
+        for key in {**one, **other}
+        if not same(one.get(key), other.get(key)) and not _is_told_as_text(one.get(key))
+    ]
+
+
+def _is_told_as_text(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("<") and value.endswith(">")
 
 
 def _chain(steps: list[list[Any]]) -> list[Step]:

@@ -162,7 +162,10 @@ class PB2(PopulationBasedTraining):
             for key in path[:-1]:
                 inside = inside.setdefault(key, {})
             value = low + place * (high - low)
-            inside[path[-1]] = round(value) if is_whole(inside.get(path[-1])) else value
+            first, last = math.ceil(low), math.floor(high)
+            if is_whole(inside.get(path[-1])) and first <= last:
+                value = min(max(round(value), first), last)
+            inside[path[-1]] = value
         return new
 
 

@@ -25,6 +25,7 @@ from holdfast.tune.schedulers.explore import (
     explored_by,
     perturbed,
     tag_for,
+    values_outside,
 )
 from holdfast.tune.schedulers.lineage import Lineage, iteration_in, saved_iteration
 from holdfast.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay
@@ -72,10 +73,11 @@ class PopulationBasedTraining(ScoredScheduler):
         perturbation_interval: How far trials run from one judgement to the next.
         burn_in_period: Nothing is judged before.
         hyperparam_mutations: What may change, by key: a list, a domain, or a function without
-            arguments that draws a value; nested as the config is.
+            arguments that draws a value; nested as the config is. A number never leaves its domain.
         quantile_fraction: Which part of the population is replaced by which part of it.
         resample_probability: How often a value is drawn anew instead of changed.
-        perturbation_factors: By one of these a number is multiplied.
+        perturbation_factors: By one of these a number is multiplied; a whole number becomes the
+            nearest, and moves by one at least.
         custom_explore_fn: What changes a config, which it is given after the mutations.
         log_config: Whether each step is written to `pbt_global.txt` and `pbt_policy_*.txt`.
         require_attrs: Whether it is said if results lack what to judge by.
@@ -150,6 +152,15 @@ class PopulationBasedTraining(ScoredScheduler):
         self._lineage = Lineage()
         self._turns, self._tries, self._exploits = 0, 0, 0
         self._next_meeting = max(perturbation_interval, burn_in_period)
+
+    def check_space(self, space: Mapping[str, Any]) -> None:
+        """Raise `ConfigError` if a trial would begin where its values are never moved to."""
+        if outside := values_outside(space, self._mutations):
+            raise ConfigError(
+                f"param_space begins outside of what {type(self).__name__} explores: "
+                f"{'; '.join(outside)}",
+                hint="begin inside, or widen the domain: every later value is moved within it",
+            )
 
     def on_trial_add(self, view: StudyView, trial: Trial) -> None:
         """Draw for its config what it lacks."""

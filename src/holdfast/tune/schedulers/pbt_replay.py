@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 from holdfast.core.retention import score_of
 from holdfast.core.study_view import StudyView
 from holdfast.core.trial import Trial
+from holdfast.errors import ConfigError
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers.explore import copied
 from holdfast.tune.schedulers.lineage import Step, read_policy, saved_iteration
@@ -35,6 +37,7 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
     accepts_searcher = False
     made_needs_files = True
 
+    _policy_file: str
     _policy: list[Step]
     _done: int
     _trial_id: str | None
@@ -42,6 +45,7 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
     _is_late: bool
 
     def __init__(self, policy_file: str | Path) -> None:
+        self._policy_file = str(policy_file)
         self._policy = read_policy(policy_file)
         self._done = 0
         self._trial_id = None
@@ -53,6 +57,18 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         """The config that the trial begins with."""
         found: dict[str, Any] = copied(self._policy[0].before)
         return found
+
+    def check_space(self, space: Mapping[str, Any]) -> None:
+        """Raise `ConfigError` if the configs of the file are not those of this study."""
+        first = self._policy[0].before
+        if lacking := [key for key in space if key not in first]:
+            raise ConfigError(
+                f"policy_file={self._policy_file!r} is of another study: param_space has "
+                f"{', '.join(map(repr, lacking))}, and the configs there have "
+                f"{', '.join(map(repr, first)) or 'nothing'}",
+                hint="pass the file of a study of this trainable; param_space can be left out, "
+                "because whole configs are in the file",
+            )
 
     def on_trial_add(self, view: StudyView, trial: Trial) -> None:
         """Give the trial its first config; a second trial is a `TuneError`."""
@@ -76,7 +92,6 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
             return self.NOOP
         if iteration == self._policy[due - 1].after:
             return self.PAUSE  # it saves, and changes when that is done
-        self._warn_of_lateness(trial, self._policy[due - 1])
         view.save_trial(trial)  # by its next result it has; what it did since is done again
         return self.CONTINUE
 
@@ -97,16 +112,18 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         if not view.exploit(trial, trial, copied(step.config), tag):
             return False
         self._done = due
+        self._warn_of_lateness(trial, step)
         return True
 
     def _warn_of_lateness(self, trial: Trial, step: Step) -> None:
-        if self._is_late:
+        saved = saved_iteration(trial)
+        if saved == step.after or self._is_late:
             return
         self._is_late = True
         log.warning(
-            "%s has saved nothing at iteration %d, where the config was changed; it changes as soon"
-            " as there is a checkpoint, and does not come to the weights of the original",
-            trial, step.after,
+            "%s has saved nothing at iteration %d, where the config was changed; it changes at %d, "
+            "and does not come to the weights of the original",
+            trial, step.after, saved,
         )  # fmt: skip
 
     def debug_string(self) -> str:
@@ -118,8 +135,20 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
             "done": self._done,
             "trial_id": self._trial_id,
             "tag": self._tag,
+            "policy": self._digest(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
+        if state.get("policy", self._digest()) != self._digest():
+            raise ConfigError(
+                f"policy_file={self._policy_file!r} is not the file that the study was begun with: "
+                f"{state['done']} of its changes have been made, and others are in it now",
+                hint="put the original file back, or begin a new study",
+            )
         super().set_state(state)
         self._done, self._trial_id, self._tag = state["done"], state["trial_id"], state["tag"]
+
+    def _digest(self) -> str:
+        """Return what tells one policy from another."""
+        told = repr([(step.after, step.before, step.config) for step in self._policy])
+        return hashlib.sha256(told.encode()).hexdigest()[:16]

@@ -94,6 +94,9 @@ class ResourceChangingScheduler(TrialScheduler):
     def check_ready(self) -> None:
         self._base.check_ready()
 
+    def check_space(self, space: Mapping[str, Any]) -> None:
+        self._base.check_space(space)
+
     def base_resources(self, trial: Trial) -> Bundles:
         """Return what a trial had when it was made."""
         return self._first.get(trial.trial_id, bundles_of(trial.resources))

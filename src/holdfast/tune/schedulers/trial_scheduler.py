@@ -78,6 +78,9 @@ class TrialScheduler(Made):
     def check_ready(self) -> None:
         """Raise `ConfigError` if something is missing that it needs to judge trials."""
 
+    def check_space(self, space: Mapping[str, Any]) -> None:
+        """Raise `ConfigError` if it cannot judge trials whose configs come from `param_space`."""
+
     def on_trial_add(self, view: StudyView, trial: Trial) -> None:
         """Learn of a trial; again, if it comes back after a failure."""
 

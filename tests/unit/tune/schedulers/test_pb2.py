@@ -64,6 +64,39 @@ def test_the_model_gives_the_same_for_the_same_seed() -> None:
     assert most_promising(seen, [], 1, 0.0, 3) != most_promising(seen, [], 1, 0.0, 4)
 
 
+def test_a_whole_number_stays_within_bounds_that_are_not() -> None:
+    seen = set()
+    for seed in range(60):
+        study = FakeStudy(pb2(hyperparam_bounds={"n": [0.6, 3.4]}, synch=True, seed=seed), slots=2)
+        study.add({"n": 2})
+        study.add({"n": 2})
+        study.fill()
+        for trial in study.trials:
+            study.report(trial, 2)
+        seen.add(study.trials[0].config["n"])
+
+    assert seen == {1, 2, 3}
+    assert {type(one) for one in seen} == {int}
+
+
+def test_what_a_copy_gains_is_counted_from_where_its_donor_was_saved() -> None:
+    """The donor was judged at 4, with 3; what it had saved is of 2, with 2.5."""
+    scheduler = pb2()
+    study = FakeStudy(scheduler, slots=4)
+    for number in range(4):
+        study.add({"lr": float(number)})
+    study.fill()
+    for trial, told in zip(study.trials[2:], (1.0, 2.5), strict=True):
+        study.report(trial, 2, score=told)
+    study.report(study.trials[3], 4, score=3.0)
+    kept = study.trials[3].checkpoints.kept
+    while len(kept) > 1:
+        kept.popitem()
+    assert study.report(study.trials[0], 2, score=0.0) == "NOOP"
+
+    assert scheduler.get_state()["bases"]["t0"] == [2, 2.5]
+
+
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_a_population_moves_to_where_most_is_gained(mode: str) -> None:
     """Each step gains most at lr = 7, and what was gained stays with the weights."""

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
+from holdfast.errors import ConfigError
 from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.errors import TuneError
-from holdfast.tune.search.sample import choice, uniform
+from holdfast.tune.schedulers.explore import perturbed
+from holdfast.tune.search.domains import Float, Integer, Quantized, is_multiple
+from holdfast.tune.search.sample import (
+    choice,
+    grid_search,
+    lograndint,
+    loguniform,
+    qrandint,
+    quniform,
+    randint,
+    sample_from,
+    uniform,
+)
 from tests.unit.tune.schedulers.test_pbt import meet, pbt, population
 
 
@@ -30,7 +44,7 @@ def mutated(mutation: Any, value: Any, times: int = 400, **kwargs: Any) -> Count
 
 
 def test_a_number_is_multiplied_by_one_of_the_factors() -> None:
-    found = mutated(uniform(5, 6), 10.0, resample_probability=0)
+    found = mutated(uniform(5, 16), 10.0, resample_probability=0)
 
     assert set(found) == {12.0, 8.0}
     assert 160 < found[12.0] < 240
@@ -39,13 +53,116 @@ def test_a_number_is_multiplied_by_one_of_the_factors() -> None:
 def test_a_whole_number_stays_whole() -> None:
     found = mutated(lambda: 1, 7, resample_probability=0)
 
-    assert set(found) == {8, 5}  # 8.4 and 5.6, cut off
+    assert set(found) == {8, 6}  # 8.4 and 5.6
     assert {type(value) for value in found} == {int}
+
+
+WALKED = [  # where, from, and the highest that it can come to
+    (randint(1, 65), 4, 64),
+    (randint(1, 65), 1, 64),
+    (randint(0, 9), 0, 8),
+    (lograndint(1, 1000), 2, 999),
+    (qrandint(8, 64, 8), 8, 64),
+    (qrandint(0, 50, 5), 5, 50),
+    (quniform(0.5, 4.0, 0.25), 0.75, 4.0),
+    (uniform(0.0, 1.0), 0.2, 1.0),
+    (loguniform(1e-5, 1e-1), 1e-4, 1e-1),
+    (randint(-5, 6), 1, 5),
+]
+
+
+@pytest.mark.parametrize(("domain", "start", "highest"), WALKED)
+def test_no_number_leaves_its_domain_and_those_that_start_low_can_grow(
+    domain: Float | Integer, start: float, highest: float
+) -> None:
+    """Fifty walks of forty steps each."""
+    ends = []
+    for seed in range(50):
+        config: dict[str, Any] = {"x": start}
+        walked = []
+        for step in range(40):
+            draw = random.Random(f"{seed}:{step}")
+            config = perturbed(
+                config, {"x": domain}, draw, resample_probability=0.0, factors=(1.2, 0.8)
+            )
+            walked.append(config["x"])
+            assert domain.is_valid(config["x"])
+            assert type(config["x"]) is (int if isinstance(domain, Integer) else float)
+            if isinstance(domain.sampler, Quantized):
+                assert is_multiple(config["x"], domain.sampler.q)
+        ends.append(max(walked))
+
+    assert sum(one > start for one in ends) >= 25
+    assert max(ends) <= highest
+
+
+@pytest.mark.parametrize(
+    ("value", "factor", "wanted"),
+    [(1, 1.2, 2), (2, 1.2, 3), (2, 0.8, 1), (1, 0.8, 1), (10, 1.2, 12), (10, 0.8, 8), (-1, 1.2, -2),
+     (-2, 0.8, -1), (-1, 0.5, -1), (0, 1.2, 1), (0, 0.8, 0), (3, 1.0, 3), (np.int64(4), 1.2, 5)],
+)  # fmt: skip
+def test_a_whole_number_without_a_domain_moves_by_one_at_least_and_never_past_zero(
+    value: int, factor: float, wanted: int
+) -> None:
+    found = perturbed(
+        {"x": value},
+        {"x": lambda: 99},
+        random.Random(0),
+        resample_probability=0.0,
+        factors=[factor],
+    )
+
+    assert found == {"x": wanted}
+    assert type(found["x"]) is int
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "4"])
+def test_what_is_no_finite_number_is_drawn_from_the_domain(value: Any) -> None:
+    found = perturbed(
+        {"x": value},
+        {"x": randint(3, 4)},
+        random.Random(0),
+        resample_probability=0.0,
+        factors=[1.2],
+    )
+
+    assert found == {"x": 3}
+
+
+@pytest.mark.parametrize(
+    ("space", "mutations", "told"),
+    [
+        ({"lr": 5.0}, {"lr": uniform(0.1, 1.0)}, "'lr': 5.0 is outside of Float(0.1, 1.0).uniform"),
+        ({"n": 65}, {"n": randint(1, 65)}, "'n': 65 is outside of Integer(1, 65)"),
+        ({"n": 2.5}, {"n": randint(1, 65)}, "'n': 2.5 is outside"),
+        ({"n": grid_search([1, 0])}, {"n": randint(1, 65)}, "'n': 0 is outside"),
+        ({"n": choice([1, 70])}, {"n": randint(1, 65)}, "'n': 70 is outside"),
+        (
+            {"a": {"n": uniform(7, 8)}},
+            {"a": {"n": uniform(0, 1)}},
+            "'a/n': Float(7.0, 8.0).uniform",
+        ),
+        ({"n": float("inf")}, {"n": randint(1, 65)}, "'n': inf is outside"),
+    ],
+)
+def test_a_study_that_begins_outside_of_what_is_explored_is_refused(
+    space: dict[str, Any], mutations: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)) as refused:
+        pbt(hyperparam_mutations=mutations).check_space(space)
+
+    assert "widen the domain" in str(refused.value.hint)
+
+
+def test_a_study_that_begins_inside_or_nobody_knows_where_is_not_refused() -> None:
+    mutations = {"lr": uniform(0.1, 1.0), "n": [1, 2], "m": lambda: 3, "o": choice(["a"])}
+    for lr in (0.1, 1, uniform(0.5, 7), lambda: 9, sample_from(lambda: 9), None, "x"):
+        pbt(hyperparam_mutations=mutations).check_space({"lr": lr, "n": 7, "m": 8, "o": "b"})
 
 
 def test_the_factors_can_be_chosen() -> None:
     assert set(
-        mutated(uniform(5, 6), 1.0, 50, resample_probability=0, perturbation_factors=[3.0])
+        mutated(uniform(1, 6), 1.0, 50, resample_probability=0, perturbation_factors=[3.0])
     ) == {3.0}
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.testing.fake_study import FakeStudy
+from holdfast.tune import RunConfig, TuneConfig, Tuner
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers import PopulationBasedTraining, PopulationBasedTrainingReplay
 from holdfast.tune.search.sample import uniform
@@ -131,3 +132,75 @@ def test_what_was_written_can_be_replayed(tmp_path: Path) -> None:
 
         assert rates(replayed) == [one["lr"] for one in study.weights[f"t{number}"]]
         assert len(set(rates(replayed))) > 2
+
+
+def test_a_file_of_another_study_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    replay = PopulationBasedTrainingReplay(policy_file(tmp_path, STEPS))
+    told = "is of another study: param_space has 'width', and the configs there have 'lr'"
+    with pytest.raises(ConfigError, match=told) as refused:
+        Tuner(
+            lambda config: None,
+            param_space={"lr": 1, "width": 3},
+            tune_config=TuneConfig(scheduler=replay),
+            run_config=RunConfig(name="replay", storage_path=str(tmp_path / "storage")),
+        ).fit()
+
+    assert "param_space can be left out" in str(refused.value.hint)
+    assert not list((tmp_path / "storage" / "replay").glob("*/result.json"))
+    replay.check_space({})
+    replay.check_space({"lr": 7})
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (["0", "1", 8, 2, {"lr": 2}, {"lr": 3}, 7], "a change at iteration 2 follows one at 3"),
+        (
+            ["0", "1", 8, 5, {"lr": 9}, {"lr": 3}, 7],
+            "changed at iteration 5 is not the config that was there since 3: 'lr' is 9, not 2",
+        ),
+        (["0", "1", 8, 5, {}, {"lr": 3}, 7], "'lr' is None, not 2"),
+    ],
+)
+def test_lines_that_do_not_go_on_from_each_other_are_refused(
+    tmp_path: Path, second: list[Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told) as refused:
+        PopulationBasedTrainingReplay(policy_file(tmp_path, [STEPS[0], second]))
+
+    assert "files of two studies must not be joined" in str(refused.value.hint)
+
+
+def test_a_replay_that_goes_on_with_another_file_is_refused(tmp_path: Path) -> None:
+    replay = PopulationBasedTrainingReplay(policy_file(tmp_path, STEPS))
+    state = json.loads(json.dumps(replay.get_state()))
+    same = PopulationBasedTrainingReplay(policy_file(tmp_path, [*STEPS, STEPS[0]]))
+    same.set_state(state)
+    changed = [*STEPS[0][:5], {"lr": 2, "width": 1}, 4]
+    other = PopulationBasedTrainingReplay(policy_file(tmp_path, [changed]))
+    with pytest.raises(ConfigError, match="is not the file that the study was begun with"):
+        other.set_state(state)
+    del state["policy"]
+    other.set_state(state)  # it was written before that was noted
+
+
+def test_a_trial_that_saves_late_changes_late_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It saves when it likes, as functions do: after 4 and 6, not after 3 and 5."""
+
+    class Deaf(FakeStudy):
+        def _tell(self, hook: str, *args: Any) -> Any:
+            if hook == "on_trial_result" and self.times["t0"] % 2 == 0:
+                super()._save(args[0])
+            return super()._tell(hook, *args)
+
+        def _save(self, trial: Any) -> None:
+            """Asking is of no use."""
+
+    study = Deaf(PopulationBasedTrainingReplay(policy_file(tmp_path, STEPS)))
+    study.add()
+    study.run(until=8)
+
+    assert rates(study) == [1, 1, 1, 1, 2, 2, 3, 3]
+    assert caplog.text.count("has saved nothing at iteration 3") == 1

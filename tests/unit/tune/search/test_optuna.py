@@ -289,3 +289,27 @@ def test_points_whose_rewards_are_known_take_no_sample() -> None:
     searcher = OptunaSearch(points_to_evaluate=points, evaluated_rewards=[1.0, 2.0], seed=1)
 
     SearchPlan(searcher, {"k": choice(["a", "b"])}, num_samples=1, metric="loss", mode="min")
+
+
+def test_a_sampler_that_ends_ends_the_search_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    import optuna
+
+    def made() -> SearchPlan:
+        sampler = optuna.samplers.GridSampler({"x": [1, 2, 3]})
+        searcher = OptunaSearch(sampler=sampler, seed=1)
+        return SearchPlan(searcher, {"x": randint(1, 9)}, num_samples=10, metric="loss", mode="min")
+
+    plan, tried = made(), []
+    for _ in range(3):
+        proposal = plan.next()
+        assert isinstance(proposal, Proposal)
+        tried.append(proposal.config["x"])
+        plan.on_complete(proposal.trial_id, {"loss": proposal.config["x"]})
+    again = made()
+    again.set_state(json.loads(json.dumps(plan.get_state())))
+
+    assert sorted(tried) == [1, 2, 3]
+    assert plan.next() == again.next() == "FINISHED"
+    assert not caplog.records

@@ -14,7 +14,11 @@ _DIRECTIONS = {"min": "minimize", "max": "maximize"}
 
 
 class StudyMemory:
-    """A study of Optuna in memory, and, if wanted, a copy of what is finished in a storage."""
+    """A study of Optuna in memory, and, if wanted, a copy of what is finished in a storage.
+
+    Attributes:
+        is_over: Whether the sampler has said that it has nothing more to suggest.
+    """
 
     def __init__(self, modes: Sequence[str], sampler: Any, storage: Any, name: str | None) -> None:
         self._optuna = optuna_module()
@@ -23,10 +27,15 @@ class StudyMemory:
         self.study = self._quietly_made(self._own, None)
         # Samplers keep notes about one study, so every study has one of its own.
         self.study.sampler = copy.deepcopy(sampler) or self._optuna.samplers.TPESampler()
+        self.is_over = False
+        self.study.stop = self._stop  # Optuna's own raises where nobody calls `optimize`
         self._id = self._own.get_study_id_from_name(self.study.study_name)
         self._numbers: dict[str, int] = {}
         self._copy = None if storage is None else self._quietly_made(storage, name or "holdfast")
         self._copied = set() if self._copy is None else set(map(_owner, self._copy.trials))
+
+    def _stop(self) -> None:
+        self.is_over = True
 
     def ask(self, trial_id: str) -> Any:
         """Return a new trial of Optuna."""
@@ -119,7 +128,12 @@ class StudyMemory:
             )
         attributes = self._own.get_study_system_attrs(self._id)
         kinds_in_order = [json.loads(text) for text in kinds]
-        return {"trials": trials, "distributions": kinds_in_order, "attributes": attributes}
+        return {
+            "trials": trials,
+            "distributions": kinds_in_order,
+            "attributes": attributes,
+            "is_over": self.is_over,
+        }
 
     def take(self, data: dict[str, Any]) -> None:
         """Take in what `to_data` returned; for a study that has nothing yet."""
@@ -137,6 +151,7 @@ class StudyMemory:
             )
         for name, value in data["attributes"].items():
             self._own.set_study_system_attr(self._id, name, value)
+        self.is_over = data.get("is_over", False)
 
     def _trial(self, number: int) -> Any:
         return self._own.get_trial(self._where(number))

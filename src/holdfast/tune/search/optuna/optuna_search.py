@@ -83,8 +83,10 @@ class OptunaSearch(SpaceSearcher):
             super().take_other_space(space)
         self._define = space
 
-    def suggest(self, trial_id: str) -> dict[str, Any]:
+    def suggest(self, trial_id: str) -> dict[str, Any] | str:
         memory = self._ready()
+        if memory.is_over:
+            return self.FINISHED
         number = self._asked
         seed_anew(memory.study.sampler, number_for(self._seed, number) % 2**32)
         points = self.points_to_evaluate if self._rewards is None else []
