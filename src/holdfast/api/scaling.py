@@ -147,7 +147,8 @@ def must_be_settled(config: ScalingConfig) -> None:
 
 def _is_searched(value: object) -> bool:
     if isinstance(value, Mapping):
-        return value.keys() == {"grid_search"} or any(map(_is_searched, value.values()))
+        is_grid = value.keys() == {"grid_search"} and isinstance(value["grid_search"], list | tuple)
+        return is_grid or any(map(_is_searched, value.values()))
     if isinstance(value, list | tuple):
         return any(map(_is_searched, value))
     return hasattr(value, "domain_str")  # of tune.search.Domain, which is of a layer above

@@ -157,5 +157,7 @@ def _kind(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__qualname__} itself"
     kind = type(value)
+    if kind in _PATH_NAMES:
+        return "a path whose name is not text"
     known = kind.__module__ == "builtins"
     return kind.__qualname__ if known else f"{kind.__module__}.{kind.__qualname__}"

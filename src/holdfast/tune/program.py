@@ -10,11 +10,13 @@ import atexit
 import copy
 import inspect
 import logging
+import numbers
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.core.config_data import own
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError, HoldfastBug
 from holdfast.objects.shared import unshared
@@ -90,8 +92,8 @@ class FunctionProgram:
     def _report(self, context: WorkerContext, returned: object) -> None:
         if isinstance(returned, Mapping):
             context.reporter.report(returned)
-        elif isinstance(returned, int | float) and not isinstance(returned, bool):
-            context.reporter.report({DEFAULT_METRIC: returned})
+        elif isinstance(returned, numbers.Real) and not isinstance(returned, bool):
+            context.reporter.report({DEFAULT_METRIC: own(returned)})
         elif returned:
             raise ConfigError(
                 f"the trainable returned {shown(returned)}, which is neither metrics nor a number",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from holdfast import tune
@@ -78,6 +79,16 @@ def test_trials_that_return_a_number_are_compared_by_it(
     assert analysis.result_grid.get_best_result().config == analysis.best_config
     lowest = tune.ExperimentAnalysis(tmp_path / "study").get_best_config(mode="min")
     assert lowest is not None and lowest["x"] == 1
+
+
+def test_a_number_of_numpy_is_a_number_too(lab: Lab) -> None:
+    def returns(config: dict[str, Any]) -> Any:
+        return np.float32(0.5) if config["x"] else np.int64(2)
+
+    results = lab.fit(returns, {"x": tune.grid_search([0, 1])}, tune={"mode": "max"})
+
+    assert [last(one)["_metric"] for one in results] == [2, 0.5]
+    assert results.get_best_result().config == {"x": 0}
 
 
 def test_a_mode_alone_says_nothing_of_trials_that_return_metrics(lab: Lab) -> None:

@@ -133,8 +133,9 @@ def test_what_is_given_again_takes_the_place_of_what_cannot_be_made(
 
     tuner = Tuner.restore(study, train, run_config=RunConfig(stop={"loss": 1}))
 
+    whose = {"config": {"x": 0}, "experiment_tag": "0_x=0"}
     assert [one.metrics for one in tuner.get_results()] == [
-        {"training_iteration": 1, "loss": 0.5, "done": True}
+        {"training_iteration": 1, "loss": 0.5, "done": True, **whose}
     ]
 
 

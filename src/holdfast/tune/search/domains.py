@@ -226,6 +226,8 @@ class Integer(Domain):
 
     def quantized(self, q: int) -> Integer:
         """Return the multiples of `q` between the bounds, which become the outermost of them."""
+        if q <= 0:
+            raise ConfigError(f"quantized({q!r}): q must be above 0")
         lower, upper = int(-(-self.lower // q) * q), int(self.upper // q * q)
         if lower > upper:
             raise ConfigError(

@@ -203,7 +203,7 @@ def test_a_seed_that_was_given_comes_before_numpys() -> None:
 def test_unseeded_processes_that_share_numpys_state_draw_seeds_of_their_own() -> None:
     """As trials that are forked from a process that has imported numpy, and run studies."""
     script = """
-import os, numpy
+import os, numpy.random
 from holdfast.tune.search.seeding import seed_of
 reading, writing = os.pipe()
 if os.fork() == 0:

@@ -180,6 +180,7 @@ def test_normal_values_have_the_mean_and_deviation_asked_for() -> None:
             ),
             "above 0",
         ),
+        ("qrandint", (1, 10, 0), "above 0"),
         ("choice", ([],), "no value"),
         ("choice", ("abc",), "not a list"),
         ("grid_search", (3,), "not a list"),
@@ -215,3 +216,8 @@ def test_numbers_of_numpy_are_bounds_like_any_other() -> None:
     assert set(drawn(sample.randint(numpy.int64(1), numpy.int64(3)), 50)) == {1, 2}
     assert drawn(sample.uniform(numpy.float32(1), numpy.float32(1)), 1) == [1.0]
     assert sample.choice(numpy.array([1, 2])).categories == [1, 2]
+
+
+def test_a_domain_of_whole_numbers_has_no_multiples_of_nothing() -> None:
+    with pytest.raises(ConfigError, match="q must be above 0"):
+        sample.Integer(1, 10).quantized(0)

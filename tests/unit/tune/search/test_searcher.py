@@ -296,6 +296,7 @@ class Memory(Searcher):
         self.grid = np.arange(6, dtype="int16").reshape(2, 3)
         self.texts = np.array(["", "ab"])
         self.empty = np.str_("")
+        self.folders: dict[Any, Any] = {Path("a"): (Path("b/c"), [Path("d")])}
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
         number = sum(self.last) + self.counts[len(self.all)] + len(self.by_rest[len(self.all) % 2])
@@ -304,7 +305,8 @@ class Memory(Searcher):
         self.order[trial_id] = number
         self.order.move_to_end(next(iter(self.order)))
         self.nested[trial_id]["b"] = self.nested["a"]["c"]
-        return {"x": number + float(self.small) + int(self.grid.sum())}
+        depth = len(self.folders[Path("a")][0].parts)
+        return {"x": number + depth + float(self.small) + int(self.grid.sum())}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
