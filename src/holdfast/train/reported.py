@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from holdfast.api.assignment import assignable
 from holdfast.api.checks import checking, this_is
+from holdfast.api.spelling import spelled
 from holdfast.checkpoint import Checkpoint
 from holdfast.errors import ConfigError
 from holdfast.worker.reporting import Mode
@@ -88,7 +90,9 @@ class ValidationFn(Protocol):
     def __call__(self, checkpoint: Checkpoint, **kwargs: Any) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True)
+@assignable
+@spelled
+@dataclass(unsafe_hash=True)
 class ValidationTaskConfig:
     """How one checkpoint is validated.
 
@@ -114,7 +118,9 @@ class ValidationTaskConfig:
         return {"fn_kwargs": dict(self.fn_kwargs or {}), "timeout_s": self.timeout_s}
 
 
-@dataclass(frozen=True)
+@assignable
+@spelled
+@dataclass(unsafe_hash=True)
 class ValidationConfig:
     """How checkpoints are validated while training goes on.
 
