@@ -16,6 +16,7 @@ import pytest
 
 from holdfast import train
 from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint.fetch import sweep_unused
 from holdfast.testing.servers import S3Server
 from tests.integration.train.loops import folder_with, note, read_notes
 from tests.runs import commit, save_files
@@ -90,12 +91,14 @@ def test_workers_that_start_again_find_the_copy_of_those_that_died(
 
     def loop() -> None:
         before = train.get_checkpoint()
+        sweep_unused()  # as other processes do that fetch something at that moment
         if before is None:
             with folder_with({"state": "1"}) as folder:
                 train.report({}, Checkpoint.from_directory(folder))
         else:
             with before.as_directory() as folder:
-                note(notes, what="copy", folder=folder, inode=os.stat(folder).st_ino)
+                Path(folder, f"mark-{train.get_context().get_attempt()}").touch()
+                note(notes, what="copy", folder=folder, marks=sorted(os.listdir(folder)))
         if train.get_context().get_attempt() < 4:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -109,5 +112,9 @@ def test_workers_that_start_again_find_the_copy_of_those_that_died(
     ).fit()
 
     copies = read_notes(notes, "copy")
-    assert len(copies) == 3 and len({fact["inode"] for fact in copies}) == 1
+    assert [fact["marks"] for fact in copies] == [
+        ["mark-2", "state"],
+        ["mark-2", "mark-3", "state"],
+        ["mark-2", "mark-3", "mark-4", "state"],
+    ]
     assert not Path(copies[0]["folder"]).exists(), "the run is over"
