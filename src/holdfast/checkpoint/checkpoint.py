@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from holdfast.checkpoint.fetch import fetch_once, using_copy
 from holdfast.checkpoint.manifests import PRIVATE
-from holdfast.checkpoint.metadata import read_metadata, write_metadata
+from holdfast.checkpoint.metadata import as_metadata, read_metadata, write_metadata
 from holdfast.checkpoint.verification import identity_of, manifest_of, must_be_whole
 from holdfast.core.manifest import FileEntry, Manifest
 from holdfast.errors import ConfigError
@@ -219,7 +219,7 @@ class Checkpoint(metaclass=_Named):
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add to the metadata of the checkpoint, replacing what has the same name."""
-        self.set_metadata({**self.get_metadata(), **metadata})
+        self.set_metadata({**self.get_metadata(), **as_metadata(metadata)})
 
     # ------------------------------------------------------------------ being an object
 

@@ -245,6 +245,8 @@ def _validator(launch: Launch) -> Validator | None:
         function=launch.validation.fn,
         arguments=usual.fn_kwargs or {},
         timeout_s=usual.timeout_s,
+        retries=launch.validation.retries,
+        retried_errors=launch.validation.retried_errors,
         engine=lambda: _local_engine(launch),
     )
 
