@@ -80,8 +80,8 @@ class CannotResume(HoldfastError):
     code = "HF300"
 
 
-class RunMissing(CannotResume):
-    """There is no run at the given place."""
+class RunMissing(CannotResume, RuntimeError):
+    """There is no run at the given place; a `RuntimeError` too, as scripts expect."""
 
     code = "HF301"
 

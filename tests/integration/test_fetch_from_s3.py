@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,14 +14,19 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import train
 from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint.fetch import sweep_unused
 from holdfast.testing.servers import S3Server
+from tests.integration.train.loops import folder_with, note, read_notes
 from tests.runs import commit, save_files
 
 WORKER = """
 import base64, json, os, pickle, sys
 from pathlib import Path
 import holdfast.checkpoint.checkpoint as module
+from holdfast.checkpoint.fetch import keep_idle_copies
+keep_idle_copies()
 download = module.download_tree
 def counted(*arguments, **named):
     with open(sys.argv[2], "a") as log:
@@ -75,3 +81,40 @@ def test_every_worker_gets_the_newest_checkpoint_from_one_download(
     assert all(found == expected for _, found in results)
     assert (tmp_path / "log").read_text() == "download\n"
     assert not Path(results[0][0]).exists(), "the last worker to end removes the copy"
+
+
+@pytest.mark.s3
+def test_workers_that_start_again_find_the_copy_of_those_that_died(
+    s3_server: S3Server, new_folder: Callable[[], str], tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+
+    def loop() -> None:
+        before = train.get_checkpoint()
+        sweep_unused()  # as other processes do that fetch something at that moment
+        if before is None:
+            with folder_with({"state": "1"}) as folder:
+                train.report({}, Checkpoint.from_directory(folder))
+        else:
+            with before.as_directory() as folder:
+                Path(folder, f"mark-{train.get_context().get_attempt()}").touch()
+                note(notes, what="copy", folder=folder, marks=sorted(os.listdir(folder)))
+        if train.get_context().get_attempt() < 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train.DataParallelTrainer(
+        loop,
+        run_config=train.RunConfig(
+            name="run",
+            storage_path=s3_server.uri("lab", f"runs/{new_folder()}"),
+            failure_config=train.FailureConfig(max_failures=3, backoff_max_s=0.0),
+        ),
+    ).fit()
+
+    copies = read_notes(notes, "copy")
+    assert [fact["marks"] for fact in copies] == [
+        ["mark-2", "state"],
+        ["mark-2", "mark-3", "state"],
+        ["mark-2", "mark-3", "mark-4", "state"],
+    ]
+    assert not Path(copies[0]["folder"]).exists(), "the run is over"

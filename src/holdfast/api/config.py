@@ -1,8 +1,8 @@
 """How a run is scaled, named, stored, retried and thinned out: the configs that users write.
 
 Names, order and defaults of the arguments are those of Ray, of its present and of its AIR era, in
-one class each. A config is checked when it is built, and every problem is told at once. It does
-not change afterwards; `dataclasses.replace` makes a changed one and checks it again.
+one class each. A config is checked when it is built, and every problem is told at once. What is
+assigned to it later is checked in the same way, as is what `dataclasses.replace` makes of it.
 
 What a config says is translated here, once, for the layers below: they never see -1 or a "max".
 """
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, ClassVar, Literal
 
+from holdfast.api.assignment import assignable
 from holdfast.api.checks import Problems, checking, is_flag, is_log_target, this_is
 from holdfast.api.deprecated import renamed
 from holdfast.api.plain import NEVER_KEPT
@@ -43,8 +44,9 @@ __all__ = [
 DEFAULT_STORAGE_PATH = "~/ray_results"
 
 
+@assignable
 @spelled
-@dataclass(frozen=True, repr=False)
+@dataclass(unsafe_hash=True, repr=False)
 class FailureConfig:
     """What a run survives.
 
@@ -103,8 +105,9 @@ class FailureConfig:
         return readable(self, FailureConfig())
 
 
+@assignable
 @spelled
-@dataclass(frozen=True, repr=False)
+@dataclass(unsafe_hash=True, repr=False)
 class CheckpointConfig:
     """Which checkpoints stay.
 
@@ -149,8 +152,9 @@ class CheckpointConfig:
         return readable(self, CheckpointConfig())
 
 
+@assignable
 @spelled
-@dataclass(frozen=True, repr=False)
+@dataclass(unsafe_hash=True, repr=False)
 class LoggingConfig:
     """How much Holdfast says.
 
@@ -174,8 +178,9 @@ class LoggingConfig:
         return readable(self, LoggingConfig())
 
 
+@assignable
 @spelled
-@dataclass(frozen=True, repr=False)
+@dataclass(unsafe_hash=True, repr=False)
 class SyncConfig:
     """How files of trials were moved between nodes in the AIR era; a training run needs none.
 
@@ -217,8 +222,9 @@ class SyncConfig:
         return readable(self, SyncConfig())
 
 
+@assignable
 @spelled
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(unsafe_hash=True, init=False, repr=False)
 class RunConfig:
     """What a run is called, where it is kept, and what it survives.
 
@@ -238,7 +244,7 @@ class RunConfig:
         resume: "auto" carries on with a run of that name if there is one, "must" refuses to begin
             a new one, "never" to carry on. Not given, it is "auto" for a training run; a study is
             begun, and not mixed with one that is there.
-        given: Which of `name` and `resume` were given.
+        given: Which of `name`, `storage_path` and `resume` were given.
     """
 
     name: str
@@ -279,14 +285,11 @@ class RunConfig:
         resume: Literal["auto", "must", "never"] | None = None,
         preemption_notices: object = None,
     ) -> None:
+        choices = (("name", name), ("storage_path", storage_path), ("resume", resume))
         if storage_path is None:
-            storage_path = getattr(sync_config, "upload_dir", None) or local_dir
-        if storage_path is None:
-            storage_path = os.path.expanduser(DEFAULT_STORAGE_PATH)
+            storage_path = _usual_storage_path(sync_config, local_dir)
         vars(self).update(
-            given=frozenset(
-                what for what, value in (("name", name), ("resume", resume)) if value is not None
-            ),
+            given=frozenset(what for what, value in choices if value is not None),
             name=_new_name() if name is None else name,
             storage_path=_as_text(storage_path),
             storage_filesystem=storage_filesystem,
@@ -307,6 +310,14 @@ class RunConfig:
             preemption_notices=preemption_notices,
         )
         _check_run(self)
+
+    def _settle_change(self, before: RunConfig, name: str, value: object) -> None:
+        """Know what was given, after a change of one field of `before`."""
+        given = before.given | {name} if value is not None else before.given - {name}
+        vars(self).update(given=given & {"name", "storage_path", "resume"})
+        if name in ("sync_config", "local_dir") and "storage_path" not in given:
+            usual = _usual_storage_path(self.sync_config, self.local_dir)
+            vars(self).update(storage_path=_as_text(usual))
 
     def __repr__(self) -> str:
         return readable(self, RunConfig(), always=("name", "storage_path"))
@@ -341,6 +352,12 @@ def _limit(count: int) -> int | None:
 def _new_name() -> str:
     """Return a name that most likely nobody has; whoever begins a run by it makes sure."""
     return f"holdfast_run-{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(4)}"
+
+
+def _usual_storage_path(sync_config: object, local_dir: object) -> Any:
+    """Return where runs are kept if nobody says `storage_path`."""
+    said = getattr(sync_config, "upload_dir", None) or local_dir
+    return os.path.expanduser(DEFAULT_STORAGE_PATH) if said is None else said
 
 
 def _as_text(path: Any) -> Any:

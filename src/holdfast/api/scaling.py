@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.api.assignment import assignable
 from holdfast.api.checks import Problems, checking, is_number, is_whole, this_is
 from holdfast.api.representation import readable
 from holdfast.api.spelling import spelled
@@ -16,8 +17,9 @@ _KNOWN_RESOURCES = ("CPU", *_ACCELERATORS)
 _PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
+@assignable
 @spelled
-@dataclass(frozen=True, repr=False)
+@dataclass(unsafe_hash=True, repr=False)
 class ScalingConfig:
     """How many workers a run has, and what each of them needs.
 

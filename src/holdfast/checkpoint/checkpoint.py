@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from holdfast.checkpoint.fetch import fetch_once
+from holdfast.checkpoint.fetch import fetch_once, using_copy
 from holdfast.checkpoint.manifests import PRIVATE
-from holdfast.checkpoint.metadata import read_metadata, write_metadata
+from holdfast.checkpoint.metadata import as_metadata, read_metadata, write_metadata
 from holdfast.checkpoint.verification import identity_of, manifest_of, must_be_whole
 from holdfast.core.manifest import FileEntry, Manifest
 from holdfast.errors import ConfigError
@@ -96,20 +96,30 @@ class Checkpoint(metaclass=_Named):
     def as_directory(self) -> Iterator[str]:
         """Give a folder of this machine with the checkpoint's files, to read and not to change.
 
-        Files on this machine are given as they are, without a copy. Others are fetched once per
-        machine, whoever asks and whenever, and every process gets the same folder. What a run has
-        committed is verified before, once per process; see `verify`.
+        Files on this machine are given as they are, without a copy. Others are fetched: one copy
+        per machine, which every process that is inside gets. It is removed when the last one has
+        left; only workers of a run keep it, for the next time. What a run has committed is verified
+        before, once per process; see `verify`.
         """
-        yield self._local_folder()
+        local = self._store.local
+        if local is not None:
+            self.verify()
+            yield local.root
+            return
+        identity, files = self._identity()
+        with using_copy(identity, self._copy_to, files) as copy:
+            yield str(copy)
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copy the files to the folder `path` and return it.
 
-        Without `path`, return a folder that this machine's processes share; see `as_directory`.
+        Without `path`, return a folder that this machine's processes share, and that stays until
+        this one ends.
         """
         self._must_exist()
         if path is None:
-            return self._fetched() if self._store.local else self._local_folder()
+            identity, files = self._identity()
+            return str(fetch_once(identity, self._copy_to, files))
         target = os.path.abspath(from_home(os.fspath(path)))
         os.makedirs(target, exist_ok=True)
         self._copy_to(target)
@@ -126,13 +136,6 @@ class Checkpoint(metaclass=_Named):
         if home is not None:
             must_be_whole(*home)
 
-    def _local_folder(self) -> str:
-        local = self._store.local
-        if local is None:
-            return self._fetched()
-        self.verify()
-        return local.root
-
     def _must_exist(self) -> None:
         """Raise if it should be a folder of this machine and is none: it would pass for empty."""
         local = self._store.local
@@ -148,13 +151,14 @@ class Checkpoint(metaclass=_Named):
             hint="it was moved or deleted; check the path",
         )
 
-    def _fetched(self) -> str:
+    def _identity(self) -> tuple[str, Sequence[FileEntry]]:
+        """Return what a copy of it is known by, and what is in it as far as that is known."""
         manifest = self._manifest()
         if manifest is None:
             # Nothing says that the files will stay as they are, so only copies of this very
             # object, which the name travels with, may share.
-            return str(fetch_once(self._name, self._copy_to, ()))
-        return str(fetch_once(identity_of(manifest), self._copy_to, manifest.files))
+            return self._name, ()
+        return identity_of(manifest), manifest.files
 
     def _copy_to(self, target: str, watch: Watch | None = None) -> None:
         manifest = self._manifest()
@@ -215,7 +219,7 @@ class Checkpoint(metaclass=_Named):
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add to the metadata of the checkpoint, replacing what has the same name."""
-        self.set_metadata({**self.get_metadata(), **metadata})
+        self.set_metadata({**self.get_metadata(), **as_metadata(metadata)})
 
     # ------------------------------------------------------------------ being an object
 

@@ -3,11 +3,13 @@
     <cache>/<id>/         the copy; it has this name only when it is whole
     <cache>/<id>.part…/   one being made
     <cache>/<id>.lock     held while a copy is made or removed
-    <cache>/<id>.users    held, shared, by every process that uses the copy, until it ends
+    <cache>/<id>.users    held, shared, by every process that uses the copy, until it lets go
 
 Locks are the kernel's (flock), so whatever dies lets go of them. A copy lives as long as any
-process that used it; the last one to end removes it, and whatever a killed process left behind is
-removed by the next that fetches anything.
+process holds it; the last one to let go removes it, and whatever a killed process left behind is
+removed by the next that fetches anything. A process lets go when it has left the last `with` in
+which it used the copy. A worker does not: it keeps what it may want again, the latest of it, up to
+a limit, and the driver of a run keeps what its workers began with, for those that start again.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.manifest import FileEntry
@@ -33,8 +36,31 @@ POLL_S = 0.02
 STALL_S = 60.0
 _CACHE = "checkpoints"
 
-_held: dict[str, int] = {}  # users file -> handle, kept open for the life of this process
-_held_lock = threading.Lock()
+IDLE_BYTES_MAX = 50 << 30  # what a worker keeps that it does not use just then, and never more
+IDLE_SHARE_MAX = 0.5  # than this part of the room that the disk has besides
+
+
+@dataclass(slots=True)
+class _Use:
+    """What this process has to do with a copy.
+
+    Attributes:
+        handle: Of the users file, locked.
+        inside: How many are using it just now.
+        pins: How many keep it though nobody uses it; what `fetch_once` returned stays for good.
+        size_bytes: How large it is; known once nobody uses it.
+    """
+
+    handle: int
+    inside: int = 0
+    pins: int = 0
+    size_bytes: int = 0
+
+
+_uses: dict[str, _Use] = {}  # by users file; those that were used last come last
+_uses_lock = threading.Lock()
+_uses_of = os.getpid()
+_keeps_idle = False  # whether this is a worker
 
 Fill = Callable[[str], None]
 
@@ -54,34 +80,83 @@ def fetch_once(
 ) -> Path:
     """Return the folder of the machine's one copy of `identity`, made by `fill` if need be.
 
-    Whoever comes first fills a private folder and gives it its name when it is whole; the others
-    wait for that. If the one who fills dies, another takes over at once; if it makes no progress
-    for `stall_s`, whoever waits makes the copy itself.
+    It stays for as long as this process lives. Whoever comes first fills a private folder and gives
+    it its name when it is whole; the others wait for that. If the one who fills dies, another takes
+    over at once; if it makes no progress for `stall_s`, whoever waits makes the copy itself.
+    """
+    with using_copy(identity, fill, files, root=root, stall_s=stall_s) as copy:
+        with _uses_lock:
+            _uses[str(_users_of(copy))].pins += 1
+        return copy
+
+
+@contextlib.contextmanager
+def using_copy(
+    identity: str,
+    fill: Fill,
+    files: Iterable[FileEntry],
+    *,
+    root: Path | None = None,
+    stall_s: float = STALL_S,
+) -> Iterator[Path]:
+    """Give the folder of the machine's one copy of `identity` for a while; see `fetch_once`.
+
+    When nobody in this process is inside any more, it lets go of the copy, unless it is a worker.
     """
     root = _own(root)
-    sweep_unused(root)
     copy = root / identity
-    _hold(root / f"{identity}.users")
-    files = list(files)
-    with _waited_for(root / f"{identity}.lock", _progress_of(root, identity), stall_s):
-        if not _is_whole(copy, files):
-            _make_copy(copy, fill)
-    return copy
+    _enter(_users_of(copy))
+    try:
+        sweep_unused(root)
+        files = list(files)
+        with _waited_for(root / f"{identity}.lock", _progress_of(root, identity), stall_s):
+            if not _is_whole(copy, files):
+                _make_copy(copy, fill)
+        yield copy
+    finally:
+        _leave(copy)
 
 
-def hold(identity: str, root: Path | None = None) -> None:
-    """Keep the copy of `identity` on this machine for as long as this process lives."""
-    root = _own(root)
-    _hold(root / f"{identity}.users")
+def keep_idle_copies() -> None:
+    """Have this process keep copies that it used, as far as there is room for them."""
+    global _keeps_idle  # noqa: PLW0603  # it is what kind of process this is
+    _keeps_idle = True
+
+
+class CopyKeeper:
+    """Keeps the machine's copy of one checkpoint at a time, if there is one, while nobody uses it.
+
+    The workers of an attempt that was lost took their copies along; those of the next find this.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._root = root
+        self._kept: Path | None = None
+
+    def keep(self, identity: str) -> None:
+        """Keep the copy of this checkpoint from now on, and none of another."""
+        copy = _own(self._root) / identity
+        if copy == self._kept:
+            return
+        _enter(_users_of(copy))
+        self.close()
+        self._kept = copy
+
+    def close(self) -> None:
+        """Keep nothing any more."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            _leave(kept, keeps_idle=False)
 
 
 def let_go(root: Path | None = None) -> None:
     """Give up every copy this process uses; those that nobody else uses are removed."""
-    with _held_lock:
-        handles, paths = list(_held.values()), list(_held)
-        _held.clear()
-    for handle in handles:
-        os.close(handle)  # not LOCK_UN: that would also unlock a parent that forked this process
+    with _uses_lock:
+        _forget_parent()
+        uses, paths = list(_uses.values()), list(_uses)
+        _uses.clear()
+    for use in uses:
+        os.close(use.handle)  # not LOCK_UN: a child that was forked meanwhile may still read it
     for folder in {os.path.dirname(path) for path in paths} | ({str(root)} if root else set()):
         sweep_unused(Path(folder))
 
@@ -148,17 +223,89 @@ def _is_whole(copy: Path, files: Iterable[FileEntry]) -> bool:
 # ---------------------------------------------------------------------- locks
 
 
-def _hold(users: Path) -> None:
-    with _held_lock:
-        if str(users) in _held:
-            return
-        while True:
-            handle = _opened(users)
-            fcntl.flock(handle, fcntl.LOCK_SH)
-            if _is_still_named(handle, users):
-                break
-            os.close(handle)  # removed by a sweep between opening and locking
-        _held[str(users)] = handle
+def _forget_parent() -> None:
+    """In a process that was forked, know nothing of what its parent uses.
+
+    Its handles may be open here, and then they keep the copies until this process ends; or closed
+    by whoever forked it, and belong to something else by now.
+    """
+    global _uses_of  # noqa: PLW0603
+    if _uses_of != os.getpid():
+        _uses.clear()
+        _uses_of = os.getpid()
+
+
+def _users_of(copy: Path) -> Path:
+    return copy.with_name(f"{copy.name}.users")
+
+
+def _enter(users: Path) -> None:
+    """Take in that one more in this process uses a copy, which others must not remove from now."""
+    with _uses_lock:
+        _forget_parent()
+        use = _uses.pop(str(users), None) or _Use(_shared_lock(users))
+        use.inside += 1
+        _uses[str(users)] = use  # as the last one
+
+
+def _leave(copy: Path, *, keeps_idle: bool | None = None) -> None:
+    """Take in that one in this process does not use a copy any more, and remove what need not stay.
+
+    That it cannot be removed is said, and hides nothing that is raised just then.
+    """
+    keeps = _keeps_idle if keeps_idle is None else keeps_idle
+    size_bytes = _tree_bytes(copy) if keeps else 0
+    gone: list[Path] = []
+    with _uses_lock:
+        _forget_parent()
+        use = _uses.get(str(_users_of(copy)))
+        if use is None:
+            return  # all was let go meanwhile
+        use.inside -= 1
+        use.size_bytes = size_bytes
+        idle = {path: one for path, one in _uses.items() if not one.inside and not one.pins}
+        for path in _too_much(copy.parent, idle) if keeps else [str(_users_of(copy))]:
+            if path in idle:
+                os.close(_uses.pop(path).handle)
+                gone.append(Path(path))
+    for users in gone:
+        try:
+            _remove_if_unused(users.parent, users.name.removesuffix(".users"))
+        except OSError as error:
+            log.warning("a copy that nobody uses could not be removed: %s", error)
+
+
+def _too_much(root: Path, idle: Mapping[str, _Use]) -> list[str]:
+    """Return which of the copies that a worker does not use it cannot keep, the oldest first."""
+    total = sum(one.size_bytes for one in idle.values())
+    room = shutil.disk_usage(root).free + total
+    limit = min(IDLE_BYTES_MAX, room * IDLE_SHARE_MAX)
+    found = []
+    for path, one in idle.items():
+        if total <= limit:
+            break
+        found.append(path)
+        total -= one.size_bytes
+    return found
+
+
+def _tree_bytes(copy: Path) -> int:
+    found = 0
+    for folder, _, names in os.walk(copy):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                found += os.lstat(os.path.join(folder, name)).st_size
+    return found
+
+
+def _shared_lock(users: Path) -> int:
+    """Return a handle that says, until it is closed, that this process uses a copy."""
+    while True:
+        handle = _opened(users)
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        if _is_still_named(handle, users):
+            return handle
+        os.close(handle)  # removed by a sweep between opening and locking
 
 
 def _locked_now(path: Path) -> int | None:

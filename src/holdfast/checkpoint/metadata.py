@@ -22,6 +22,10 @@ from holdfast.storage.sealed import seal, unseal
 FILE_NAME = ".metadata.json"
 
 
+class NoMetadata(ConfigError, TypeError):
+    """What was given as metadata is no dictionary that JSON can express."""
+
+
 def metadata_key(directory: str) -> str:
     """Return where the metadata of a committed checkpoint rests, in the run's store."""
     return f"{PRIVATE}/metadata/{directory}.json"
@@ -68,19 +72,24 @@ def _committed(files: Store, run: Store, directory: str) -> bytes:
     return text
 
 
+def as_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of what was given as metadata; raise if it is no dictionary."""
+    if not isinstance(metadata, Mapping):
+        raise NoMetadata(
+            f"metadata={shown(metadata)} is not a dictionary", hint='set_metadata({"name": value})'
+        )
+    return dict(metadata)
+
+
 def write_metadata(
     files: Store, home: tuple[Store, str] | None, metadata: Mapping[str, Any]
 ) -> None:
     """Replace the metadata of the checkpoint whose files are in `files`."""
-    if not isinstance(metadata, Mapping):
-        raise ConfigError(
-            f"metadata={shown(metadata)} is not a dictionary", hint='set_metadata({"name": value})'
-        )
-    metadata = dict(metadata)
+    metadata = as_metadata(metadata)
     try:
         text = json.dumps(metadata)
     except (TypeError, ValueError) as error:
-        raise ConfigError(
+        raise NoMetadata(
             f"metadata must be expressible as JSON: {error}",
             hint="keep only numbers, strings, lists and dictionaries in it",
         ) from None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint.fetch import CopyKeeper
 from holdfast.control.log_folders import log_at
 from holdfast.control.validation import Validator
 from holdfast.core.budget import Budget
@@ -33,6 +34,8 @@ class Plan:
         late_after_s: How long ranks wait for one that does not do its part of something.
         notice_s: How long a machine is expected to stay that is said to leave nobody knows when.
         resize_after_s: How long to go on with fewer workers before looking for room again.
+        copies: Keeps a copy of what workers began with for those that start again; None where the
+            checkpoints are on a disk that they see.
     """
 
     function: Callable[..., Any]
@@ -54,6 +57,7 @@ class Plan:
     notice_s: float = 25.0
     resize_after_s: float = 60.0
     validator: Validator | None = None
+    copies: CopyKeeper | None = None
 
     @property
     def fewest(self) -> int:

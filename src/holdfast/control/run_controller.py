@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from holdfast.checkpoint.verification import identity_of
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.group import Group
 from holdfast.control.last_moments import LastMoments
@@ -244,6 +245,8 @@ class RunController:
             return
         # The checkpoint is verified while the workers come up.
         newest = self._newest_good()
+        if newest is not None and self._plan.copies is not None:
+            self._plan.copies.keep(identity_of(newest))
         self._open_run.discard_unfinished()
         self._places = places
         self._questions.begin()

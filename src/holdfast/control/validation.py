@@ -17,7 +17,7 @@ from holdfast.clock import Clock
 from holdfast.control.log_folders import log_at
 from holdfast.control.open_run import OpenRun
 from holdfast.core.names import shown
-from holdfast.core.outcomes import Evicted, Finished, describe
+from holdfast.core.outcomes import Evicted, Finished, Raised, describe
 from holdfast.core.placement import Place
 from holdfast.core.run_machine import Ending
 from holdfast.core.validation import DONE, WANTED, ValidationLedger, Verdict
@@ -43,12 +43,17 @@ class Validator:
         function: Given a checkpoint and `arguments` by name, returns metrics.
         timeout_s: How long it may take; None for as long as it likes.
         engine: Makes a place for its process to run, apart from the workers.
+        retries: How often it is tried again if its process dies, or raises one of the errors; None
+            for any number.
+        retried_errors: What it may raise and be tried again.
     """
 
     function: Callable[..., Mapping[str, Any]]
     arguments: Mapping[str, Any]
     timeout_s: float | None
     engine: Callable[[], Engine]
+    retries: int | None = 0
+    retried_errors: tuple[type[BaseException], ...] = ()
 
 
 class Validations:
@@ -69,6 +74,7 @@ class Validations:
         self._may_take_s: float | None = None
         self._ends_at: float | None = None  # known once its function has begun
         self._tries = 0
+        self._losses: dict[int, int] = {}  # how often the validation of a checkpoint was lost
 
     @property
     def are_done(self) -> bool:
@@ -167,13 +173,43 @@ class Validations:
                 return
             except ConfigError as error:
                 problem = error.message
+        elif self._is_tried_again(number, ended):
+            log.warning("the validation of %s is tried again: %s", checkpoint, problem)
+            return  # it is still pending, and the next one
         log.warning("the validation of %s failed: %s", checkpoint, problem)
         self._decide(number, Verdict.FAILED, {})
+
+    def _is_tried_again(self, number: int, ended: Ended) -> bool:
+        """Count a validation that was lost, and return whether it has another try."""
+        lost = self._losses[number] = self._losses.get(number, 0) + 1
+        limit = self._validator.retries
+        if limit is not None and lost > limit:
+            return False
+        if not isinstance(ended.exit, Raised):
+            return True
+        return _raised_one_of(ended, self._validator.retried_errors)
 
     def _decide(self, number: int, verdict: Verdict, metrics: Mapping[str, Any]) -> None:
         facts = {"number": number, "verdict": str(verdict), "metrics": dict(metrics)}
         self._run.note(DONE, facts)
         self._run.unpin(number, PIN)
+
+
+def _raised_one_of(ended: Ended, kinds: tuple[type[BaseException], ...]) -> bool:
+    """Whether a validation has raised an error of one of these classes.
+
+    What cannot be unpickled here is known by the name of its class.
+    """
+    assert isinstance(ended.exit, Raised)
+    if BaseException in kinds:
+        return True
+    if ended.words is not None and ended.words.value is not None:
+        try:
+            return isinstance(unpack_value(ended.words.value), kinds)
+        except Exception as error:  # noqa: BLE001  # unpickling runs the error's own code
+            log.debug("what a validation raised cannot be unpickled: %s", error)
+    name = ended.exit.error.partition(":")[0]
+    return name.rpartition(".")[2] in {kind.__name__ for kind in kinds}
 
 
 def _metrics_of(ended: Ended) -> dict[str, Any]:

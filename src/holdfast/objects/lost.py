@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.errors import HoldfastError
+from holdfast.exceptions import ObjectLostError
 
 
-class ObjectLost(HoldfastError):
+class ObjectLost(ObjectLostError):
     """The object of a reference is not there any more, or not for this process."""
 
     code = "HF800"

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from holdfast.api.assignment import own_copy
 from holdfast.api.checks import this_is
 from holdfast.api.deprecated import warn_deprecated
 from holdfast.core.names import shown
@@ -16,11 +17,11 @@ T = TypeVar("T")
 
 
 def given_or(given: T | None, name: str, kind: type[T]) -> T:
-    """Return what was given, or one as it is by itself."""
+    """Return a copy of the config that was given, or one as it is by itself."""
     if given is None:
         return kind()
     must_be(given, name, kind)
-    return given
+    return own_copy(given)
 
 
 def must_be(given: object, name: str, kind: type[Any]) -> None:

@@ -17,7 +17,7 @@ from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit, describe
 from holdfast.data.config import DataConfig
 from holdfast.errors import ConfigError
 from holdfast.train.backend import BackendConfig
-from holdfast.train.errors import WorkerDiedError
+from holdfast.train.errors import WorkerDiedError, WorkerLostWithNode, WorkerOutOfMemory
 from holdfast.worker.job import unpack_value
 
 log = logging.getLogger(__name__)
@@ -127,4 +127,9 @@ def _exception_of(ended: WorkerExit, pickled: bytes | None) -> BaseException:
             raised = None
         if isinstance(raised, BaseException):
             return raised
-    return WorkerDiedError(describe(ended))
+    kind = WorkerDiedError
+    if isinstance(ended, Died) and ended.out_of_memory:
+        kind = WorkerOutOfMemory
+    elif isinstance(ended, Died) and ended.node_lost:
+        kind = WorkerLostWithNode
+    return kind(describe(ended))

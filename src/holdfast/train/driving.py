@@ -15,6 +15,7 @@ from typing import Any
 from holdfast.api.config import RunConfig, budget_of, retention_of
 from holdfast.api.scaling import ScalingConfig
 from holdfast.checkpoint import Checkpoint
+from holdfast.checkpoint.fetch import CopyKeeper
 from holdfast.control.interrupts import Interrupt, Interrupts
 from holdfast.control.log_folders import log_folder
 from holdfast.control.notices import Notice, source_named, watch
@@ -149,6 +150,8 @@ def drive(launch: Launch, run: OpenRun, engine: Engine) -> Outcome:
             return controller.drive()
     finally:
         display.close()
+        if plan.copies is not None:
+            plan.copies.close()
 
 
 def plan_of(launch: Launch, run: OpenRun, engine: Engine) -> Plan:
@@ -180,6 +183,7 @@ def plan_of(launch: Launch, run: OpenRun, engine: Engine) -> Plan:
         notice_s=failures.preemption_notice_s + failures.preemption_grace_s,
         resize_after_s=scaling.elastic_resize_monitor_interval_s,
         validator=_validator(launch),
+        copies=CopyKeeper() if run.store.local is None else None,
     )
 
 
@@ -253,6 +257,8 @@ def _validator(launch: Launch) -> Validator | None:
         function=launch.validation.fn,
         arguments=usual.fn_kwargs or {},
         timeout_s=usual.timeout_s,
+        retries=launch.validation.retries,
+        retried_errors=launch.validation.retried_errors,
         engine=lambda: _local_engine(launch),
     )
 

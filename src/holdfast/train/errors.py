@@ -15,6 +15,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.errors import EngineError, HoldfastError
+from holdfast.exceptions import (
+    ActorDiedError,
+    NodeDiedError,
+    OutOfMemoryError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 
 if TYPE_CHECKING:
     from holdfast.train.reported import PreemptionInfo
@@ -44,7 +51,7 @@ class TrainingFailedError(RayTrainError, RuntimeError):
         return f"{super().__str__()}\n\n{self.card}" if self.card else super().__str__()
 
 
-class WorkerGroupError(TrainingFailedError):
+class WorkerGroupError(TrainingFailedError, RayTaskError):
     """The workers failed more often than `FailureConfig(max_failures=…)` allows.
 
     Attributes:
@@ -125,7 +132,15 @@ class Interrupted(SystemExit):
         return self.message
 
 
-class WorkerDiedError(HoldfastError):
+class WorkerDiedError(ActorDiedError, WorkerCrashedError):
     """A worker's process ended without a word, hung, or was lost with its node."""
 
     code = "HF210"
+
+
+class WorkerOutOfMemory(WorkerDiedError, OutOfMemoryError):
+    """The kernel ended a worker's process for the memory it used."""
+
+
+class WorkerLostWithNode(WorkerDiedError, NodeDiedError):
+    """A worker's process was lost with everything else on its node."""

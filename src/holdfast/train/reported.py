@@ -8,10 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from holdfast.api.checks import checking, this_is
+from holdfast.api.assignment import assignable
+from holdfast.api.checks import Problems, checking, is_whole, this_is
+from holdfast.api.deprecated import warn_user
+from holdfast.api.spelling import spelled
 from holdfast.checkpoint import Checkpoint
+from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.worker.reporting import Mode
+
+RETRIES, RETRIED = "max_retries", "retry_exceptions"  # of what Ray gives a task
 
 
 class CheckpointUploadMode(enum.Enum):
@@ -88,7 +94,9 @@ class ValidationFn(Protocol):
     def __call__(self, checkpoint: Checkpoint, **kwargs: Any) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True)
+@assignable
+@spelled
+@dataclass(unsafe_hash=True)
 class ValidationTaskConfig:
     """How one checkpoint is validated.
 
@@ -114,14 +122,18 @@ class ValidationTaskConfig:
         return {"fn_kwargs": dict(self.fn_kwargs or {}), "timeout_s": self.timeout_s}
 
 
-@dataclass(frozen=True)
+@assignable
+@spelled
+@dataclass(unsafe_hash=True)
 class ValidationConfig:
     """How checkpoints are validated while training goes on.
 
     Attributes:
         fn: Called with a checkpoint, in a process of its own, one checkpoint at a time.
         task_config: How, as far as a report does not say otherwise.
-        ray_remote_kwargs: Of Ray; nothing here needs them.
+        ray_remote_kwargs: Of Ray. `max_retries` is how often a validation is tried again whose
+            process has died, -1 for any number, or which has raised one of `retry_exceptions`, a
+            list of classes or True for all. What else is in it is not used, which is said.
     """
 
     fn: Callable[..., dict[str, Any]]
@@ -134,6 +146,44 @@ class ValidationConfig:
                 problems.add("fn", f"must be a function of a checkpoint, {this_is(self.fn)}")
             if self.task_config is not None:
                 problems.instance("task_config", ValidationTaskConfig)
+            if self.ray_remote_kwargs is not None:
+                _check_remote(self.ray_remote_kwargs, problems)
+        unused = sorted(set(self.ray_remote_kwargs or {}) - {RETRIES, RETRIED})
+        if unused:
+            named = ", ".join(unused)
+            warn_user(f"ValidationConfig(ray_remote_kwargs=…) does not need, and ignores: {named}")
+
+    @property
+    def retries(self) -> int | None:
+        """How often a validation is tried again, None for any number."""
+        given = (self.ray_remote_kwargs or {}).get(RETRIES, 0)
+        return None if given == -1 else int(given)
+
+    @property
+    def retried_errors(self) -> tuple[type[BaseException], ...]:
+        """What it may raise and be tried again."""
+        given = (self.ray_remote_kwargs or {}).get(RETRIED, False)
+        return (BaseException,) * bool(given) if isinstance(given, bool) else tuple(given)
+
+
+def _check_remote(given: object, problems: Problems) -> None:
+    if not isinstance(given, Mapping):
+        problems.add("ray_remote_kwargs", f"must be a dictionary, {this_is(given)}")
+        return
+    retries, errors = given.get(RETRIES, 0), given.get(RETRIED, False)
+    if not is_whole(retries) or retries < -1:
+        problems.tell(
+            f"ray_remote_kwargs[{RETRIES!r}]={shown(retries)}: it says how often it is tried"
+            " again, -1 for any number"
+        )
+    is_list = isinstance(errors, list | tuple) and all(
+        isinstance(one, type) and issubclass(one, BaseException) for one in errors
+    )
+    if not is_list and not isinstance(errors, bool):
+        problems.tell(
+            f"ray_remote_kwargs[{RETRIED!r}]={shown(errors)}: it is a list of classes of errors, or"
+            " True for all"
+        )
 
 
 def validation_data(given: object) -> dict[str, Any] | None:

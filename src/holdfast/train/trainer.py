@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+from holdfast.api.assignment import own_copy
 from holdfast.api.config import RunConfig, ScalingConfig, retention_of
 from holdfast.api.deprecated import warn_deprecated
 from holdfast.api.picklable import must_travel
@@ -73,7 +74,8 @@ class BaseTrainer:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         made = super().__new__(cls)
-        made._given = args, kwargs  # for the record of how the run was launched
+        # For the record of how the run was launched; configs that are changed later are not in it.
+        made._given = tuple(map(own_copy, args)), {k: own_copy(v) for k, v in kwargs.items()}
         return made
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -329,8 +331,8 @@ class DataParallelTrainer(BaseTrainer):
             must_be(dataset_config, "dataset_config", DataConfig)
         if validation_config is not None:
             must_be(validation_config, "validation_config", ValidationConfig)
-        self.backend_config, self.dataset_config = backend_config, dataset_config
-        self.validation_config = validation_config
+        self.backend_config, self.dataset_config = own_copy(backend_config), dataset_config
+        self.validation_config = own_copy(validation_config)
         super().__init__(
             scaling_config=scaling_config,
             run_config=run_config,

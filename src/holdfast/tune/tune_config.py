@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from holdfast.api.assignment import assignable
 from holdfast.api.checks import checking
 from holdfast.api.deprecated import warn_deprecated
 from holdfast.api.representation import readable
@@ -15,8 +16,9 @@ from holdfast.api.spelling import spelled
 from holdfast.control.study_plan import Resumption
 
 
+@assignable
 @spelled
-@dataclass(frozen=True, repr=False)
+@dataclass(unsafe_hash=True, repr=False)
 class TuneConfig:
     """What a study searches for, and how.
 
@@ -84,8 +86,9 @@ class _ResumeType(enum.Enum):
     SKIP = "skip"
 
 
+@assignable
 @spelled
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class ResumeConfig:
     """What becomes of trials when a study goes on, by how they were left."""
 

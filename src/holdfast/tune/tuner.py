@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import settings
+from holdfast.api.assignment import own_copy
 from holdfast.api.config import RunConfig
 from holdfast.api.deprecated import warn_user
 from holdfast.api.spelling import spelled
@@ -96,13 +97,13 @@ class Tuner:
         run = runnable(trainable)
         _must_be(run_config, RunConfig)
         _must_be(tune_config, TuneConfig)
-        config = run_config or RunConfig()
+        config = own_copy(run_config or RunConfig())
         name, is_made_up = config.name, False
         if "name" not in config.given:
             name, is_made_up = name_for(run.name)
         self._spec = StudySpec(
             trainable=run,
-            tune_config=tune_config or TuneConfig(),
+            tune_config=own_copy(tune_config or TuneConfig()),
             run_config=config,
             param_space=space_of(param_space),
             name=name,

@@ -20,6 +20,7 @@ from typing import Any
 import cloudpickle
 
 from holdfast.channel import Channel
+from holdfast.checkpoint.fetch import keep_idle_copies
 from holdfast.core.log_lines import LOG_FORMAT, RAISED
 from holdfast.storage.contact import never_give_up
 from holdfast.wire import (
@@ -51,6 +52,7 @@ def main(handle: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the driver, which tells us
     logging.basicConfig(format=LOG_FORMAT)
     never_give_up()
+    keep_idle_copies()
     channel = Channel(socket.socket(fileno=handle))
     desk = Desk(channel, lambda: os._exit(DRIVER_IS_GONE))
     _pass_on_signals(desk.conversation)

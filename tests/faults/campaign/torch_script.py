@@ -149,7 +149,7 @@ def digest(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 # ---------------------------------------------------------------------- in the driver
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class DoomedConfig(TorchConfig):
     """A process group that workers may die before they join."""
 

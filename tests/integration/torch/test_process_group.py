@@ -46,6 +46,7 @@ VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
     "GLOO_SOCKET_IFNAME",
+    "ACCELERATE_TORCH_DEVICE",
 )
 
 
@@ -135,6 +136,7 @@ def test_the_variables_of_torchrun_are_set(found: list[dict[str, Any]]) -> None:
             "GROUP_RANK": "0",
             "MASTER_ADDR": "127.0.0.1",
             "GLOO_SOCKET_IFNAME": "lo",
+            "ACCELERATE_TORCH_DEVICE": fact["device"],
         }
 
 

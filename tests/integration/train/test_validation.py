@@ -24,7 +24,15 @@ from holdfast.train import (
 )
 from holdfast.train.trainer import DataParallelTrainer
 from tests.integration.train.conftest import Lab
-from tests.integration.train.loops import STATE, die, folder_with, is_first, note, wait_for
+from tests.integration.train.loops import (
+    STATE,
+    die,
+    folder_with,
+    is_first,
+    note,
+    read_notes,
+    wait_for,
+)
 
 STATUS = ReportedCheckpointStatus
 
@@ -257,3 +265,52 @@ def test_a_driver_that_is_told_to_go_does_not_wait_for_validation_and_the_next_o
     result = fit(lab, loop, ValidationConfig(endless))
 
     assert result.best_checkpoints[-1][1] == {"step": 1, "score": 10}
+
+
+class Passing(Exception):
+    """Something that is over the next time."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "remote", "tries"),
+    [
+        ("raises", {"max_retries": 2, "retry_exceptions": [KeyError, Passing]}, 3),
+        ("raises", {"max_retries": 2, "retry_exceptions": True}, 3),
+        ("raises", {"max_retries": -1, "retry_exceptions": [Exception]}, 3),
+        ("raises", {"max_retries": 1, "retry_exceptions": [Passing]}, 2),
+        ("raises", {"max_retries": 2, "retry_exceptions": [KeyError]}, 1),
+        ("raises", {"max_retries": 2}, 1),
+        ("raises", None, 1),
+        ("dies", {"max_retries": 2}, 3),
+        ("dies", None, 1),
+    ],
+)
+def test_a_validation_is_tried_again_as_often_as_was_said(
+    lab: Lab, kind: str, remote: dict[str, Any] | None, tries: int
+) -> None:
+    """It works the third time."""
+    notes = lab.notes
+
+    def check(checkpoint: Checkpoint) -> dict[str, Any]:
+        note(notes, what="try")
+        if len(read_notes(notes, "try")) < 3:
+            if kind == "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise Passing("not yet")
+        return {"score": 1}
+
+    result = fit(lab, lambda: save(1), ValidationConfig(check, ray_remote_kwargs=remote))
+
+    assert len(lab.noted("try")) == tries
+    assert (result.metrics == {"step": 1, "score": 1}) == (tries == 3)
+
+
+def test_what_a_validation_does_not_need_is_named_once_and_bad_values_are_refused() -> None:
+    with pytest.warns(UserWarning, match="ignores: num_cpus, num_gpus"):
+        ValidationConfig(score, ray_remote_kwargs={"num_gpus": 1, "num_cpus": 2})
+    with pytest.raises(ConfigError) as refused:
+        ValidationConfig(
+            score, ray_remote_kwargs={"max_retries": "2", "retry_exceptions": ["ValueError"]}
+        )
+
+    assert "max_retries" in str(refused.value) and "retry_exceptions" in str(refused.value)

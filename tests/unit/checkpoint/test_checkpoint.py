@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pyarrow.fs
@@ -69,7 +70,7 @@ def test_a_remote_folder_is_copied_to_this_machine(saved: Path) -> None:
     with checkpoint.as_directory() as folder:
         assert Path(folder).is_dir()
         assert contents(folder) == contents(str(saved))
-    let_go()
+    assert not Path(folder).exists()
 
 
 @pytest.mark.req("T-058", "T-059")
@@ -249,3 +250,14 @@ def test_a_constructor_that_is_gone_says_what_there_is_instead(name: str) -> Non
     with pytest.raises(AttributeError, match=rf"Checkpoint\.{name} is no more: .*Checkpoint"):
         getattr(Checkpoint, name)
     assert not hasattr(Checkpoint, "from_thin_air")
+
+
+@pytest.mark.parametrize("metadata", [{"a": object()}, {"a": {1, 2}}, {(1, 2): 3}, ["a"]])
+def test_metadata_that_is_no_json_is_a_type_error_too(saved: Path, metadata: Any) -> None:
+    checkpoint = Checkpoint.from_directory(saved)
+
+    for refuses in (checkpoint.set_metadata, checkpoint.update_metadata):
+        with pytest.raises(TypeError) as refused:
+            refuses(metadata)
+        assert isinstance(refused.value, ConfigError)
+    assert checkpoint.get_metadata() == {}

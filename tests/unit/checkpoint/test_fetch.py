@@ -7,12 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoint.fetch import fetch_once, let_go
+from holdfast.checkpoint import fetch
+from holdfast.checkpoint.fetch import (
+    CopyKeeper,
+    fetch_once,
+    keep_idle_copies,
+    let_go,
+    using_copy,
+)
 from holdfast.core.manifest import FileEntry
 from tests.patience import PATIENCE_S
 
@@ -163,3 +171,133 @@ def test_a_copy_that_was_cut_by_somebody_is_made_again(tmp_path: Path) -> None:
 
     assert (fetch_once("x", fill, files, root=tmp_path) / "f").read_bytes() == b"good"
     let_go()
+
+
+# ---------------------------------------------------------------------- copies for a while
+
+
+def fill(folder: str) -> None:
+    Path(folder, "f").write_bytes(b"x" * 4096)
+
+
+@pytest.fixture
+def is_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_keeps_idle", False)  # and so again after the test
+    keep_idle_copies()
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def test_a_copy_is_removed_when_the_last_one_in_the_process_has_left(tmp_path: Path) -> None:
+    with using_copy("x", fill, (), root=tmp_path) as outer:
+        with using_copy("x", fill, (), root=tmp_path) as inner:
+            assert inner == outer
+        assert (outer / "f").exists()
+
+    assert names(tmp_path) == []
+
+
+def test_a_copy_is_removed_after_an_error_too(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), using_copy("x", fill, (), root=tmp_path):
+        raise ZeroDivisionError
+
+    assert names(tmp_path) == []
+
+
+def test_a_thread_that_is_still_inside_keeps_the_copy(tmp_path: Path) -> None:
+    is_inside, may_leave = threading.Event(), threading.Event()
+    seen = []
+
+    def look() -> None:
+        with using_copy("x", fill, (), root=tmp_path) as copy:
+            is_inside.set()
+            may_leave.wait(PATIENCE_S)
+            seen.append((copy / "f").exists())
+
+    thread = threading.Thread(target=look)
+    with using_copy("x", fill, (), root=tmp_path):
+        thread.start()
+        assert is_inside.wait(PATIENCE_S)
+    may_leave.set()
+    thread.join()
+
+    assert seen == [True] and names(tmp_path) == []
+
+
+def test_another_process_that_is_inside_keeps_the_copy(start: Start, tmp_path: Path) -> None:
+    other = start()
+    copy = Path(line(other))
+    with using_copy("some-checkpoint", fill, (), root=copy.parent) as same:
+        assert same == copy
+    assert copy.is_dir()
+
+    end(other)
+
+    assert not copy.exists()
+
+
+def test_what_was_fetched_for_good_outlives_a_visit(tmp_path: Path) -> None:
+    copy = fetch_once("x", fill, (), root=tmp_path)
+    with using_copy("x", fill, (), root=tmp_path):
+        pass
+    assert copy.is_dir()
+
+    let_go()
+
+    assert names(tmp_path) == []
+
+
+@pytest.mark.usefixtures("is_worker")
+def test_a_worker_keeps_what_it_used_last_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "IDLE_BYTES_MAX", 3 * 4096)
+    for name in ("a", "b", "a", "c", "d", "e"):
+        with using_copy(name, fill, (), root=tmp_path):
+            pass
+    found = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    let_go()
+
+    assert found == {"c", "d", "e"}
+
+
+@pytest.mark.usefixtures("is_worker")
+def test_a_worker_does_not_remove_what_it_is_using_however_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "IDLE_BYTES_MAX", 0)
+    with using_copy("a", fill, (), root=tmp_path) as first:
+        with using_copy("b", fill, (), root=tmp_path) as second:
+            pass
+        assert first.is_dir() and not second.exists()
+    let_go()
+
+
+def test_a_keeper_keeps_the_copy_of_one_checkpoint_at_a_time(tmp_path: Path) -> None:
+    """Its users may all have been killed: those that start again find it."""
+    keeper = CopyKeeper(tmp_path)
+    for name in ("a", "b"):
+        keeper.keep(name)
+        with using_copy(name, fill, (), root=tmp_path):
+            pass
+        assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [name]
+
+    keeper.close()
+    keeper.close()
+
+    assert names(tmp_path) == []
+
+
+def test_a_forked_child_does_not_remove_what_its_parent_uses(tmp_path: Path) -> None:
+    with using_copy("x", fill, (), root=tmp_path) as copy:
+        child = os.fork()
+        if child == 0:
+            with using_copy("x", fill, (), root=tmp_path):
+                pass
+            os._exit(0 if copy.is_dir() else 1)
+        _, status = os.waitpid(child, 0)
+        assert status == 0 and copy.is_dir()
+
+    assert names(tmp_path) == []

@@ -285,8 +285,9 @@ def test_the_wrong_folder_is_an_error_that_names_the_right_one(
 ) -> None:
     with pytest.raises(RunMissing, match="bert-7"):
         Result.from_path(tmp_path / "lab")
-    with pytest.raises(RunMissing, match="there is no run at"):
+    with pytest.raises(RunMissing, match="there is no run at") as nothing:
         Result.from_path(tmp_path / "lab" / "bert-8")
+    assert isinstance(nothing.value, RuntimeError)
     with pytest.raises(RunMissing, match="inside one") as refused:
         Result.from_path(tmp_path / "lab" / "bert-7" / "logs" / "attempt-1")
     assert refused.value.hint == f"name {tmp_path / 'lab' / 'bert-7'}"

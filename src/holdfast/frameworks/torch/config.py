@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.api.assignment import assignable
 from holdfast.api.checks import checking
 from holdfast.api.representation import readable
 from holdfast.api.spelling import spelled
@@ -38,8 +39,9 @@ PRELOADED_LATER = (
 )
 
 
+@assignable
 @spelled
-@dataclass(frozen=True, repr=False)
+@dataclass(unsafe_hash=True, repr=False)
 class TorchConfig(BackendConfig):
     """How the process group of a torch run is made.
 

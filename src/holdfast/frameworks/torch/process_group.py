@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # which it documents
 
 from holdfast.errors import HoldfastError
-from holdfast.frameworks.torch.devices import get_devices
+from holdfast.frameworks.torch.devices import get_device, get_devices
 from holdfast.settings import add_to_environment, is_in_environment
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ def _describe_in_environment(place: Place, address: str, port: str) -> None:
             "LOCAL_WORLD_SIZE": str(place.local_world_size),
             "NODE_RANK": str(place.node_rank),
             "GROUP_RANK": str(place.node_rank),
+            "ACCELERATE_TORCH_DEVICE": str(get_device()),  # read by Hugging Face Accelerate
         }
     )
 
