@@ -21,6 +21,7 @@ from bench import (
     blocked,
     chart,
     commit,
+    data_memory,
     goodput,
     import_time,
     journal,
@@ -61,6 +62,7 @@ QUESTIONS: Mapping[str, Asking] = {
     "goodput": goodput.question,
     "report-metrics": report_rate.of_metrics,
     "memory": memory.question,
+    "data-memory": data_memory.question,
     "commit-many": commit.many_small_files,  # before many files have been deleted
     "commit-one": commit.one_large_file,
     "report-checkpoint": report_rate.of_a_checkpoint,

@@ -29,7 +29,7 @@ def question(setting: Setting) -> Iterator[Question]:
         with running(system, folder, {"task": "idle"}) as program:
             program.await_marks("ready-0", "ready-1")
             time.sleep(SETTLE_S)
-            return _taken(program)
+            return taken(program)
 
     def side(system: str) -> Side:
         slow = system == "ray"
@@ -58,7 +58,8 @@ def question(setting: Setting) -> Iterator[Question]:
     )
 
 
-def _taken(program: Program) -> dict[str, float]:
+def taken(program: Program) -> dict[str, float]:
+    """Return the memory that all processes of a program take, in MiB, and how many they are."""
     sizes = [size for pid in program.pids() if (size := _pss_bytes(pid)) is not None]
     return {"": sum(sizes) / MIB, "processes": float(len(sizes))}
 

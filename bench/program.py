@@ -153,6 +153,7 @@ _ELASTIC = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 COMMANDS: Mapping[str, tuple[Sequence[str], Mapping[str, str]]] = {
     "holdfast": ([sys.executable, _script("holdfast_train.py")], {}),
+    "data": ([sys.executable, _script("data_in_memory.py")], {}),
     "torchrun": ([*_ELASTIC, "--max-restarts", "2", _script("elastic.py")], _ELASTIC_LOCAL),
     "torchrun-forever": (
         [*_ELASTIC, "--max-restarts", "1000", _script("elastic.py")],

@@ -157,6 +157,29 @@ def owned(block: Block) -> Block:
             return block  # cannot be written to
 
 
+def unaliased(block: Block, taken: Block) -> Block:
+    """Return what a function made of `taken`, without anything that the function may have kept.
+
+    What lies in `taken` is the reader's already.
+    """
+    match form_of(block):
+        case "numpy":
+            mine = list(taken.values()) if form_of(taken) == "numpy" else []
+            return {
+                name: values if _lies_in(values, mine) else _own_array(values)
+                for name, values in block.items()
+            }
+        case "pandas" if block is not taken:
+            return owned(block)
+        case _:
+            return block
+
+
+def _lies_in(values: Any, arrays: list[Any]) -> bool:
+    np = library("numpy")
+    return values.dtype != object and any(np.may_share_memory(values, one) for one in arrays)
+
+
 def own(value: Any) -> Any:
     """Return a copy of a value that may be written to; what nobody can write to is itself."""
     kind = type(value)

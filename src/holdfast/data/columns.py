@@ -1,8 +1,9 @@
 """Columns: how the values of one column become a numpy array, and how that becomes Arrow's.
 
 One rule for all sources: numbers become an array of numbers, values of one shape an array with
-more dimensions, a missing number becomes NaN, and everything else an array of objects. An array is
-always writable and shares nothing with where it came from.
+more dimensions, a missing number becomes NaN, and everything else an array of objects; so do whole
+numbers that as floats would lose a digit. An array is always writable and shares nothing with where
+it came from.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from holdfast.data.libraries import library
 _NUMBERS = frozenset({bool, int, float, complex})
 _MAY_BE_MISSING = frozenset({int, float})
 _KINDS_OF_NUMBERS = "biufc"
+_FLOAT_MAX = 2**53  # up to here every whole number is a float
 
 
 def column(values: Sequence[Any]) -> Any:
@@ -24,7 +26,7 @@ def column(values: Sequence[Any]) -> Any:
     if kinds <= _NUMBERS or all(issubclass(kind, np.generic) for kind in kinds):
         return np.array(values)
     present = kinds - {type(None)}
-    if present and present <= _MAY_BE_MISSING:
+    if present and present <= _MAY_BE_MISSING and all(map(_is_exact_as_float, values)):
         return np.array([np.nan if value is None else value for value in values], dtype=float)
     if all(_is_like_an_array(kind) for kind in kinds):
         return _stacked(values)
@@ -51,6 +53,8 @@ def from_arrow(values: Any) -> Any:
         )
         inner = from_arrow(flat)
         return inner.reshape(len(values), values.type.list_size, *inner.shape[1:])
+    if values.null_count and pa.types.is_integer(values.type):
+        return column(values.to_pylist())
     array = values.to_numpy()
     if array.dtype == object:
         return column(array.tolist())
@@ -71,9 +75,31 @@ def to_arrow(values: Any) -> Any:
 def joined_arrays(arrays: Sequence[Any]) -> Any:
     """Return the values of several arrays as one."""
     np = library("numpy")
-    if len({array.shape[1:] for array in arrays}) == 1:
+    if len({array.shape[1:] for array in arrays}) > 1:
+        return column([value for array in arrays for value in array])
+    if _go_together(arrays):
         return np.concatenate(arrays)
-    return column([value for array in arrays for value in array])
+    return _objects([value for array in arrays for value in values_of(array)])
+
+
+def _go_together(arrays: Sequence[Any]) -> bool:
+    """Whether arrays can be put together without changing a value: 1 into "1", True into 1."""
+    kinds = {array.dtype.kind for array in arrays}
+    if len(kinds) == 1:
+        return True
+    if not kinds <= set("iuf"):
+        return False
+    if "f" not in kinds:
+        return library("numpy").result_type(*arrays).kind in "iu"
+    return all(_is_exact_as_float(value) for array in arrays for value in _extremes(array))
+
+
+def _extremes(array: Any) -> list[Any]:
+    return [] if array.dtype.kind == "f" or not array.size else [array.min(), array.max()]
+
+
+def _is_exact_as_float(value: Any) -> bool:
+    return value is None or isinstance(value, float) or -_FLOAT_MAX <= int(value) <= _FLOAT_MAX
 
 
 def values_of(array: Any) -> list[Any]:

@@ -98,7 +98,25 @@ def rows_of(block: Block) -> list[Row]:
         case "pandas":
             return block.to_dict("records")  # type: ignore[no-any-return]
         case "pyarrow":
-            return block.to_pylist()  # type: ignore[no-any-return]
+            return _rows_of_table(block)
+
+
+def _rows_of_table(table: Any) -> list[Row]:
+    """Return a table's rows; a tensor of a fixed shape is an array of that shape in them."""
+    kind = library("pyarrow").FixedShapeTensorType
+    tensors = [field.name for field in table.schema if isinstance(field.type, kind)]
+    if not tensors:
+        return table.to_pylist()  # type: ignore[no-any-return]
+    rows = (
+        table.drop_columns(tensors).to_pylist()
+        if len(tensors) < table.num_columns
+        else [{}] * len(table)
+    )
+    arrays = {name: list(from_arrow(table[name])) for name in tensors}
+    return [
+        {name: arrays[name][number] if name in arrays else row[name] for name in table.column_names}
+        for number, row in enumerate(rows)
+    ]
 
 
 def _as_numpy(block: Block) -> Block:

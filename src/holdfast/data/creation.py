@@ -43,14 +43,14 @@ def from_numpy(ndarrays: Any, *, column: str = "data") -> Dataset:
                 f"from_numpy got {type(array).__name__}: it needs an array of at least one"
                 " dimension, or a list of such"
             )
-    return Dataset(in_memory({column: array.copy()} for array in arrays))
+    return Dataset(in_memory(({column: array} for array in arrays), is_users=True))
 
 
 def from_pandas(dfs: Any) -> Dataset:
     """Return a dataset of the rows of a DataFrame, or of several; an index is left out."""
     frames = dfs if isinstance(dfs, list | tuple) else [dfs]
     _check_kinds("from_pandas", frames, "pandas", "DataFrame")
-    return Dataset(in_memory(with_text_names(frame).copy() for frame in frames))
+    return Dataset(in_memory((with_text_names(frame) for frame in frames), is_users=True))
 
 
 def from_arrow(tables: Any) -> Dataset:

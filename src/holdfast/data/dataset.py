@@ -20,6 +20,7 @@ from holdfast.data.checks import check_names, check_placement, whole
 from holdfast.data.column_steps import Drop, Rename, Select
 from holdfast.data.conversion import assembled, form_named, rows_of
 from holdfast.data.files import Parquet
+from holdfast.data.fingerprint import fingerprint_of, seed_from
 from holdfast.data.iterator import DataIterator
 from holdfast.data.plan import Cut, Plan, Union
 from holdfast.data.reading import Buffer, Reader, Reading
@@ -74,7 +75,7 @@ class Dataset(Reader):
     def take(self, limit: int = 20) -> list[Row]:
         """Return the first rows."""
         rows = whole("limit", limit, "it is how many rows to return", at_least=0)
-        return [row for block in self._plan.blocks(range(rows), 0) for row in rows_of(block)]
+        return [row for block in self._plan.read(range(rows), 0) for row in rows_of(block)]
 
     def take_all(self, limit: int | None = None) -> list[Row]:
         """Return all rows; raise if there are more than `limit`."""
@@ -111,12 +112,8 @@ class Dataset(Reader):
         return self._whole("pyarrow", EVERYTHING)
 
     def __repr__(self) -> str:
-        steps, plan = [self._plan.described()], self._plan
-        while plan.inputs:
-            plan = plan.inputs[0]
-            steps.append(plan.described())
         name = "" if self._name is None else f"{self._name!r}, "
-        return f"Dataset({name}{', '.join(reversed(steps))})"
+        return f"Dataset({name}{self._plan.described_as_a_whole()})"
 
     # ------------------------------------------------------------------------- what is done to it
 
@@ -181,7 +178,7 @@ class Dataset(Reader):
         """Return a dataset whose batches are what `fn` returns, or yields, for batches of this one.
 
         Args:
-            fn: A function, or a class that is instantiated once in each process that reads.
+            fn: A function, or a class that is instantiated for each pass over the rows.
             batch_size: Rows of a batch; the last may have fewer. None leaves it to Holdfast.
             batch_format: What `fn` is given: "numpy", "pandas" or "pyarrow". It may return any.
             fn_args: What `fn` gets after the batch.
@@ -251,7 +248,7 @@ class Dataset(Reader):
 
     def materialize(self) -> Dataset:
         """Return a dataset that holds these rows in memory: what made them does not run again."""
-        return self._with(in_memory(self._plan.blocks(EVERYTHING, 0)))
+        return self._with(in_memory(self._plan.read(EVERYTHING, 0)))
 
     # ------------------------------------------------------------------------- what it is cut into
 
@@ -260,14 +257,17 @@ class Dataset(Reader):
     ) -> tuple[Dataset, Dataset]:
         """Return the first rows, to train with, and the last ones, to test with.
 
-        With `shuffle`, the rows are in another order before they are cut. Give a seed if the script
-        is to be run again: without one, the cut is another.
+        With `shuffle`, the rows are in another order before they are cut, and those to train with
+        are in yet another one in every epoch. Without a seed the data decides: a script that is run
+        again with the same data cuts it alike, or rows to test with would be trained on.
 
         Args:
             test_size: How many rows to test with, or as a float between 0 and 1, which part.
             shuffle: Whether chance decides which rows are which.
-            seed: What decides instead of chance.
+            seed: What the order follows from.
         """
+        if shuffle and seed is None:
+            seed = seed_from(fingerprint_of(self._plan))
         whole_one = self.random_shuffle(seed=seed) if shuffle else self
         rows = whole_one.count()
         if isinstance(test_size, float):
@@ -282,7 +282,10 @@ class Dataset(Reader):
                 f"test_size={test_size}: of {rows} rows that leaves {max(0, train)} to train with"
                 f" and {rows - max(0, train)} to test with"
             )
-        return whole_one.limit(train), self._with(Cut((whole_one.plan,), start=train))
+        first = whole_one.limit(train)
+        if shuffle:
+            first = first.random_shuffle(seed=seed)
+        return first, self._with(Cut((whole_one.plan,), start=train))
 
     def split(
         self, n: int, *, equal: bool = False, locality_hints: Sequence[Any] | None = None
@@ -317,7 +320,7 @@ class Dataset(Reader):
         return Dataset(plan, name=self._name)
 
     def _whole(self, form: Form, wanted: range) -> Block:
-        return assembled(list(self._plan.blocks(wanted, 0)) or [[]], form)
+        return assembled(list(self._plan.read(wanted, 0)) or [[]], form)
 
     def _sample(self) -> Plan:
         return self._plan
@@ -326,7 +329,7 @@ class Dataset(Reader):
         plan = self._plan
         if buffer is not None:
             plan = Shuffle((plan,), seed=buffer.seed or 0, window=buffer.rows)
-        return Reading(plan.blocks(EVERYTHING, 0))
+        return Reading(plan.read(EVERYTHING, 0))
 
 
 def shard(dataset: Dataset, world_size: int, rank: int, *, equal: bool = True) -> DataIterator:

@@ -77,6 +77,7 @@ class DataIterator(Reader):
         self._share = Share(plan.length(), world_size, rank, equal, name)
         self._progress = Progress()
         self._is_looping = False
+        self._counted: tuple[int, int] | None = None  # an epoch that was read whole, and its rows
 
     def state_dict(self) -> dict[str, Any]:
         """Return where all ranks are, as values that JSON can hold.
@@ -180,6 +181,7 @@ class DataIterator(Reader):
         share, epoch, start = self._share, now.epoch, now.position
 
         def counted(rows: int) -> None:
+            self._must_be_as_many(epoch, rows)
             if start == 0:
                 share.must_go_round(rows)
             share.log_remainder(epoch, start, rows)
@@ -208,7 +210,25 @@ class DataIterator(Reader):
         if self._share.equal:
             plan = _in_whole_rounds(plan, self._share.world_size, now.position, counted)
         mine = range(now.position + self._share.rank, EVERYTHING.stop, self._share.world_size)
-        return plan.blocks(mine, now.epoch)
+        return plan.read(mine, now.epoch)
+
+    def _must_be_as_many(self, epoch: int, rows: int) -> None:
+        """Raise if the steps have made another number of rows of the same ones than before.
+
+        They remember something between passes, or go by chance; then no two ranks have the same
+        rows to deal out.
+        """
+        before, rows_before = self._counted or (epoch, rows)
+        self._counted = epoch, rows
+        if rows != rows_before and not self._plan.may_change_its_length():
+            raise ConfigError(
+                f"{self._share.dataset} had {rows_before} rows in epoch {before} and {rows} in"
+                f" epoch {epoch}: {self._plan.described_as_a_whole()} must make the same rows in every"
+                " pass, or ranks do not agree on who gets which",
+                hint="if a function remembers what it has seen, make it a class with __call__, of"
+                " which each pass has an instance; if it goes by chance, draw from what is in"
+                " the row",
+            )
 
     def _must_not_be_looping(self) -> None:
         if self._is_looping:

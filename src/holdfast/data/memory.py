@@ -8,30 +8,50 @@ the process that shared it, however that ends.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from holdfast.data.blocks import CHUNK_ROWS, Block, chunks, form_of, owned, size_of, take
 from holdfast.data.libraries import library
 from holdfast.data.selection import Wanted, cut, within
 from holdfast.engine.machine import memory_available
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StoreFull
 from holdfast.objects import ObjectRef, get, put
 from holdfast.objects.refs import get_private
 from holdfast.objects.serial import frozen, thawed
 from holdfast.objects.shared import LARGE_BYTES
 
-_NUMBERS = "biufcmM"  # kinds of numpy's types whose values lie in the array itself
+log = logging.getLogger(__name__)
+
+_NUMBERS = "biufcmM"
+_IN_ARRAY = _NUMBERS + "US"  # kinds of numpy's types whose values lie in the array itself
 
 
 class HeldRows:
-    """Rows in this process's memory, until they are shared; they travel by value."""
+    """Rows in memory; they travel by value, and what `shared` returns does by reference."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._blocks: Sequence[Block] = tuple(blocks)
         self._shared: SharedRows | None = None
+        self._pid = 0  # of the process that shared them: in a fork of it they are another's
         self.rows = sum(map(size_of, self._blocks))
+
+    @classmethod
+    def copied(cls, blocks: Iterable[Block]) -> Self:
+        """Return rows that nobody else has: a copy, and if it is large, one in shared memory.
+
+        So there is never a third, and a trainer that shares the rows has nothing left to do.
+        """
+        held = cls(blocks)
+        try:
+            held.shared()
+        except StoreFull:
+            log.info("rows are not shared before they must be", exc_info=True)
+        held._blocks = tuple(map(owned, held._blocks))  # those that were not shared
+        return held
 
     def read(self, wanted: Wanted) -> Iterator[Block]:
         """Yield the wanted rows, as copies."""
@@ -41,19 +61,22 @@ class HeldRows:
 
     def shared(self) -> HeldRows | SharedRows:
         """Return the same rows in shared memory, and use them there too; small ones stay here."""
-        if self._shared is None:
-            lying = [_laid_out(block) for block in self._blocks]
+        if self._shared is None or self._pid != os.getpid():
+            lying = [_laid_out(block) for block in self._blocks] if self._blocks else []
+            if self._shared is not None:
+                lying = self._shared.lying()
             size = sum(map(_size_bytes, lying))
             if size < LARGE_BYTES:
                 return self
             must_fit_in_memory(size)
-            self._shared = SharedRows(put(lying), self.rows)
+            self._shared, self._pid = SharedRows(put(lying), self.rows), os.getpid()
+            self._shared.lying()  # mapped now: a fork has it then, also when this process is gone
             self._blocks = ()  # one copy is enough
         return self._shared
 
     def __getstate__(self) -> dict[str, Any]:
         blocks = self._blocks if self._shared is None else tuple(self.read(range(self.rows)))
-        return {"_blocks": blocks, "_shared": None, "rows": self.rows}
+        return {"_blocks": blocks, "_shared": None, "_pid": 0, "rows": self.rows}
 
 
 class SharedRows:
@@ -63,12 +86,18 @@ class SharedRows:
         self.ref, self.rows = ref, rows
         self._lying: list[Block | Packed] | None = None
 
-    def read(self, wanted: Wanted) -> Iterator[Block]:
+    def lying(self) -> list[Block | Packed]:
+        """Return the rows as they lie there; nobody can write to them."""
         if self._lying is None:
             self._lying = get(self.ref)
-        return _read(self._lying, wanted)
+        return self._lying
+
+    def read(self, wanted: Wanted) -> Iterator[Block]:
+        """Yield the wanted rows, as copies."""
+        return _read(self.lying(), wanted)
 
     def shared(self) -> SharedRows:
+        """Return itself."""
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -134,8 +163,9 @@ class Packed:
 def _laid_out(block: Block) -> Block | Packed:
     """Return a block as it is to lie in shared memory."""
     match form_of(block):
-        case "numpy" if all(values.dtype.kind in _NUMBERS for values in block.values()):
-            return block
+        case "numpy" if all(values.dtype.kind in _IN_ARRAY for values in block.values()):
+            contiguous = library("numpy").ascontiguousarray  # others would be copied by each reader
+            return {name: contiguous(values) for name, values in block.items()}
         case "pandas" if _is_numeric(block):
             return block
         case "pyarrow":

@@ -36,6 +36,20 @@ class Plan(ABC):
     def length(self) -> int | None:
         """Return how many rows there are; None if only reading them all would tell."""
 
+    def read(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
+        """Yield the wanted rows, as `blocks` does, in a pass of its own.
+
+        What steps remember is of one pass: it has to come out alike in every epoch, on every rank
+        and after every resume.
+        """
+        return self.fresh().blocks(wanted, epoch)
+
+    def fresh(self) -> Plan:
+        """Return this plan with steps that have not run yet."""
+        if not self.inputs:
+            return self
+        return replace(self, inputs=tuple(plan.fresh() for plan in self.inputs))
+
     @abstractmethod
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
         """Yield the wanted rows, in order, a block at a time; rows that are not there are left out.
@@ -50,6 +64,21 @@ class Plan(ABC):
     def identity(self) -> dict[str, Any]:
         """Return, as plain data, what tells this step from others of its kind; seeds do not."""
         return {}
+
+    def described_as_a_whole(self) -> str:
+        """Return a few words for this step and those below it, in the order in which they run."""
+        steps, plan = [self.described()], self
+        while plan.inputs:
+            plan = plan.inputs[0]
+            steps.append(plan.described())
+        return ", ".join(reversed(steps))
+
+    def may_change_its_length(self) -> bool:
+        """Whether an epoch may have more rows than another although no step goes by chance.
+
+        So it is where functions see batches, and these are of other rows in every epoch.
+        """
+        return any(plan.may_change_its_length() for plan in self.inputs)
 
     def seeds(self) -> list[int]:
         """Return the seed of every shuffle in the tree, in a fixed order."""
@@ -73,7 +102,7 @@ class Plan(ABC):
     def count(self) -> int:
         """Return how many rows there are, reading them all if there is no other way."""
         known = self.length()
-        return sum(map(size_of, self.blocks(EVERYTHING, 0))) if known is None else known
+        return sum(map(size_of, self.read(EVERYTHING, 0))) if known is None else known
 
 
 @dataclass(frozen=True, eq=False, repr=False)

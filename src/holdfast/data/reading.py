@@ -179,7 +179,7 @@ class Reader(ABC):
         )
 
     def _first_row(self) -> Block | None:
-        return next((one for one in self._sample().blocks(range(1), 0) if size_of(one)), None)
+        return next((one for one in self._sample().read(range(1), 0) if size_of(one)), None)
 
     def _passes(
         self,

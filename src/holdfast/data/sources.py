@@ -38,9 +38,9 @@ class Held(Plan):
         return f"{self.length()} rows in memory"
 
 
-def in_memory(blocks: Iterable[Block]) -> Held:
-    """Return a plan of these blocks."""
-    return Held(held=HeldRows(blocks))
+def in_memory(blocks: Iterable[Block], *, is_users: bool = False) -> Held:
+    """Return a plan of these blocks; those that a user may write to later are copied."""
+    return Held(held=HeldRows.copied(blocks) if is_users else HeldRows(blocks))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import itertools
+import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from holdfast.data.blocks import Block, Form, Row, form_of, picked, regrouped, size_of, take
+from holdfast.data.blocks import (
+    Block,
+    Form,
+    Row,
+    form_of,
+    own,
+    picked,
+    regrouped,
+    size_of,
+    take,
+    unaliased,
+)
 from holdfast.data.conversion import assembled, block_from, rows_of
 from holdfast.data.libraries import library
 from holdfast.data.plan import Plan
@@ -19,8 +33,8 @@ from holdfast.errors import ConfigError
 class Call:
     """A user's function with what it is called with besides rows or batches.
 
-    A class is instantiated once in each process that reads, when it is first needed there, and
-    what it built does not travel.
+    A class is instantiated, and an instance copied, when it is first needed in a pass: so what it
+    remembers ends with the pass, and does not travel.
     """
 
     function: Callable[..., Any]
@@ -35,77 +49,88 @@ class Call:
         return getattr(named, "__name__", type(named).__name__)
 
     def __call__(self, value: Any) -> Any:
-        return self._ready()(value, *self.args, **self.kwargs)
+        if "ready" not in vars(self):
+            vars(self)["ready"] = self._made()
+        return vars(self)["ready"](value, *self.args, **self.kwargs)
 
-    def _ready(self) -> Callable[..., Any]:
-        if not isinstance(self.function, type):
-            return self.function
-        if "instance" not in vars(self):
-            vars(self)["instance"] = self.function(
-                *self.constructor_args, **self.constructor_kwargs
-            )
-        return vars(self)["instance"]  # type: ignore[no-any-return]
+    def _made(self) -> Callable[..., Any]:
+        function = self.function
+        if isinstance(function, type):
+            made: Callable[..., Any] = function(*self.constructor_args, **self.constructor_kwargs)
+            return made
+        if isinstance(function, _STATELESS):
+            return function
+        try:
+            return copy.deepcopy(function)
+        except TypeError:  # it has a lock, a file or the like, and is used as it is
+            return function
+
+    def fresh(self) -> Call:
+        """Return the same call for another pass."""
+        return replace(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "instance"}
+        return {name: value for name, value in vars(self).items() if name != "ready"}
+
+
+_STATELESS = (types.FunctionType, types.BuiltinFunctionType, functools.partial)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class MapRows(Plan):
-    """Each row becomes what `call` returns for it."""
+class CallingStep(Plan):
+    """A step that runs a user's function."""
 
     call: Call
-    kind: ClassVar[str] = "map"
-    keeps_rows: ClassVar[bool] = True
+
+    def fresh(self) -> Plan:
+        inputs = tuple(plan.fresh() for plan in self.inputs)
+        return replace(self, inputs=inputs, call=self.call.fresh())
 
     def identity(self) -> dict[str, Any]:
         return {"function": self.call.name}
+
+    def described(self) -> str:
+        return f"{self.kind}({self.call.name})"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class MapRows(CallingStep):
+    """Each row becomes what `call` returns for it."""
+
+    kind: ClassVar[str] = "map"
+    keeps_rows: ClassVar[bool] = True
 
     def length(self) -> int | None:
         return self.inputs[0].length()
 
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
         for block in self.inputs[0].blocks(wanted, epoch):
-            yield [_row_from(self.call(row), f"map({self.call.name})") for row in rows_of(block)]
-
-    def described(self) -> str:
-        return f"map({self.call.name})"
+            yield [_row_from(self.call(row), self.described(), row) for row in rows_of(block)]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FlatMap(Plan):
+class FlatMap(CallingStep):
     """Each row becomes the rows that `call` returns for it."""
 
-    call: Call
     kind: ClassVar[str] = "flat_map"
-
-    def identity(self) -> dict[str, Any]:
-        return {"function": self.call.name}
 
     def length(self) -> None:
         return None
 
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
-        of = f"flat_map({self.call.name})"
+        of = self.described()
         stream = (
-            [_row_from(made, of) for row in rows_of(block) for made in self.call(row)]
+            [_row_from(made, of, {}) for row in rows_of(block) for made in self.call(row)]
             for block in self.inputs[0].blocks(EVERYTHING, epoch)
         )
         return picked(stream, wanted)
 
-    def described(self) -> str:
-        return f"flat_map({self.call.name})"
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Filter(Plan):
+class Filter(CallingStep):
     """The rows for which `call` returns something true; they keep the form they have."""
 
-    call: Call
     kind: ClassVar[str] = "filter"
-
-    def identity(self) -> dict[str, Any]:
-        return {"function": self.call.name}
 
     def length(self) -> None:
         return None
@@ -121,19 +146,15 @@ class Filter(Plan):
             return list(itertools.compress(block, good))
         return take(block, library("numpy").flatnonzero(good))
 
-    def described(self) -> str:
-        return f"filter({self.call.name})"
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class MapBatches(Plan):
+class MapBatches(CallingStep):
     """Batches of rows become the batches that `call` returns, of as many rows or of others.
 
     Batches are cut from the first row of the dataset on, so that they are the same for every rank
     and after every resume.
     """
 
-    call: Call
     batch_rows: int
     form: Form
     kind: ClassVar[str] = "map_batches"
@@ -144,25 +165,26 @@ class MapBatches(Plan):
     def length(self) -> int | None:
         return None
 
+    def may_change_its_length(self) -> bool:
+        return bool(self.seeds()) or super().may_change_its_length()
+
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
         return picked(self._made(self.inputs[0].blocks(EVERYTHING, epoch)), wanted)
 
     def _made(self, stream: Iterator[Block]) -> Iterator[Block]:
         for group in regrouped(stream, itertools.repeat(self.batch_rows)):
-            made = self.call(assembled(group, self.form))
+            given_batch = assembled(group, self.form)
+            made = self.call(given_batch)
             batches = made if isinstance(made, Iterator) else iter([made])
             given = 0
             for batch in batches:
-                block = block_from(batch, of=self.described())
+                block = unaliased(block_from(batch, of=self.described()), given_batch)
                 given += size_of(block)
                 yield block
             self._check(sum(map(size_of, group)), given)
 
     def _check(self, taken: int, given: int) -> None:
         """Look at how many rows became how many."""
-
-    def described(self) -> str:
-        return f"map_batches({self.call.name})"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -186,11 +208,16 @@ class MapBatchesRowByRow(MapBatches):
             )
 
 
-def _row_from(made: object, of: str) -> Row:
-    if isinstance(made, dict):
-        return made
+def _row_from(made: object, of: str, taken: Row) -> Row:
+    """Return what a function made as a row that nobody else has; `taken` is what it was made of.
+
+    It may be of something that the function keeps, and that it will give again.
+    """
     if isinstance(made, Mapping):
-        return dict(made)
+        return {
+            name: value if name in taken and value is taken[name] else own(value)
+            for name, value in made.items()
+        }
     raise ConfigError(
         f"{of} returned {type(made).__name__}: a row is a dict of column names and values",
         hint="does it return the row it changed?" if made is None else 'return {"item": …}',

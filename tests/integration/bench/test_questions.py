@@ -39,6 +39,7 @@ HERE = (
 # Other loops in the same kinds of scripts.
 LONG = (
     "launch",
+    "data-memory",
     "recovery-worker",
     "report-metrics",
     "blocked-disk",

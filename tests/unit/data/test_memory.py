@@ -240,3 +240,55 @@ def test_rows_without_arrays_are_shared_without_a_library() -> None:
     )
 
     assert not {"numpy", "pandas", "pyarrow", "torch"} & set(done.stdout.split())
+
+
+def test_what_a_user_writes_to_an_array_later_makes_no_difference() -> None:
+    for size in (4, ROWS * DEEP):
+        array, frame = np.zeros(size), pd.DataFrame({"data": np.zeros(size)})
+        datasets = [data.from_numpy(array[::-1]), data.from_pandas(frame)]
+        array[:] = 1.0
+        frame.loc[:, "data"] = 1.0
+
+        assert [dataset.take(1) for dataset in datasets] == [[{"data": 0.0}]] * 2
+
+
+def test_a_large_array_is_shared_when_the_dataset_is_made_and_not_by_the_trainer() -> None:
+    held = KINDS["numpy"]().plan.held  # type: ignore[attr-defined]
+
+    assert held.shared() is held.shared()
+    assert held._blocks == ()  # noqa: SLF001  # nothing is kept beside it
+
+
+def test_rows_are_there_in_a_fork_and_can_be_shared_by_it() -> None:
+    program = (
+        "import os, numpy as np, cloudpickle; from holdfast import data;"
+        "dataset = data.from_numpy(np.arange(400_000), column='id'); owner = os.getpid();"
+        "child = os.fork();"
+        "child and os._exit(0);\n"
+        "while os.getppid() == owner: os.sched_yield()\n"
+        "shared = cloudpickle.loads(cloudpickle.dumps(dataset.shared()))\n"
+        "is_ours = shared.plan.held.ref._object.owner.pid == os.getpid()\n"
+        "print(shared.take(2), dataset.count(), is_ours)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "[{'id': 0}, {'id': 1}] 400000 True\n", done.stderr
+
+
+def test_where_no_more_can_be_shared_a_dataset_is_a_private_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(value: Any) -> Any:
+        raise StoreFull("no open files")
+
+    monkeypatch.setattr("holdfast.data.memory.put", full)
+    array = np.zeros(ROWS * DEEP)
+    dataset = data.from_numpy(array)
+    array[:] = 1.0
+
+    assert dataset.take(1) == [{"data": 0.0}]
+    with pytest.raises(StoreFull, match="no open files"):
+        dataset.shared()
