@@ -8,7 +8,7 @@ environment = @$(PYTHON) tools/environment.py
 in_parallel = -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-repeat check bench bench-quick clean
+.PHONY: help demo test test-long test-repeat check bench bench-quick quality clean
 
 help: ## Show this list
 	@echo 'make TARGET [PYTHON=python3] [JOBS=2] [ARGS=...]'
@@ -49,7 +49,12 @@ bench-quick: ## See in minutes which ratios have moved since bench/baseline.json
 	$(environment) .venv-bench bench
 	.venv-bench/bin/python -m bench --quick --compare $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
+quality: ## Hold searches against Optuna, HyperOpt and BOHB's original, over 80 seeds
+	$(environment) .venv test
+	$(environment) .venv-quality quality
+	.venv/bin/python -m bench.quality $(ARGS)
+
 clean: ## Remove environments, caches and build results
-	rm -rf .venv .venv-bench .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-bench .venv-peers .venv-quality build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	rm -rf .hypothesis .coverage .coverage.*
 	find . -name __pycache__ -prune -exec rm -rf {} +

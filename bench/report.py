@@ -10,7 +10,8 @@ from bench.record import Record
 from bench.summary import Summary
 
 HEADINGS = ("question", "claim", "figure", "range", "bar", "verdict")
-MARKS = "<!-- {0}: written by `python -m bench --publish`, not by hand -->", "<!-- /{0} -->"
+COMMAND = "python -m bench --publish"
+MARKS = "<!-- {0}: written by `{1}`, not by hand -->", "<!-- /{0} -->"
 
 Row = tuple[str, ...]
 
@@ -72,11 +73,11 @@ def as_table(rows: Sequence[Row]) -> str:
     )
 
 
-def publish(page: Path, tables: Mapping[str, str]) -> list[str]:
+def publish(page: Path, tables: Mapping[str, str], command: str = COMMAND) -> list[str]:
     """Put each table between its marks in `page`; return the names of those that have a place."""
     text, placed = page.read_text(), []
     for name, table in tables.items():
-        begin, end = (mark.format(name) for mark in MARKS)
+        begin, end = (mark.format(name, command) for mark in MARKS)
         head, found, rest = text.partition(begin)
         _, closed, tail = rest.partition(end)
         if found and closed:

@@ -3,6 +3,7 @@
     python3 tools/environment.py .venv          Holdfast as a user gets it: the core, no extras
     python3 tools/environment.py .venv test     and the dependency group `test`
     python3 tools/environment.py .venv-peers peers    what Holdfast is measured beside, without it
+    python3 tools/environment.py .venv-quality quality    searches that ours are held against
 
 Needs nothing but Python and pip, whose configuration on this machine is respected.
 """
@@ -33,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = ROOT / "pyproject.toml"
 PIP = "pip>=25.1"  # the first that knows dependency groups
 CORE = "core"
-APART = frozenset({"peers"})  # groups that are installed without Holdfast
+APART = frozenset({"peers", "quality"})  # groups that are installed without Holdfast
 
 
 def main(folder: str, group: str = CORE) -> None:

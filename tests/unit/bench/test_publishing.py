@@ -10,14 +10,14 @@ import pytest
 
 from bench import publishing, record
 from bench.record import Record
-from bench.report import MARKS, figure
+from bench.report import COMMAND, MARKS, figure
 from tests.unit.bench import records
 
 ORDER = ("launch", "recovery-worker", "memory")
 
 
 def place(name: str) -> str:
-    return "\n".join(mark.format(name) for mark in MARKS)
+    return "\n".join(mark.format(name, COMMAND) for mark in MARKS)
 
 
 @pytest.fixture

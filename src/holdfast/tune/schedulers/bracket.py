@@ -26,17 +26,17 @@ class Plan:
 def plans_for(max_t: float, eta: float) -> list[Plan]:
     """Return the brackets of one band, from the one that halves never to the one that does most.
 
-    Exact fractions, because logarithms and powers of floats end up on the wrong side of a whole
-    number. Brackets whose first milestone would be 0 are left out.
+    As in Algorithm 1 of the paper: the longest halves floor(log(max_t) / log(eta)) times. By exact
+    fractions, because logarithms and powers of floats end up on the wrong side of a whole number.
     """
-    exact = Fraction(eta)
-    steps = round(math.log(max_t) / math.log(eta))
+    exact, longest = Fraction(eta), 0
+    while exact ** (longest + 1) <= max_t:
+        longest += 1
     found = []
-    for s in range(steps + 1):
-        room = math.ceil(Fraction(steps + 1, s + 1) * exact**s)
+    for s in range(longest + 1):
+        room = math.ceil(Fraction(longest + 1, s + 1) * exact**s)
         milestones = [math.floor(Fraction(max_t) / exact**left) for left in range(s, -1, -1)]
-        if milestones[0] > 0:
-            found.append(Plan(room, milestones, eta))
+        found.append(Plan(room, milestones, eta))
     return found
 
 

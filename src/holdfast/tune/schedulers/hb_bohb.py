@@ -16,14 +16,17 @@ from holdfast.tune.schedulers.hyperband import HyperBandScheduler
 class HyperBandForBOHB(HyperBandScheduler):
     """HyperBand that fills the largest bracket first, and notes in results what they ran for.
 
-    The searcher finds the milestone of a result's bracket as `hyperband_info/budget`.
+    The searcher finds where a trial runs to as `hyperband_info/milestone`, and in the result that
+    gets there the same as `hyperband_info/budget`. Results before are of no budget: a model of what
+    a budget costs would take them for worse than they are.
     """
 
     def on_trial_result(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:
-        bracket = self._bracket_of(trial)
-        if bracket is not None:
-            milestones = self._plans[bracket.plan].milestones
-            result["hyperband_info"] = {"budget": milestones[bracket.rung]}
+        bracket, time = self._bracket_of(trial), self._time(result)
+        if bracket is not None and time is not None:
+            milestone = self._plans[bracket.plan].milestones[bracket.rung]
+            info = {"milestone": milestone}
+            result["hyperband_info"] = info | ({"budget": milestone} if time >= milestone else {})
         return super().on_trial_result(view, trial, result)
 
     def _in_order(self, plans: list[Plan]) -> list[Plan]:

@@ -123,8 +123,8 @@ class JointSettings:
 
     Attributes:
         top_n_percent: How many of the tried ones count as good.
-        min_points_in_model: How many good ones, and others, are needed; None is one more than
-            there are values.
+        min_points_in_model: How many make a density; None is one more than there are values, and
+            so are fewer. The model is asked from two more on.
         num_samples: How many candidates are drawn.
         random_fraction: How often a config is drawn without the model.
         bandwidth_factor: How much wider the bumps are that candidates are drawn from.
@@ -158,13 +158,12 @@ class JointModel:
     ) -> JointModel | None:
         """Return the model of configs that have a value on every line; numbers count options."""
         whole = [one for one in history if lines.keys() <= one.params.keys()]
-        needed = max(settings.min_points_in_model or len(lines) + 1, len(lines) + 1)
-        good_count = max(needed, int(settings.top_n_percent * len(whole) / 100))
-        bad_count = max(needed, int((100 - settings.top_n_percent) * len(whole) / 100))
-        if len(whole) < 2 * needed or not lines:
+        needed = max(settings.min_points_in_model or 0, len(lines) + 1)
+        if len(whole) < needed + 2 or not lines:
             return None
         ranked = sorted(whole, key=lambda one: one.loss)
-        good, bad = ranked[:good_count], ranked[good_count : good_count + bad_count]
+        good_count, bad_count = parts_of(len(whole), needed, settings.top_n_percent)
+        good, bad = ranked[:good_count], ranked[-bad_count:]
         floor = settings.min_bandwidth
         return cls(lines, settings, Kernels.of(lines, good, floor), Kernels.of(lines, bad, floor))
 
@@ -178,6 +177,16 @@ class JointModel:
             if not best or score > best_score:
                 best, best_score = drawn, score
         return best
+
+
+def parts_of(count: int, needed: int, top_n_percent: float) -> tuple[int, int]:
+    """Return how many of the tried configs count as good, and how many as bad.
+
+    Equations 2 and 3 of the paper: the best `top_n_percent` and the rest, but as many as `needed`
+    of each, so that while few are known some are both.
+    """
+    good = max(needed, int(top_n_percent * count / 100))
+    return good, max(needed, count - good)
 
 
 class Kernels:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -35,9 +36,31 @@ def test_milestones_end_at_max_t_also_if_that_is_no_power() -> None:
     )
 
 
-def test_a_bracket_that_would_begin_at_0_is_left_out() -> None:
-    """log3(60) is rounded up to 4, and 60 / 3^4 is less than 1."""
+def test_no_bracket_begins_at_0() -> None:
+    """log3(60) is 3.7, and floor(3.7) = 3."""
     assert [plan.milestones[0] for plan in plans_for(60, 3)] == [60, 20, 6, 2]
+
+
+@pytest.mark.parametrize(
+    ("max_t", "eta", "rooms"),
+    [  # s = 0, 1, ...: ceil((s_max + 1) / (s + 1) * eta^s), s_max = floor(log(max_t) / log(eta))
+        (200, 3, [5, 8, 15, 34, 81]),  # log3(200) = 4.82
+        (60, 3, [4, 6, 12, 27]),  # 3.73
+        (81, 3, [5, 8, 15, 34, 81]),  # 4, as in the paper's Table 1
+        (242, 3, [5, 8, 15, 34, 81]),  # 4.996
+        (243, 3, [6, 9, 18, 41, 98, 243]),  # 5
+        (7, 2, [3, 3, 4]),  # 2.8
+        (8, 2, [4, 4, 6, 8]),  # 3
+        (1, 3, [1]),
+        (1.5, 3, [1]),
+        (100, 4, [4, 8, 22, 64]),  # 3.3
+        (10, 2.5, [3, 4, 7]),  # 2.51
+    ],
+)
+def test_brackets_hold_as_many_trials_as_algorithm_1_says(
+    max_t: float, eta: float, rooms: list[int]
+) -> None:
+    assert [plan.room for plan in plans_for(max_t, eta)] == rooms
 
 
 def test_exact_powers_lose_no_milestone_to_floats() -> None:
@@ -340,19 +363,21 @@ def test_for_bohb_the_largest_bracket_is_filled_first() -> None:
     assert study.reached() == [1, 1, 1, 1, 1, 1, 3, 3, 9, 3, 3, 3, 9, 9, 9, 9, 9]
 
 
-def test_for_bohb_results_tell_the_budget_they_ran_for() -> None:
-    budgets: dict[int, int] = {}
+def test_for_bohb_results_at_a_milestone_tell_the_budget_they_ran_for() -> None:
+    budgets: dict[int, Any] = {}
 
     class Watched(HyperBandForBOHB):
         def on_trial_result(self, view, trial: Trial, result) -> str:  # type: ignore[no-untyped-def]
             decision = super().on_trial_result(view, trial, result)
-            budgets[result["training_iteration"]] = result["hyperband_info"]["budget"]
+            budgets[result["training_iteration"]] = result["hyperband_info"].get("budget")
+            assert result["hyperband_info"]["milestone"] in (1, 3, 9)
             return decision
 
     study = FakeStudy(Watched(metric="score", mode="max", max_t=9), slots=9)
     study.run(supply=9)
 
-    assert budgets == {1: 1, 2: 3, 3: 3, 4: 9, 5: 9, 6: 9, 7: 9, 8: 9, 9: 9}
+    assert {time: budget for time, budget in budgets.items() if budget} == {1: 1, 3: 3, 9: 9}
+    assert set(budgets) == set(range(1, 10))
 
 
 @pytest.mark.parametrize("trials", range(1, 19))

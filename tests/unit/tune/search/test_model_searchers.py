@@ -26,6 +26,7 @@ from holdfast.tune.search.sample import (
     sample_from,
     uniform,
 )
+from holdfast.tune.search.tpe import JointModel, JointSettings, Tried, parts_of
 from tests.unit.tune.search.landscapes import BRANIN, HARTMANN, branin, hartmann, losses_of
 
 SEEDS = range(4)
@@ -189,6 +190,52 @@ def test_what_was_tried_elsewhere_is_learned_from() -> None:
     found = [searcher.suggest(f"t{at}") for at in range(20)]
 
     assert statistics.median(abs(one["x"] - 0.2) for one in found if one) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("count", "needed", "parts"),
+    [  # N_min = d + 1; good max(N_min, 0.15 N), bad max(N_min, N - good)
+        (5, 3, (3, 3)),  # the first model of two values: one config is both
+        (6, 3, (3, 3)),
+        (10, 3, (3, 7)),
+        (20, 3, (3, 17)),
+        (27, 3, (4, 23)),
+        (60, 3, (9, 51)),
+        (9, 7, (7, 7)),  # the first of six values
+        (13, 7, (7, 7)),
+        (14, 7, (7, 7)),
+        (60, 7, (9, 51)),
+        (200, 7, (30, 170)),
+    ],
+)
+def test_configs_are_parted_as_in_the_paper_on_bohb(
+    count: int, needed: int, parts: tuple[int, int]
+) -> None:
+    assert parts_of(count, needed, 15) == parts
+
+
+@pytest.mark.parametrize("values", [1, 2, 6])
+def test_bohb_asks_its_model_from_two_more_configs_on_than_a_density_needs(values: int) -> None:
+    lines: dict[str, Any] = {f"x{at}": Dimension.of(uniform(0, 1)) for at in range(values)}
+    history = [Tried(dict.fromkeys(lines, at / 20), at) for at in range(20)]
+
+    assert JointModel.of(lines, history[: values + 2], JointSettings()) is None
+    assert JointModel.of(lines, history[: values + 3], JointSettings()) is not None
+
+
+def test_bohb_takes_what_a_trial_cost_when_a_budget_was_spent_and_nothing_before_or_after() -> None:
+    searcher = TuneBOHB(space={"x": uniform(0, 1)}, metric="loss", mode="min", seed=1)
+    searcher.suggest("a")
+    for loss, told in (
+        (9.0, {"milestone": 1, "budget": 1}),
+        (7.0, {"milestone": 3}),
+        (5.0, {"milestone": 3, "budget": 3}),
+        (4.0, {"milestone": 3, "budget": 3}),  # it goes on beyond the last milestone
+    ):
+        searcher.on_trial_result("a", {"loss": loss, "hyperband_info": told})
+    searcher.on_trial_complete("a", {"loss": 4.0, "hyperband_info": {"milestone": 3, "budget": 3}})
+
+    assert searcher.get_state()["losses"] == [[1.0, {"a": 9.0}], [3.0, {"a": 5.0}]]
 
 
 def test_bohb_goes_by_the_largest_budget_of_which_enough_is_known() -> None:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class TuneBOHB(ModelSearcher):
     """Draws where configs were good with the largest budget of which enough is known.
 
-    Goes with `HyperBandForBOHB`, which says in every result what budget it is of.
+    Goes with `HyperBandForBOHB`, which says in results what budget they are of.
 
     Args:
         space: What to search for by name, or a `ConfigurationSpace` of ConfigSpace without
@@ -91,7 +91,7 @@ class TuneBOHB(ModelSearcher):
         budget = _budget(result)
         if budget is not None:
             self._learn(trial_id, result, budget)
-        elif not self._has_told:
+        elif not self._has_told and "hyperband_info" not in result:
             self._has_told = True
             log.warning(
                 "results do not say what budget they are of, so TuneBOHB learns from the last one "
@@ -145,9 +145,10 @@ class TuneBOHB(ModelSearcher):
             self._running.append(trial_id)
 
     def _learn(self, trial_id: str, result: dict[str, Any] | None, budget: float) -> None:
+        """Note what a trial cost with a budget: when it got there, not how it went on since."""
         loss = self.loss_of(trial_id, result)
         if loss is not None:
-            self._losses.setdefault(budget, {})[trial_id] = loss
+            self._losses.setdefault(budget, {}).setdefault(trial_id, loss)
 
 
 def _budget(result: dict[str, Any]) -> float | None:
