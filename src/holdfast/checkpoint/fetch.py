@@ -2,6 +2,7 @@
 
     <cache>/<id>/         the copy; it has this name only when it is whole
     <cache>/<id>.part…/   one being made
+    <cache>/<id>.stamps   what the kernel said of each file when the copy was whole
     <cache>/<id>.lock     held while a copy is made or removed
     <cache>/<id>.users    held, shared, by every process that uses the copy, until it lets go
 
@@ -17,13 +18,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +35,7 @@ from holdfast.storage.private_folders import find_private_folder, make_private, 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.02
+TICK_S, TICKS_MAX = 0.001, 50  # more only if the clock was set back
 STALL_S = 60.0
 _CACHE = "checkpoints"
 
@@ -111,7 +114,7 @@ def using_copy(
         files = list(files)
         with _waited_for(root / f"{identity}.lock", _progress_of(root, identity), stall_s):
             if not _is_whole(copy, files):
-                _make_copy(copy, fill)
+                _make_copy(copy, fill, files)
         yield copy
     finally:
         _leave(copy)
@@ -185,6 +188,7 @@ def _remove_if_unused(root: Path, identity: str) -> None:
             (root / identity).rename(_part_of(root / identity))
         for part in root.glob(f"{identity}.part-*"):
             shutil.rmtree(part, ignore_errors=True)
+        _stamps_at(root / identity).unlink(missing_ok=True)
         users.unlink(missing_ok=True)
         lock.unlink(missing_ok=True)
 
@@ -193,12 +197,13 @@ def _part_of(copy: Path) -> Path:
     return copy.with_name(f"{copy.name}.part-{secrets.token_hex(4)}")
 
 
-def _make_copy(copy: Path, fill: Fill) -> None:
+def _make_copy(copy: Path, fill: Fill, files: Iterable[FileEntry]) -> None:
     """Fill a private folder, then give it its name; an unfit copy of that name makes way."""
     part = _part_of(copy)
     part.mkdir(mode=0o700)
     try:
         fill(str(part))
+        _write_stamps(_stamps_at(copy), _stamps_of(part, files))
         if copy.exists():
             copy.rename(_part_of(copy))
         part.rename(copy)
@@ -208,16 +213,41 @@ def _make_copy(copy: Path, fill: Fill) -> None:
 
 
 def _is_whole(copy: Path, files: Iterable[FileEntry]) -> bool:
-    """Whether a copy is there and nobody, such as a cleaner of temporary files, has cut it."""
-    if not copy.is_dir():
+    """Whether a copy is as it was fetched: nobody has cut it, replaced a file or written to one.
+
+    A cleaner of temporary files may have, or a function that saves into the folder it loads from.
+    Whatever is done to a file, the kernel notes when, and nobody can say otherwise.
+    """
+    try:
+        stamps = json.loads(_stamps_at(copy).read_bytes())
+        return bool(stamps == _stamps_of(copy, files)) and copy.is_dir()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
+
+
+def _stamps_at(copy: Path) -> Path:
+    return copy.with_name(f"{copy.name}.stamps")
+
+
+def _write_stamps(path: Path, stamps: Mapping[str, Sequence[int]]) -> None:
+    """Keep what the kernel says of files, once whatever is done to one of them gets a later time.
+
+    Its clock for files goes in ticks of some milliseconds.
+    """
+    newest = max((changed for *_, changed in stamps.values()), default=0)
+    for _ in range(TICKS_MAX):
+        path.write_text(json.dumps(stamps))
+        if path.stat().st_ctime_ns > newest:
+            return
+        time.sleep(TICK_S)
+
+
+def _stamps_of(folder: Path, files: Iterable[FileEntry]) -> dict[str, list[int]]:
+    stamps = {}
     for entry in files:
-        try:
-            if os.stat(copy / entry.path).st_size != entry.size:
-                return False
-        except FileNotFoundError:
-            return False
-    return True
+        found = os.stat(folder / entry.path)
+        stamps[entry.path] = [found.st_size, found.st_ino, found.st_ctime_ns]
+    return stamps
 
 
 # ---------------------------------------------------------------------- locks

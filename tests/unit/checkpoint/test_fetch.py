@@ -173,6 +173,35 @@ def test_a_copy_that_was_cut_by_somebody_is_made_again(tmp_path: Path) -> None:
     let_go()
 
 
+@pytest.mark.parametrize("how", ["in place", "and its time set back", "replaced", "no stamps"])
+def test_a_copy_that_somebody_wrote_to_is_made_again(tmp_path: Path, how: str) -> None:
+    """As many bytes as before, but not those that were saved."""
+    files = [FileEntry("weights", 4, "")]
+    root = tmp_path / "cache"
+
+    def fill(folder: str) -> None:
+        Path(folder, "weights").write_bytes(b"good")
+
+    copy = fetch_once("one", fill, files, root=root)
+    weights = copy / "weights"
+    before = weights.stat()
+    if how == "replaced":
+        Path(tmp_path, "other").write_bytes(b"evil")
+        os.replace(tmp_path / "other", weights)
+    elif how == "no stamps":
+        (root / "one.stamps").unlink()
+    else:
+        weights.write_bytes(b"evil")
+    if how == "and its time set back":
+        os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    again = fetch_once("one", fill, files, root=root)
+
+    assert (again / "weights").read_bytes() == b"good"
+    let_go(root)
+    assert list(root.iterdir()) == []
+
+
 # ---------------------------------------------------------------------- copies for a while
 
 
