@@ -228,7 +228,7 @@ def print_trial(study: StudyLook, trial: Trial) -> None:
         "attempts": _attempts(trial),
         "config": metrics(trial.config, most=12) or "none",
     }
-    if trial.last_result:
+    if trial.last_result and trial.step:  # one that reported nothing is only done
         known = {k: v for k, v in trial.last_result.items() if k not in AUTO_RESULT_KEYS}
         facts["last result"] = f"step {trial.step}: {metrics(known, most=8)}"
     if trial.error:

@@ -37,6 +37,7 @@ from holdfast.storage.base import Store
 from holdfast.storage.locate import child, open_store
 from holdfast.tune.onlooking import Onlooker
 from holdfast.tune.progress.tables import Best, best_of, counts_of
+from holdfast.tune.result import DEFAULT_METRIC
 from holdfast.tune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
 from holdfast.tune.spec_again import place_of
 from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
@@ -97,14 +98,16 @@ class StudyLook:
     def metric(self) -> tuple[str | None, str | None]:
         """What trials are judged by, and whether its max or min is best; None for what nobody said.
 
-        Said in the TuneConfig, or else to the scheduler or the searcher.
+        Said in the TuneConfig, or else to the scheduler or the searcher. If a mode is all that was
+        said, it is the number that trials return.
         """
         said = {} if self.stored is None else self.stored.tune_config
         for values in (said, _arguments(said.get("scheduler")), _arguments(said.get("search_alg"))):
             metric, mode = values.get("metric"), values.get("mode")
             if isinstance(metric, str):
                 return metric, mode if isinstance(mode, str) else None
-        return None, None
+        mode = said.get("mode")
+        return (DEFAULT_METRIC, mode) if isinstance(mode, str) else (None, None)
 
     def best(self) -> Best | None:
         """Return the best trial by its last result, None if nobody can tell."""
@@ -313,6 +316,7 @@ def _scheduler(tune: Mapping[str, Any]) -> TrialScheduler:
     if not isinstance(metric, str | None) or mode not in (None, "min", "max"):
         raise TypeError(f"nothing is judged by metric={shown(metric)}, mode={shown(mode)}")
     found.set_search_properties(metric, mode)
+    found.check_ready()  # which says by what it judges, if nobody has
     return found
 
 

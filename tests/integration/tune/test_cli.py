@@ -217,3 +217,19 @@ def test_looking_at_a_study_runs_no_code_of_its_user(
     assert "Judge()" in ran.stdout
     assert "1 of 1 done (1 TERMINATED)" in ran.stdout
     assert not (tmp_path / "imported").exists()
+
+
+def test_a_trial_that_reported_nothing_has_no_result_to_show(lab: Lab, holdfast: Holdfast) -> None:
+    lab.fit(lambda config: None)
+    [folder] = trial_folders(lab)
+
+    assert holdfast("show", folder).fact("state") == "TERMINATED"
+    assert "last result" not in holdfast("show", folder).out
+
+
+def test_the_best_by_the_number_that_trials_return_is_shown(lab: Lab, holdfast: Holdfast) -> None:
+    lab.fit(lambda config: config["x"], {"x": tune.grid_search([1, 2])}, tune={"mode": "max"})
+
+    assert (holdfast("show", lab.study).fact("best") or "").endswith("_00001, _metric=2 with x=2")
+    [row] = holdfast("ls", lab.storage, "--json").json["runs"]
+    assert row["best"]["value"] == 2

@@ -13,7 +13,8 @@ from holdfast.core.trial import Trial
 from holdfast.errors import StoreBusy
 from holdfast.storage.local import LocalStore
 from holdfast.storage.sealed import seal
-from holdfast.tune.study_looking import look_at_study
+from holdfast.tune.schedulers import AsyncHyperBandScheduler
+from holdfast.tune.study_looking import _scheduler, look_at_study
 
 KEY = f"{ARCHIVE}/000001-000000.jsonl"
 
@@ -53,3 +54,10 @@ def test_an_archive_that_is_lost_is_told(store: LocalStore) -> None:
 
     assert study.trials == []
     assert study.damage[KEY] == ["it is missing, and with it 1 trials that are over"]
+
+
+def test_who_looks_on_judges_by_the_number_that_trials_return_if_only_a_mode_was_said() -> None:
+    """Also where no trial is added any more, as after the last state of a study."""
+    scheduler = _scheduler({"scheduler": AsyncHyperBandScheduler(), "mode": "max"})
+
+    assert scheduler.metric == "_metric"
