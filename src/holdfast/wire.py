@@ -89,6 +89,10 @@ class Warned(msgspec.Struct, tag=True, frozen=True):
     signal: int
 
 
+class Waiting(msgspec.Struct, tag=True, frozen=True):
+    """This process waits for something that others have, and is not hung."""
+
+
 class SawNotice(msgspec.Struct, tag=True, frozen=True):
     """User code has been told that machines will be taken away."""
 
@@ -204,6 +208,7 @@ Message: TypeAlias = (
     | Meeting
     | Asked
     | Warned
+    | Waiting
     | SawNotice
     | LastWords
     | JobDone

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
+import inspect
 from typing import Any, TypeVar
 
 from holdfast.errors import ConfigError
@@ -25,9 +26,13 @@ class UnknownField(ConfigError, AttributeError):
 def assignable(kind: type[T]) -> type[T]:
     """Have a dataclass check what is assigned to its fields, and refuse names it does not have."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    arguments = inspect.signature(kind).parameters
+    older = [name for name in arguments if name not in names]  # what fields were called
 
     def __setattr__(self: Any, name: str, value: object) -> None:  # noqa: N807
-        if name not in names:
+        if name in older:
+            vars(self).update(vars(_changed(kind, self, names, name, value)))
+        elif name not in names:
             if _is_ours(type(self)):
                 raise _unknown(kind.__name__, name, names)
             object.__setattr__(self, name, value)  # a field of a class made from this one

@@ -36,6 +36,7 @@ from holdfast.wire import (
     SaveWanted,
     SawNotice,
     Slotted,
+    Waiting,
 )
 
 log = logging.getLogger(__name__)
@@ -163,8 +164,8 @@ class Group:
                 self._hold_meetings()
             case SawNotice():
                 self.saw_notice = True
-            case Leaving():
-                pass  # how it was is said apart
+            case Leaving() | Waiting():
+                pass  # how it was is said apart, and that it lives was heard
             case other:
                 log.warning("rank %d said something unexpected: %r", rank, other)
         self._follow_up()

@@ -38,6 +38,7 @@ from holdfast.wire import (
     Reported,
     SawNotice,
     Slotted,
+    Waiting,
 )
 
 log = logging.getLogger(__name__)
@@ -224,8 +225,8 @@ class TrialProcess:
                 self._tell(Met(index, 0, data))
             case SawNotice():
                 self.saw_notice = True
-            case Leaving():
-                pass  # how it was is said apart
+            case Leaving() | Waiting():
+                pass  # how it was is said apart, and that it lives was heard
             case other:
                 log.warning("%s said something unexpected: %r", self.trial, other)
 

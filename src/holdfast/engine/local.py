@@ -18,7 +18,7 @@ import selectors
 import signal
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -106,9 +106,14 @@ class LocalEngine:
     def can_grow(self) -> bool:
         return self._nodes.are_simulated
 
-    def claim(self, demand: Demand, fewest: int, most: int) -> None:
-        """Return once the nodes have room for so many workers that no other run has."""
-        self._nodes.claim(demand, fewest, most)
+    def claim(
+        self, demand: Demand, fewest: int, most: int, waiting: Callable[[], None] | None = None
+    ) -> None:
+        """Return once the nodes have room for so many workers that no other run has.
+
+        `waiting` is called again and again until then.
+        """
+        self._nodes.claim(demand, fewest, most, waiting)
 
     def warm_up(self) -> None:
         """Begin the imports now, so that they are done when the first group starts."""

@@ -48,7 +48,9 @@ class LocalNodes:
         for _ in range(count or 1):
             self._add(None)
 
-    def claim(self, demand: Demand, fewest: int, most: int) -> None:
+    def claim(
+        self, demand: Demand, fewest: int, most: int, waiting: Callable[[], None] | None = None
+    ) -> None:
         """Return once there is room for so many workers: at once, where nobody shares the nodes."""
 
     def release(self) -> None:
@@ -145,10 +147,13 @@ class OfferedNodes(LocalNodes):
         self._held: HeldClaim | None = None
         self._become(offer.nodes)
 
-    def claim(self, demand: Demand, fewest: int, most: int) -> None:
+    def claim(
+        self, demand: Demand, fewest: int, most: int, waiting: Callable[[], None] | None = None
+    ) -> None:
         """Return once as many GPUs, and what else is counted, are this run's alone as it needs.
 
-        It waits for other runs that have them, and for as long as they do.
+        It waits for other runs that have them, for as long as they do, and calls `waiting` again
+        and again meanwhile.
         """
         folder = self._offer.claims
         shared = {name for name in demand.each if is_counted(name)} - self._offer.own
@@ -165,6 +170,8 @@ class OfferedNodes(LocalNodes):
                 said_at = now
                 needs = ", ".join(f"{demand.each[name]:g} {name}" for name in sorted(shared))
                 log.warning("waiting for other trials: %d workers with %s each", fewest, needs)
+            if waiting is not None:
+                waiting()
             time.sleep(POLL_S)
         chosen, self._held = found
         self._become(granted(self._offer, chosen))

@@ -80,13 +80,22 @@ class ForeignStore:
         return f"{self.filesystem.scheme}://{self.root}"
 
     def describe(self) -> dict[str, object]:
-        """Return plain data to open the store again from; only fsspec has such a form."""
+        """Return what to open the store again from: plain data of fsspec's, or pyarrow's object.
+
+        The object is pickled on its way to another process, so it must be one that can be.
+        """
         if isinstance(self.filesystem, FsspecFilesystem):
             return {"path": self.root, "fsspec": self.filesystem.described()}
-        raise ConfigError(
-            f"{self.url} cannot be opened again from plain data: pyarrow has no such form",
-            hint="give storage_path as a URI instead, or send the store itself",
-        )
+        assert isinstance(self.filesystem, ArrowFilesystem)
+        try:
+            self.filesystem.fs.__reduce_ex__(4)
+        except TypeError as error:
+            raise ConfigError(
+                f"{self.url} cannot be opened by workers: its filesystem cannot be pickled"
+                f" ({type(error).__name__}: {error})",
+                hint="give storage_path as a URI instead, or a filesystem that can be pickled",
+            ) from None
+        return {"path": self.root, "filesystem": self.filesystem.fs}
 
     def child(self, key: str) -> ForeignStore:
         """Return the store of what is below the folder `key`."""

@@ -38,6 +38,7 @@ from holdfast.train.backend import BackendConfig
 from holdfast.train.callbacks import CallbackObserver, TrainRunContext
 from holdfast.train.display import Display, LossWatch
 from holdfast.train.reported import ValidationConfig, ValidationTaskConfig
+from holdfast.wire import Waiting
 from holdfast.worker.context import WorkerContext, current
 from holdfast.worker.entry import doing_here, is_in_function
 from holdfast.worker.job import Task
@@ -96,12 +97,20 @@ def engine_for(launch: Launch) -> Engine:
     try:
         _must_fit(launch.scaling, engine)
         demand = _demand(launch.scaling, engine)
-        engine.claim(demand, launch.scaling.min_workers, launch.scaling.max_workers)
+        scaling = launch.scaling
+        engine.claim(demand, scaling.min_workers, scaling.max_workers, _say_waiting)
         engine.warm_up()
     except BaseException:
         engine.close()
         raise
     return engine
+
+
+def _say_waiting() -> None:
+    """Have the study of this trial, if it is one, know that it is not hung."""
+    trial = current()
+    if trial is not None:
+        trial.conversation.say(Waiting())
 
 
 def _local_engine(launch: Launch) -> LocalEngine:

@@ -123,9 +123,11 @@ def get_all_reported_checkpoints(
     consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
     timeout_s: float | None = None,
 ) -> list[ReportedCheckpoint]:
-    """Return the checkpoints that are kept, those reported by this rank so far among them.
+    """Return the checkpoints that are kept, those of all reports that this rank has made included.
 
-    VALIDATED waits until none of them is waiting to be validated, `timeout_s` at most.
+    So it waits for ranks that have not reported as often, because one may bring the checkpoint; not
+    for one that has returned, or waits for this one at a barrier. VALIDATED waits until none of
+    them is waiting to be validated. After `timeout_s` they are returned as they are then.
     """
     if not isinstance(consistency_mode, CheckpointConsistencyMode):
         raise ConfigError(

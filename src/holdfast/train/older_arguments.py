@@ -1,4 +1,4 @@
-"""Arguments of older eras: they are still taken, and Train says what became of them.
+"""Arguments of older eras, and of clusters: they are taken, and Train says what became of them.
 
 A config does not warn when it is built: Tune uses the same classes and means most of these. Only a
 trainer knows that it does not.
@@ -37,6 +37,19 @@ _ADVICE: dict[type, dict[str, str]] = {
     },
 }
 
+_IGNORED: dict[type, dict[str, str]] = {
+    ScalingConfig: {
+        "accelerator_type": "workers are on this machine, whatever its accelerators are",
+        "label_selector": "workers are on this machine, which has no labels",
+        "topology": "workers are on this machine, which is no part of a TPU slice",
+    },
+    FailureConfig: {
+        "relax_collectives_on_preemption": "a group is always saved and moved as one",
+    },
+    CheckpointConfig: {},
+    RunConfig: {},
+}
+
 
 def warn_of_older_arguments(scaling: ScalingConfig, run: RunConfig) -> None:
     """Warn, at the user's line, of each argument that was set and that Train does not need.
@@ -54,6 +67,9 @@ def warn_of_older_arguments(scaling: ScalingConfig, run: RunConfig) -> None:
         for name, advice in _ADVICE[kind].items():
             if getattr(config, name) != getattr(untouched, name):
                 warn_deprecated(f"{kind.__name__}({name}=…) is deprecated in Train: {advice}")
+        for name, why in _IGNORED[kind].items():
+            if getattr(config, name) != getattr(untouched, name):
+                warn_user(f"{kind.__name__}({name}=…) is ignored: {why}")
     _check_runtime_env(run.worker_runtime_env)
 
 

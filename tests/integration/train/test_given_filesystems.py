@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow.fs
 import pytest
@@ -14,9 +15,10 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from holdfast import train, tune
+from holdfast.testing.servers import ACCESS_KEY, SECRET_KEY, S3Server
 from holdfast.train import Checkpoint, CheckpointUploadMode, Result, RunConfig
 from tests.integration.train.conftest import Lab
-from tests.integration.train.loops import note, read_notes
+from tests.integration.train.loops import folder_with, note, read_notes
 
 STATE = "state"
 
@@ -121,3 +123,36 @@ def test_paths_of_a_study_are_those_of_its_filesystem(tmp_path: Path) -> None:
         assert again.path == result.path
     analysis = tune.ExperimentAnalysis("bucket/s", storage_filesystem=mine)
     assert analysis.experiment_path == "bucket/s"
+
+
+@pytest.mark.s3
+def test_a_run_on_a_bucket_that_pyarrow_opens(
+    s3_server: S3Server, new_folder: Callable[[], str], lab: Lab
+) -> None:
+    """How scripts name a server of their own."""
+    where = urlsplit(s3_server.url)
+    bucket = pyarrow.fs.S3FileSystem(
+        access_key=ACCESS_KEY,
+        secret_key=SECRET_KEY,
+        endpoint_override=where.netloc,
+        scheme=where.scheme,
+        region="us-east-1",
+    )
+    folder = f"lab/{new_folder()}"
+
+    def loop() -> None:
+        if (before := train.get_checkpoint()) is not None:
+            with before.as_directory() as saved:
+                assert Path(saved, STATE).read_text() == "1"
+            return
+        with folder_with({STATE: "1"}) as saved:
+            train.report({"loss": 1}, Checkpoint.from_directory(saved))
+
+    lab.fit(loop, storage_path=folder, storage_filesystem=bucket)
+    result = lab.fit(loop, storage_path=folder, storage_filesystem=bucket)
+
+    assert result.path == f"{folder}/run"
+    assert result.checkpoint is not None
+    assert result.checkpoint.path == f"{folder}/run/checkpoint_000000"
+    assert is_folder(result.checkpoint.filesystem, result.checkpoint.path)
+    assert Result.from_path(f"{folder}/run", storage_filesystem=bucket).metrics == {"loss": 1}

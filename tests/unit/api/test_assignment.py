@@ -109,6 +109,16 @@ def test_what_is_assigned_is_brought_into_form_as_by_the_constructor() -> None:
     assert (config.storage_path, config.callbacks, logs.log_level) == ("/lab", [1], "DEBUG")
 
 
+def test_an_older_name_of_a_field_can_be_assigned_too() -> None:
+    config = train.CheckpointConfig()
+    with pytest.warns(DeprecationWarning, match="is now num_to_keep"):
+        setattr(config, "keep_checkpoints_num", 3)  # noqa: B010  # type checkers know better
+    with pytest.raises(ConfigError, match="num_to_keep=0"), pytest.warns(match="is now"):
+        setattr(config, "keep_checkpoints_num", 0)  # noqa: B010
+
+    assert config == train.CheckpointConfig(num_to_keep=3)
+
+
 def test_a_name_counts_as_given_once_it_is_assigned() -> None:
     config = RunConfig()
     made_up = config.name

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
 
+from holdfast.core.placement import Demand, Node
+from holdfast.core.sharing import Offer
+from holdfast.engine.claims import ClaimsFolder
 from holdfast.engine.machine import gpus_here, room_here
-from holdfast.engine.nodes import LocalNodes
+from holdfast.engine.nodes import LocalNodes, OfferedNodes
 from holdfast.errors import ConfigError
 
 
@@ -183,3 +187,43 @@ def test_gpus_that_are_not_there_can_be_simulated() -> None:
 
     assert [node.gpus for node in nodes.now()] == [("0", "1"), ("0", "1")]
     assert [node.room["GPU"] for node in nodes.now()] == [2.0, 2.0]
+
+
+# ---------------------------------------------------------------------- what a trial is offered
+
+
+@pytest.fixture
+def claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClaimsFolder:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return ClaimsFolder()
+
+
+def test_a_run_says_that_it_waits_until_another_gives_back_what_it_needs(
+    claims: ClaimsFolder,
+) -> None:
+    """So that the study of its trial does not take it for hung."""
+    offer = Offer((Node("n", {"GPU": 1.0}, ("0",)),), claims=claims.path)
+    demand = Demand(each={"GPU": 1.0})
+    first, second = OfferedNodes(offer), OfferedNodes(offer)
+    first.claim(demand, 1, 1)
+    said = []
+
+    def waiting() -> None:
+        said.append(1)
+        if len(said) == 2:
+            first.release()
+
+    second.claim(demand, 1, 1, waiting)
+
+    assert len(said) == 2
+    assert [node.gpus for node in second.now()] == [("0",)]
+
+
+def test_a_run_that_needs_nothing_counted_claims_nothing(claims: ClaimsFolder) -> None:
+    offer = Offer((Node("n", {"CPU": 1.0, "GPU": 1.0}, ("0",)),), claims=claims.path)
+    nodes = OfferedNodes(offer)
+
+    nodes.claim(Demand(each={}), 4, 4)
+
+    assert nodes.now() == offer.nodes
+    assert sorted(os.listdir(claims.path)) == ["driver"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pyarrow.fs
@@ -19,7 +21,7 @@ from holdfast.errors import ConfigError, StoreBusy
 from holdfast.storage.base import Store
 from holdfast.storage.below import Below
 from holdfast.storage.buckets import Bucket, Cloud
-from holdfast.storage.filesystems import FsspecFilesystem
+from holdfast.storage.filesystems import ArrowFilesystem, FsspecFilesystem
 from holdfast.storage.foreign import ForeignStore
 from holdfast.storage.local import LocalStore
 from holdfast.storage.locate import child, describe, open_store, reopen
@@ -357,14 +359,33 @@ def test_plain_data_hold_what_the_store_was_given() -> None:
 
 
 def test_what_has_no_plain_form_says_so() -> None:
-    for store in (
-        MemoryStore(),
-        open_store(
-            "x", pyarrow.fs.SubTreeFileSystem("/y", in_pyarrow(fsspec.filesystem("memory")))
-        ),
-    ):
-        with pytest.raises(ConfigError, match="cannot be opened again from plain data"):
-            describe(store)
+    with pytest.raises(ConfigError, match="cannot be opened again from plain data"):
+        describe(MemoryStore())
+
+
+def test_a_filesystem_of_pyarrow_travels_as_itself() -> None:
+    filesystem = pyarrow.fs.SubTreeFileSystem("/y", in_pyarrow(fsspec.filesystem("memory")))
+    store = open_store("x", filesystem)
+    store.put("key", b"1")
+
+    described = pickle.loads(pickle.dumps(describe(child(store, "below"))))
+
+    assert described["path"] == "x/below"
+    reopen(described).put("key", b"2")
+    assert store.get("below/key").data == b"2"
+
+
+def test_a_filesystem_of_pyarrow_that_cannot_travel_says_so() -> None:
+    class Stuck:
+        type_name = "stuck"
+
+        def __reduce_ex__(self, protocol: object) -> Any:
+            raise TypeError("it holds a connection")
+
+    store = ForeignStore(ArrowFilesystem(Stuck()), "x")
+
+    with pytest.raises(ConfigError, match=r"cannot be opened by workers: .* it holds a connection"):
+        describe(store)
 
 
 def test_a_part_of_a_described_store_is_described_too() -> None:

@@ -82,6 +82,20 @@ def test_todays_arguments_give_no_warning() -> None:
         )
 
 
+def test_what_means_nothing_on_one_machine_is_warned_of() -> None:
+    scaling = ScalingConfig(accelerator_type="A100", label_selector={"zone": "a"})
+    run = RunConfig(failure_config=FailureConfig(relax_collectives_on_preemption=True))
+
+    with pytest.warns(UserWarning, match=r"is ignored: ") as caught:
+        warn_of_older_arguments(scaling, run)
+
+    assert [str(one.message).partition("=")[0] for one in caught] == [
+        "ScalingConfig(accelerator_type",
+        "ScalingConfig(label_selector",
+        "FailureConfig(relax_collectives_on_preemption",
+    ]
+
+
 def test_what_workers_cannot_be_given_is_warned_of() -> None:
     run = RunConfig(worker_runtime_env={"pip": ["x"], "env_vars": {"A": "1"}, "working_dir": "."})
 
