@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing.suites.scheduler import Make, SchedulerSuite
+from holdfast.tune.schedulers import TrialScheduler
+from tests.faults.study.plays import SCHEDULERS
+
+KINDS = ("FIFO", "ASHA", "HyperBand", "BOHB", "median that pauses", "shared resources")
+POPULATIONS = ("PBT", "synchronous PBT", "PB2", "PBT with resources")
+
+
+def made(name: str) -> Make:
+    def make() -> TrialScheduler:
+        scheduler = SCHEDULERS[name]()
+        scheduler.set_search_properties("loss", "min")
+        return scheduler
+
+    return make
+
+
+class TestOurs(SchedulerSuite):
+    @pytest.fixture(params=[*KINDS, *POPULATIONS])
+    def scheduler(self, request: pytest.FixtureRequest) -> Make:
+        return made(request.param)
