@@ -88,6 +88,16 @@ class TestResourceChanging(SchedulerSuite):
         return ResourceChangingScheduler(inner, top)
 
 
+class TestSynchronousPBTWithResources(SchedulerSuite):
+    def new(self) -> TrialScheduler:
+        inner = PopulationBasedTraining(
+            **BY_STEP, perturbation_interval=2, hyperparam_mutations=MUTATIONS, synch=True
+        )
+        return ResourceChangingScheduler(
+            inner, DistributeResourcesToTopJob(metric="score", mode="max")
+        )
+
+
 # ---------------------------------------------------------------------- a user's, and wrong ones
 
 

@@ -161,7 +161,7 @@ class Driver:
     def _note_saved(self, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "trial_checkpoint":
             told = data["facts"]["metrics"]
-            training = Training(told["trained"], told["weights"])
+            training = Training(told["trained"], told.get("weights", ""))
             self._saved[data["id"], data["facts"]["directory"]] = training
 
     # ------------------------------------------------------------------ as the controller does

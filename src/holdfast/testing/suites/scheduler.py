@@ -7,10 +7,11 @@ Subclass `SchedulerSuite` and say how one is made, each time with the same argum
         def new(self) -> TrialScheduler:
             return MyScheduler(metric="score", mode="max")
 
-Each test plays studies without processes, in which trials report, are lost, fail, end by themselves
-and are stopped by others, in an order that follows from a number: a study that goes wrong is named
-by it. A driver that dies is played by a scheduler that is made anew and given its state, through
-JSON as in a journal.
+Each test plays studies without processes. Some tests call the scheduler alone: trials report, are
+lost, fail, end by themselves and are stopped by others, in an order that follows from a number: a
+study that goes wrong is named by it. Others play the real machine of studies, with trials made of
+arithmetic. A driver that dies is played by a scheduler that is made anew and given its state,
+through JSON as in a journal.
 """
 
 from __future__ import annotations
@@ -18,12 +19,20 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
+from holdfast.core.budget import Budget
+from holdfast.core.study_rules import Rules
 from holdfast.core.trial import Status, Trial
 from holdfast.testing.fake_study import MISSING, FakeStudy
+from holdfast.testing.study_play import Script, play
 from holdfast.tune.schedulers import TrialScheduler
+from holdfast.tune.search import BasicVariantGenerator, SearchPlan
+from holdfast.tune.search.sample import uniform
+
+REPORTED = "trial_result"
 
 DECISIONS = frozenset(
     {
@@ -43,13 +52,15 @@ class SchedulerSuite:
         trials: How many trials a study has.
         slots: How many run at once.
         steps: How many results a trial reports until it ends by itself.
-        studies: How many studies each test plays.
+        studies: How many studies each test plays that calls the scheduler alone.
+        space: Where configs come from; there is a number `lr` in it.
     """
 
-    trials = 9
+    trials = 6
     slots = 3
-    steps = 12
+    steps = 8
     studies = 20
+    space: ClassVar[Mapping[str, Any]] = {"lr": uniform(0.0, 1.0)}
 
     def new(self) -> TrialScheduler:
         """Return a new scheduler, each time with the same arguments."""
@@ -137,6 +148,62 @@ class SchedulerSuite:
             halfway = self._played(number, begun, halfway=copied)
 
             assert halfway.log == whole.log, f"study {number}"
+
+    # ------------------------------------------------------------------ the machine of studies
+
+    def test_killed_at_any_event_a_study_ends_the_same(self) -> None:
+        script = self._script()
+        whole = play(script)
+        for cut in range(1, len(whole.events)):
+            resumed = play(script, past=whole.events[:cut])
+            left = whole.decisions[bisect_left(whole.decided, cut) :]
+
+            assert resumed.decisions == left, f"cut after {cut} events"
+            assert resumed.trials == whole.trials, f"cut after {cut} events"
+
+    def test_killed_after_any_state_a_study_ends_the_same(self) -> None:
+        script = self._script(states_every=5)
+        whole = play(script)
+        for cut in range(1, len(whole.events), 3):
+            resumed = play(script, past=whole.events[:cut])
+
+            assert resumed.trials == whole.trials, f"cut after {cut} events"
+
+    def test_the_count_of_a_result_is_that_of_the_weights(self) -> None:
+        """Also when trials go on from each other, are paused, and die."""
+
+        def dies(number: int, step: int, attempt: int) -> bool:
+            return (number + step) % 5 == 0 and attempt % 2 == 1
+
+        rules = Rules(budget=Budget(failures=None))
+        for saves_every in (0, 1, 3):
+            script = self._script(saves_every=saves_every, dies=dies, rules=rules)
+            results = [data["result"] for kind, data in play(script).events if kind == REPORTED]
+            counts = [result["training_iteration"] for result in results]
+
+            assert counts == [result["trained"] for result in results], f"{saves_every=}"
+
+    def _script(self, **more: Any) -> Script:
+        """Return a study that this scheduler judges, which begins the same each time it is played.
+
+        Some schedulers draw a seed when they are made.
+        """
+        begun = self.new().get_state()
+
+        def scheduler() -> TrialScheduler:
+            made = self.new()
+            made.set_state(json.loads(json.dumps(begun)))
+            return made
+
+        def search() -> SearchPlan:
+            searcher = BasicVariantGenerator(random_state=5)
+            return SearchPlan(searcher, self.space, num_samples=self.trials)
+
+        def score(config: Mapping[str, Any], iteration: int) -> dict[str, Any]:
+            return {"score": -((config["lr"] - 0.3) ** 2) - 1.0 / iteration}
+
+        usual = {"score": score, "steps": self.steps, "room": self.slots, "saves_every": 2}
+        return Script(scheduler=scheduler, search=search, **{**usual, **more})
 
     # ------------------------------------------------------------------
 

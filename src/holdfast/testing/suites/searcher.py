@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from holdfast.tune.search import Proposal, Searcher, SearchPlan
 from holdfast.tune.search.domains import Domain
-from holdfast.tune.search.sample import choice, loguniform, randint, uniform
+from holdfast.tune.search.sample import choice, loguniform, qrandint, randint, uniform
 
 METRIC = "loss"
 AT_ONCE = 3  # trials that have not ended, while others are proposed
@@ -41,7 +41,7 @@ class SearcherSuite:
     space: ClassVar[Mapping[str, Any]] = {
         "x": uniform(-2.0, 3.0),
         "rate": loguniform(1e-5, 1.0),
-        "layers": {"count": randint(1, 9)},
+        "layers": {"count": randint(1, 9), "width": qrandint(16, 128, 16)},
         "kind": choice(["wide", "deep", "flat"]),
         "fixed": 7,
     }

@@ -16,6 +16,7 @@ from holdfast.core.trial import Status, Trial, Variant
 from holdfast.storage.base import Store
 from holdfast.tune.callback import Callback, CallbackList
 from holdfast.tune.logger import with_default_loggers
+from holdfast.tune.logger.json_lines import rows_in
 from holdfast.tune.onlooking import Onlooker
 from holdfast.tune.telling import CallbackTeller
 from holdfast.tune.trial_folders import last_failure
@@ -166,3 +167,20 @@ def test_no_thread_is_left_of_a_study_that_writes_no_files(store: Store) -> None
 )
 def test_a_trial_has_failed_of_what_it_was_not_tried_again_after(text: str, failed_of: str) -> None:
     assert last_failure(text).rpartition("at one\n")[2].rpartition("at 2\n")[2] == failed_of
+
+
+def test_a_row_tells_the_config_that_it_was_made_with(store: Store) -> None:
+    """Over the second result the trial is made to go on with another one; a driver dies later."""
+    trial = a_trial(0)
+    first, then = Variant({"lr": 1}, "first", {}), Variant({"lr": 2}, "second", {})
+    with a_teller(store) as teller:
+        teller.resumed({trial.trial_id: [(1, result(1), first)]}, {trial.trial_id: trial})
+        trial.config, trial.experiment_tag, trial.former, trial.step = {"lr": 3}, "third", then, 2
+        teller.trial_result(trial, result(2))
+        trial.former, trial.step = None, 3
+        teller.trial_result(trial, result(3))
+        assert teller.flush()
+    written = rows_in(store.get(f"{trial.folder}/result.json").data)
+
+    assert [row["config"]["lr"] for row in written] == [1, 2, 3]
+    assert [row["experiment_tag"] for row in written] == ["first", "second", "third"]

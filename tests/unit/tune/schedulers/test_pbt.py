@@ -12,7 +12,7 @@ from holdfast.core.trial import Donor, Status, Trial
 from holdfast.errors import ConfigError
 from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.tune.errors import TuneError
-from holdfast.tune.schedulers import PopulationBasedTraining
+from holdfast.tune.schedulers import PopulationBasedTraining, ResourceChangingScheduler
 from holdfast.tune.schedulers.pbt import NothingToExplore
 from holdfast.tune.search.sample import sample_from, uniform
 
@@ -225,6 +225,16 @@ def test_synchronous_trials_wait_for_each_other_and_are_judged_together() -> Non
     study.fill()
     assert judge_all(study, 3) == ["CONTINUE"] * 4
     assert judge_all(study, 4)[0] == "PAUSE"
+
+
+def test_a_meeting_is_held_also_if_somebody_else_sees_to_resources() -> None:
+    study = FakeStudy(ResourceChangingScheduler(pbt(synch=True), lambda *_: None), slots=4)
+    for number in range(4):
+        study.add({"lr": 0.1, "depth": number})
+    study.fill()
+    judge_all(study, 2)  # the best is the last, and nobody has to go ahead
+
+    assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t0", "t3")]
 
 
 def test_a_meeting_is_held_at_once_if_the_best_have_saved() -> None:

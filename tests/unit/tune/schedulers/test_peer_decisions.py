@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.trial import Status
+from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.schedulers import ASHAScheduler, MedianStoppingRule, TrialScheduler
-from tests.unit.tune.schedulers.fake_study import FakeStudy
 from tests.unit.tune.schedulers.record_peer_decisions import CASES, FILE, TRIALS, results
 
 RECORDED = json.loads(FILE.read_text())["recorded"]
