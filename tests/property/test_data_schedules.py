@@ -120,7 +120,9 @@ class Few:
         self.seen: set[int] = set()
 
     def __call__(self, row: dict[str, Any]) -> bool:
-        return row["id"] not in self.seen and not self.seen.add(row["id"])
+        is_new = row["id"] not in self.seen
+        self.seen.add(row["id"])
+        return is_new
 
 
 def dataset_of(schedule: Schedule) -> data.Dataset:
@@ -141,7 +143,7 @@ def dataset_of(schedule: Schedule) -> data.Dataset:
         elif step == "map":
             dataset = dataset.map(lambda row: row)
         elif step == "few":
-            dataset = dataset.filter(Few)
+            dataset = dataset.filter(Few)  # type: ignore[arg-type]  # a class, as Ray takes it
     return dataset
 
 
@@ -215,7 +217,7 @@ class Numbers(Dataset[int]):
 
 
 def check_of_sampler(schedule: Schedule, logged: Callable[[], list[str]]) -> None:
-    tail = schedule.chance.choice(["uneven", "drop", "repeat"])
+    tail: Any = schedule.chance.choice(["uneven", "drop", "repeat"])
     drop_last = schedule.chance.random() < 0.3
     sets_epoch = schedule.chance.random() < 0.5
     left: set[int] = set()
