@@ -223,8 +223,8 @@ class DataIterator(Reader):
         if rows != rows_before and not self._plan.may_change_its_length():
             raise ConfigError(
                 f"{self._share.dataset} had {rows_before} rows in epoch {before} and {rows} in"
-                f" epoch {epoch}: {self._plan.described_as_a_whole()} must make the same rows in every"
-                " pass, or ranks do not agree on who gets which",
+                f" epoch {epoch}: {self._plan.described_as_a_whole()} must make the same rows in"
+                " every pass, or ranks do not agree on who gets which",
                 hint="if a function remembers what it has seen, make it a class with __call__, of"
                 " which each pass has an instance; if it goes by chance, draw from what is in"
                 " the row",

@@ -215,7 +215,7 @@ def test_the_last_bit_of_a_number_makes_no_other_data() -> None:
     values = np.random.RandomState(1).rand(200, 3)
     state = in_the_middle(data.from_numpy(values))
 
-    assert resumed(data.from_numpy(np.nextafter(values, 2)), state)
+    assert resumed(data.from_numpy(np.nextafter(values, 2)), state).state_dict()["position"] == 2
 
 
 def test_values_of_a_class_of_ones_own_do_not_make_other_data() -> None:
@@ -227,7 +227,7 @@ def test_values_of_a_class_of_ones_own_do_not_make_other_data() -> None:
     state = in_the_middle(data.from_items([Own() for _ in range(6)]).map(lambda row: {"id": 1}))
     again = data.from_items([Own() for _ in range(6)]).map(lambda row: {"id": 1})
 
-    assert resumed(again, state)
+    assert resumed(again, state).state_dict()["position"] == 2
 
 
 def test_another_map_makes_the_same_rows_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -249,7 +249,7 @@ def test_another_map_makes_the_same_rows_and_is_told(caplog: pytest.LogCaptureFi
 def test_seeds_are_no_difference() -> None:
     state = in_the_middle(data.range(20).random_shuffle())
 
-    assert resumed(data.range(20).random_shuffle(), state)
+    assert resumed(data.range(20).random_shuffle(), state).state_dict()["position"] == 2
 
 
 def test_a_state_of_before_fingerprints_is_taken() -> None:

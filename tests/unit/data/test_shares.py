@@ -130,7 +130,7 @@ def test_equal_is_true_or_false(equal: Any) -> None:
 
 
 def test_shares_are_checked_before_anything_starts() -> None:
-    datasets = {"train": data.range(8), "valid": data.range(3), "made": lambda: data.range(1)}
+    datasets: Any = {"train": data.range(8), "valid": data.range(3), "made": lambda: data.range(1)}
 
     with pytest.raises(ConfigError, match=r"datasets\['valid'\] has 3 rows for 4 ranks") as caught:
         check_shares(datasets, None, 4)

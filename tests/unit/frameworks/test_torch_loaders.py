@@ -360,7 +360,7 @@ class Drawing(Sampler[int]):
 
 def _epochs(be_rank: Ranks, ranks: int, make: Any) -> list[list[list[int]]]:
     """Return what each rank gets in each of three epochs of a loader that `make` makes."""
-    seen = []
+    seen: list[list[list[int]]] = []
     for rank in range(ranks):
         be_rank(rank, ranks)
         torch.manual_seed(rank)
