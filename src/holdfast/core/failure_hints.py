@@ -110,7 +110,8 @@ _BUGS = re.compile(
     r"""^(\w+\.)*(ArithmeticError | AssertionError | AttributeError | ConfigError | ImportError
       | IndentationError | IndexError | KeyError | LookupError | ModuleNotFoundError | NameError
       | NotImplementedError | RanksDisagree | RecursionError | SyntaxError | TypeError
-      | UnboundLocalError | UnicodeDecodeError | UnicodeEncodeError | ValueError | ZeroDivisionError)(:|$)""",
+      | UnboundLocalError | UnicodeDecodeError | UnicodeEncodeError | ValueError
+      | ZeroDivisionError)(:|$)""",
     re.VERBOSE,
 )
 
