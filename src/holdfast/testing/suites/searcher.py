@@ -42,12 +42,12 @@ class SearcherSuite:
 
     def plan(self, searcher: Make) -> SearchPlan:
         """Return a search of the space."""
-        goal = {"metric": "loss", "mode": "min"} if self.learns else {}
+        goal: dict[str, Any] = {"metric": "loss", "mode": "min"} if self.learns else {}
         return SearchPlan(searcher(), dict(SPACE), num_samples=self.trials, **goal)
 
     def drawn(self, plan: SearchPlan, count: int) -> list[dict[str, Any]]:
         """Return the configs of so many trials, each of which is over before the next is drawn."""
-        configs = []
+        configs: list[dict[str, Any]] = []
         for _ in range(count):
             proposal = plan.next()
             assert isinstance(proposal, Proposal), f"{proposal!r} after {len(configs)} trials"
