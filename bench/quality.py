@@ -1,8 +1,9 @@
 """How good searches are beside their peers: `python -m bench.quality [--seeds 80] [--publish]`.
 
 Regret: how far the best of so many trials is from the lowest value of a function, for every seed.
-Unlike the questions of `python -m bench` this does not depend on the machine: the same seeds give
-the same figures. A seed is luck, though, so medians come with the interval they are in.
+Unlike the questions of `python -m bench` this does not depend on how fast the machine is: the same
+seeds and versions give the same figures. A seed is luck, though, so medians come with the interval
+they are in.
 """
 
 from __future__ import annotations

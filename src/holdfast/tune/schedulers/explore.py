@@ -6,6 +6,7 @@ import math
 import numbers
 import random
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from holdfast.api.checks import is_number, this_is
@@ -157,40 +158,44 @@ def _moved(value: Any, mutation: Any, generator: random.Random, factors: Sequenc
             return generator.choice(options)
         place = options.index(value) + generator.choice((-1, 1))
         return options[min(max(place, 0), len(options) - 1)]
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+    exact = _exact(value)
+    if exact is None:
         return drawn(mutation, generator)
     factor = generator.choice(factors)
     if isinstance(mutation, Integer):
-        return _moved_whole(value, factor, mutation.lower, mutation.last, _grid_of(mutation) or 1)
-    if not isinstance(mutation, Float):
-        return _moved_freely(value, factor)
-    if (q := _grid_of(mutation)) is not None:
+        grid = int(_grid_of(mutation) or 1)
+        low, high = -(-mutation.lower // grid), mutation.last // grid
+        return _moved_by_steps(exact / grid, factor, low, high) * grid
+    if isinstance(mutation, Float) and (q := _grid_of(mutation)) is not None:
         low, high = steps(mutation.lower, q), steps(mutation.upper, q)
-        return multiple(_moved_by_steps(float(value) / q, factor, low, high), q)
-    return min(max(float(value) * factor, mutation.lower), mutation.upper)
-
-
-def _moved_freely(value: Any, factor: float) -> int | float:
-    """Return a number of which nobody said where it may be; if it is whole, none goes to 0."""
+        return multiple(_moved_by_steps(exact / Fraction(q), factor, low, high), q)
+    if isinstance(mutation, Float):
+        return min(max(float(value) * factor, mutation.lower), mutation.upper)
     if not isinstance(value, numbers.Integral):
         return float(value) * factor
-    whole = int(value)
-    low, high = (1, math.inf) if whole > 0 else (0, math.inf) if whole == 0 else (-math.inf, -1)
-    return _moved_by_steps(whole, factor, low, high)
+    return _moved_by_steps(exact, factor, *_bounds_of_sign(exact))
 
 
-def _moved_whole(value: Any, factor: float, low: int, high: int, q: float) -> int:
-    """Return a whole number of a domain: within its bounds, and on its grid."""
-    grid = int(q)
-    return _moved_by_steps(value / grid, factor, -(-low // grid), high // grid) * grid
+def _exact(value: Any) -> Fraction | None:
+    """Return a number as it is, None if it is none, or has no end."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return None
+    if isinstance(value, numbers.Integral):
+        return Fraction(int(value))
+    return Fraction(float(value)) if math.isfinite(float(value)) else None
 
 
-def _moved_by_steps(place: float, factor: float, low: float, high: float) -> int:
+def _bounds_of_sign(place: Fraction) -> tuple[float, float]:
+    """Return where a whole number may be moved of which nobody said it: not to 0, nor past it."""
+    return (1, math.inf) if place > 0 else (0, math.inf) if place == 0 else (-math.inf, -1)
+
+
+def _moved_by_steps(place: Fraction, factor: float, low: float, high: float) -> int:
     """Return the place on a grid that a factor moves to: the nearest, but one further at least.
 
     Else small numbers would never move: 2 times 1.2 is nearest to 2.
     """
-    moved, here = round(place * factor), round(place)
+    moved, here = round(place * Fraction(factor)), round(place)
     if moved == here and factor != 1:
         is_up = (factor > 1) == (place >= 0)
         moved += 1 if is_up else -1

@@ -142,7 +142,7 @@ def read_policy(path: str | Path) -> list[Step]:
     hint = "pass the path of a pbt_policy_<trial id>.txt in the folder of a study"
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")
-    except OSError as error:
+    except (OSError, TypeError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"policy_file={str(path)!r} cannot be read: {error}", hint=hint
         ) from error
@@ -151,6 +151,7 @@ def read_policy(path: str | Path) -> list[Step]:
         try:
             tag, donor, _, after, before, config, *numbers = json.loads(line)
             before, config = config_from_data(before), config_from_data(config)
+            _check_step(after, before, config)
             found[int(numbers[0]) if numbers else place] = [tag, donor, int(after), before, config]
         except (TypeError, ValueError) as error:
             raise ConfigError(
@@ -166,6 +167,13 @@ def read_policy(path: str | Path) -> list[Step]:
             hint="pass a file as one study wrote it; files of two studies must not be joined",
         )
     return chain
+
+
+def _check_step(after: Any, before: Any, config: Any) -> None:
+    if after != int(after) or after < 0:
+        raise ValueError(f"{after!r} is no iteration")
+    if not (isinstance(before, dict) and isinstance(config, dict)):
+        raise ValueError("a config is a dict")
 
 
 def _gap_in(chain: list[Step]) -> str:

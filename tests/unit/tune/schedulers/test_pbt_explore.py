@@ -99,7 +99,8 @@ def test_no_number_leaves_its_domain_and_those_that_start_low_can_grow(
 @pytest.mark.parametrize(
     ("value", "factor", "wanted"),
     [(1, 1.2, 2), (2, 1.2, 3), (2, 0.8, 1), (1, 0.8, 1), (10, 1.2, 12), (10, 0.8, 8), (-1, 1.2, -2),
-     (-2, 0.8, -1), (-1, 0.5, -1), (0, 1.2, 1), (0, 0.8, 0), (3, 1.0, 3), (np.int64(4), 1.2, 5)],
+     (-2, 0.8, -1), (-1, 0.5, -1), (0, 1.2, 1), (0, 0.8, 0), (3, 1.0, 3), (np.int64(4), 1.2, 5),
+     (10**400, 0.5, 5 * 10**399)],
 )  # fmt: skip
 def test_a_whole_number_without_a_domain_moves_by_one_at_least_and_never_past_zero(
     value: int, factor: float, wanted: int

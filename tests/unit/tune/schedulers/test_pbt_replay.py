@@ -102,7 +102,12 @@ def test_there_is_one_trial_only(tmp_path: Path) -> None:
         study.add()
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "[1, 2]\n", "nothing\n", '{"a": 1}\n', "3\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "\n\n", "[1, 2]\n", "nothing\n", '{"a": 1}\n', "3\n", '["0", "1", 3, 2, [1], {"a": 2}]\n',
+     '["0", "1", 3, 2, {"a": 1}, "x"]\n', '["0", "1", 3, -2, {"a": 1}, {"a": 2}]\n',
+     '["0", "1", 3, 2.5, {"a": 1}, {"a": 2}]\n', '["0", "1", 3, NaN, {"a": 1}, {"a": 2}]\n', "\0"],
+)  # fmt: skip
 def test_a_file_that_is_no_policy_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "pbt_policy_x.txt").write_text(text)
     with pytest.raises(ConfigError, match="policy_file="):
@@ -112,6 +117,11 @@ def test_a_file_that_is_no_policy_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         PopulationBasedTrainingReplay(tmp_path / "no.txt")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        PopulationBasedTrainingReplay(tmp_path)
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        PopulationBasedTrainingReplay(tmp_path / "binary.txt")
 
 
 def test_what_was_written_can_be_replayed(tmp_path: Path) -> None:
