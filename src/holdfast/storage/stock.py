@@ -44,7 +44,12 @@ def _local_stock(
             name = name.rpartition("/")[0]  # noqa: PLW2901  # climbing to the top
             parents.add(name)
     deepest_first = sorted(parents, key=len, reverse=True)
-    store.sync_folders([f"{prefix}/{folder}".rstrip("/") for folder in deepest_first])
+    keys = [f"{prefix}/{folder}".rstrip("/") for folder in deepest_first]
+    above = prefix
+    while above:  # its own name, too, was given by whoever put it there
+        above = above.rpartition("/")[0]
+        keys.append(above)
+    store.sync_folders(keys)
     return tuple(files), tuple(folders)
 
 
