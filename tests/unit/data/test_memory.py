@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -294,3 +295,29 @@ def test_where_no_more_can_be_shared_a_dataset_is_a_private_copy(
     assert dataset.take(1) == [{"data": 0.0}]
     with pytest.raises(StoreFull, match="no open files"):
         shared(dataset)
+
+
+class Locked(torch.utils.data.Dataset[Any]):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, number: int) -> Any:
+        return self.lock
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [data.from_items([threading.Lock()]), data.from_torch(Locked())],
+    ids=["items", "torch"],
+)
+def test_what_cannot_travel_is_refused_before_anything_starts(dataset: Dataset) -> None:
+    with pytest.raises(
+        ConfigError, match="cannot be sent to workers: TypeError: cannot pickle '_thread"
+    ):
+        config.shared({"train": dataset})
+
+    assert dataset.map(lambda row: row).count() in (1, 2)
+    assert len(dataset.map(lambda row: {"lock": row["item"]}).take_all()) in (1, 2)
