@@ -195,7 +195,10 @@ def own(value: Any) -> Any:
         return mine.detach().requires_grad_(value.requires_grad) if value.is_leaf else mine
     if is_instance(value, "numpy", "ndarray"):
         return _own_array(value)
-    return copy.deepcopy(value)
+    try:
+        return copy.deepcopy(value)
+    except TypeError:  # an open file, a lock: there is but one of it
+        return value
 
 
 def _own_array(values: Any) -> Any:

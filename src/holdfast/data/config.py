@@ -83,16 +83,16 @@ def shards(
     Each rank of a split dataset has the same number of rows, unless they need not be equal; of
     others it has all.
     """
-    from holdfast.data.dataset import Dataset, shard
+    from holdfast.data.dataset import Dataset, named, shard
 
     config = config or DataConfig()
     for name, dataset in datasets.items():
         if not isinstance(dataset, Dataset):
             raise HoldfastBug(f"datasets[{name!r}] is to be evaluated first, once for all ranks")
     return {
-        name: shard(dataset.called(name), world_size, rank, equal=config.equal)
+        name: shard(named(dataset, name), world_size, rank, equal=config.equal)
         if config.splits(name)
-        else shard(dataset.called(name), 1, 0)
+        else shard(named(dataset, name), 1, 0)
         for name, dataset in datasets.items()
     }
 
@@ -125,9 +125,10 @@ def shared(
 ) -> dict[str, Dataset | Callable[[], Dataset]]:
     """Return the datasets with what is in memory there once for all processes; functions stay."""
     from holdfast.data.dataset import Dataset
+    from holdfast.data.dataset import shared as shared_dataset
 
     return {
-        name: dataset.shared() if isinstance(dataset, Dataset) else dataset
+        name: shared_dataset(dataset) if isinstance(dataset, Dataset) else dataset
         for name, dataset in datasets.items()
     }
 

@@ -52,17 +52,6 @@ class Dataset(Reader):
         """Call the dataset something."""
         self._name = name
 
-    def called(self, name: str) -> Dataset:
-        """Return the dataset by the name it has, or else by this one."""
-        return self if self._name is not None else Dataset(self._plan, name=name)
-
-    def shared(self) -> Dataset:
-        """Return the dataset with its rows in memory that all processes of this machine share.
-
-        What travels is references then, which are good while this process lives.
-        """
-        return self._with(self._plan.shared())
-
     @property
     def plan(self) -> Plan:
         """What reading the dataset does."""
@@ -330,6 +319,19 @@ class Dataset(Reader):
         if buffer is not None:
             plan = Shuffle((plan,), seed=buffer.seed or 0, window=buffer.rows)
         return Reading(plan.read(EVERYTHING, 0))
+
+
+def named(dataset: Dataset, name: str) -> Dataset:
+    """Return a dataset by the name it has, or else by this one."""
+    return dataset if dataset.name is not None else Dataset(dataset.plan, name=name)
+
+
+def shared(dataset: Dataset) -> Dataset:
+    """Return a dataset whose rows in memory are there once for all processes of this machine.
+
+    What travels is references then, which are good while this process lives.
+    """
+    return Dataset(dataset.plan.shared(), name=dataset.name)
 
 
 def shard(dataset: Dataset, world_size: int, rank: int, *, equal: bool = True) -> DataIterator:

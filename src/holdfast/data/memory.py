@@ -62,9 +62,7 @@ class HeldRows:
     def shared(self) -> HeldRows | SharedRows:
         """Return the same rows in shared memory, and use them there too; small ones stay here."""
         if self._shared is None or self._pid != os.getpid():
-            lying = [_laid_out(block) for block in self._blocks] if self._blocks else []
-            if self._shared is not None:
-                lying = self._shared.lying()
+            lying = self._laid_out() if self._shared is None else self._shared.lying()
             size = sum(map(_size_bytes, lying))
             if size < LARGE_BYTES:
                 return self
@@ -73,6 +71,12 @@ class HeldRows:
             self._shared.lying()  # mapped now: a fork has it then, also when this process is gone
             self._blocks = ()  # one copy is enough
         return self._shared
+
+    def _laid_out(self) -> list[Block | Packed]:
+        try:
+            return [_laid_out(block) for block in self._blocks]
+        except Exception as error:  # any object's own pickling may raise anything
+            raise _cannot_travel("a dataset with such rows", error) from error
 
     def __getstate__(self) -> dict[str, Any]:
         blocks = self._blocks if self._shared is None else tuple(self.read(range(self.rows)))
@@ -122,14 +126,22 @@ class SharedObject:
 
 
 def share(value: Any) -> Any:
-    """Return an object in shared memory, or itself if it is small or cannot be put there."""
+    """Return an object in shared memory, or itself if it is small; raise if it cannot travel."""
     if isinstance(value, SharedObject):
         return value
     try:
         ref = put(value)
-    except ConfigError:
-        return value  # whoever sends it says why it cannot be sent
+    except ConfigError as error:
+        raise _cannot_travel(f"a dataset of type {type(value).__name__}", error) from error
     return SharedObject(ref) if ref.size_bytes >= LARGE_BYTES else value
+
+
+def _cannot_travel(what: str, error: Exception) -> ConfigError:
+    cause = error.__cause__ if isinstance(error, ConfigError) else error
+    return ConfigError(
+        f"{what} cannot be sent to workers: {type(cause).__name__}: {cause}",
+        hint="keep locks, files and connections out of it, and open them where they are used",
+    )
 
 
 def unshared(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +18,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from holdfast import data
-from holdfast.data.config import shared
-from holdfast.data.dataset import Dataset, shard
+from holdfast.data import config
+from holdfast.data.dataset import Dataset, shard, shared
 from holdfast.data.sources import in_memory
 from holdfast.engine.machine import memory_available
 from holdfast.errors import ConfigError, StoreFull
@@ -87,7 +88,7 @@ def test_shared_rows_are_the_rows(kind: str) -> None:
     rows = looks(KINDS[kind]().take_all())
 
     dataset = KINDS[kind]()
-    again = dataset.shared()
+    again = shared(dataset)
 
     assert len(cloudpickle.dumps(again)) < 10_000
     assert looks(again.take_all()) == rows
@@ -105,7 +106,7 @@ def test_a_dataset_that_was_shared_still_travels_by_value(kind: str) -> None:
     """A copy that a user keeps must be good when this process is gone."""
     dataset = KINDS[kind]()
     rows = looks(dataset.take_all())
-    dataset.shared()
+    shared(dataset)
 
     packed = cloudpickle.dumps(dataset)
     del dataset
@@ -114,7 +115,7 @@ def test_a_dataset_that_was_shared_still_travels_by_value(kind: str) -> None:
 
 
 def test_small_rows_travel_as_they_are() -> None:
-    dataset = data.from_numpy(np.arange(10)).shared()
+    dataset = shared(data.from_numpy(np.arange(10)))
 
     assert b"holdfast.objects" not in cloudpickle.dumps(dataset)
 
@@ -125,7 +126,7 @@ def test_there_is_one_copy() -> None:
     dataset = Dataset(in_memory([{"id": array}]))
     del array
 
-    again = [dataset.shared() for _ in range(3)]
+    again = [shared(dataset) for _ in range(3)]
 
     assert lives() is None, "the private copy is not kept beside the shared one"
     assert len({one.plan.held.ref for one in again}) == 1  # type: ignore[attr-defined]
@@ -134,7 +135,7 @@ def test_there_is_one_copy() -> None:
 def test_what_a_table_was_cut_out_of_is_not_shared() -> None:
     table = pa.table({"id": np.arange(ROWS * 1000)})
 
-    dataset = data.from_arrow([table.slice(400 * n, 400) for n in range(ROWS)]).shared()
+    dataset = shared(data.from_arrow([table.slice(400 * n, 400) for n in range(ROWS)]))
 
     ref = dataset.plan.held.ref  # type: ignore[attr-defined]
     assert ref.size_bytes < 2 * 400 * ROWS * 8
@@ -157,7 +158,7 @@ def double_all(batch: dict[str, Any]) -> dict[str, Any]:
 def test_a_step_may_write_to_what_it_gets_and_the_next_epoch_does_not_see_it(
     kind: str, *, is_shared: bool
 ) -> None:
-    dataset = KINDS[kind]().shared() if is_shared else KINDS[kind]()
+    dataset = shared(KINDS[kind]()) if is_shared else KINDS[kind]()
     iterator = dataset.map(double).iterator()
 
     epochs = [[int(row["id"][1]) for row in iterator.iter_rows()] for _ in range(3)]
@@ -168,7 +169,7 @@ def test_a_step_may_write_to_what_it_gets_and_the_next_epoch_does_not_see_it(
 @pytest.mark.parametrize("form", ["numpy", "pandas"])
 @pytest.mark.parametrize("kind", ["pandas", "arrow"])
 def test_a_batch_of_shared_rows_may_be_written_to(kind: str, form: str) -> None:
-    iterator = KINDS[kind]().shared().map_batches(double_all, batch_format=form).iterator()
+    iterator = shared(KINDS[kind]()).map_batches(double_all, batch_format=form).iterator()
 
     epochs = [[row["id"] for row in iterator.iter_rows()] for _ in range(2)]
 
@@ -191,7 +192,7 @@ class Normalized(torch.utils.data.Dataset[Any]):
 
 
 def test_a_dataset_of_ones_own_may_write_to_its_arrays_and_nobody_else_sees_it() -> None:
-    dataset = data.from_torch(Normalized()).shared()
+    dataset = shared(data.from_torch(Normalized()))
 
     first, second = (cloudpickle.loads(cloudpickle.dumps(dataset)) for _ in range(2))
     assert first.take(1) == [{"item": -1.0}]
@@ -205,13 +206,13 @@ def test_what_there_is_no_memory_for_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("holdfast.data.memory.memory_available", lambda: LARGE_BYTES // 2)
 
     with pytest.raises(ConfigError, match=r"take 0\.0 GiB, and of this machine's memory") as caught:
-        shared({"train": KINDS["numpy"]()})
+        config.shared({"train": KINDS["numpy"]()})
 
     assert "read_parquet" in str(caught.value)
     monkeypatch.setattr("holdfast.objects.serial.memory_available", lambda: 1)
     monkeypatch.setattr("holdfast.objects.serial._LARGE", 1)
     with pytest.raises(StoreFull, match="no room for an object of type TensorDataset"):
-        shared({"train": KINDS["torch"]()})
+        config.shared({"train": KINDS["torch"]()})
 
 
 def test_the_memory_that_is_left_is_the_least_of_what_the_system_says(tmp_path: Any) -> None:
@@ -230,7 +231,8 @@ def test_the_memory_that_is_left_is_the_least_of_what_the_system_says(tmp_path: 
 def test_rows_without_arrays_are_shared_without_a_library() -> None:
     program = (
         "import sys; from holdfast import data;"
-        "d = data.from_items([{'a': 'x' * 2000} for _ in range(1000)]).shared();"
+        "from holdfast.data.dataset import shared;"
+        "d = shared(data.from_items([{'a': 'x' * 2000} for _ in range(1000)]));"
         "assert len([r for s in d.streaming_split(2) for r in s.iter_rows()]) == 1000;"
         "print(*sorted({m.partition('.')[0] for m in sys.modules} - sys.stdlib_module_names))"
     )
@@ -262,11 +264,12 @@ def test_a_large_array_is_shared_when_the_dataset_is_made_and_not_by_the_trainer
 def test_rows_are_there_in_a_fork_and_can_be_shared_by_it() -> None:
     program = (
         "import os, numpy as np, cloudpickle; from holdfast import data;"
+        "from holdfast.data.dataset import shared as share;"
         "dataset = data.from_numpy(np.arange(400_000), column='id'); owner = os.getpid();"
         "child = os.fork();"
         "child and os._exit(0);\n"
         "while os.getppid() == owner: os.sched_yield()\n"
-        "shared = cloudpickle.loads(cloudpickle.dumps(dataset.shared()))\n"
+        "shared = cloudpickle.loads(cloudpickle.dumps(share(dataset)))\n"
         "is_ours = shared.plan.held.ref._object.owner.pid == os.getpid()\n"
         "print(shared.take(2), dataset.count(), is_ours)"
     )
@@ -291,4 +294,30 @@ def test_where_no_more_can_be_shared_a_dataset_is_a_private_copy(
 
     assert dataset.take(1) == [{"data": 0.0}]
     with pytest.raises(StoreFull, match="no open files"):
-        dataset.shared()
+        shared(dataset)
+
+
+class Locked(torch.utils.data.Dataset[Any]):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, number: int) -> Any:
+        return self.lock
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [data.from_items([threading.Lock()]), data.from_torch(Locked())],
+    ids=["items", "torch"],
+)
+def test_what_cannot_travel_is_refused_before_anything_starts(dataset: Dataset) -> None:
+    with pytest.raises(
+        ConfigError, match="cannot be sent to workers: TypeError: cannot pickle '_thread"
+    ):
+        config.shared({"train": dataset})
+
+    assert dataset.map(lambda row: row).count() in (1, 2)
+    assert len(dataset.map(lambda row: {"lock": row["item"]}).take_all()) in (1, 2)
