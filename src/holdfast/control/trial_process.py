@@ -20,15 +20,18 @@ from holdfast.core.manifest import FileEntry, Manifest, Part
 from holdfast.core.outcomes import Died, Evicted, Finished, Hung, WorkerExit
 from holdfast.core.record import Event, Kept
 from holdfast.core.trial import Trial
+from holdfast.core.validation import Verdict
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.storage import locate
 from holdfast.storage.base import Store
 from holdfast.wire import (
+    Asked,
     Began,
     Committed,
     Delivered,
     Judged,
     Leaving,
+    Listed,
     Meeting,
     Message,
     Met,
@@ -204,6 +207,7 @@ class TrialProcess:
         self._tell, self._scribe, self._aside = tell, scribe, aside
         self._on_result, self._on_saved = on_result, on_saved
         self._saving: _Saving | None = None
+        self._questions: list[int] = []  # for the checkpoints there are, of a thread each
         self.began = self.is_stopped = False
         self.is_leaving = self.is_safe = self.saw_notice = False
 
@@ -223,6 +227,9 @@ class TrialProcess:
                 self._not_saved(error, tell=False)
             case Meeting(index, data):  # it is alone
                 self._tell(Met(index, 0, data))
+            case Asked(index, instead_of=forgotten):
+                self._questions = [one for one in self._questions if one != forgotten] + [index]
+                self._answer()
             case SawNotice():
                 self.saw_notice = True
             case Leaving() | Waiting():
@@ -313,6 +320,7 @@ class TrialProcess:
         if saving.result is not None:
             self._take(saving.index, saving.result | {"checkpoint_dir_name": manifest.directory})
         self._on_saved(self.trial, manifest)
+        self._answer()
 
     def _not_saved(self, error: str, *, tell: bool) -> None:
         """The report was made all the same; its process raises, and may go on."""
@@ -323,6 +331,17 @@ class TrialProcess:
         self.checkpoints.abandon_checkpoint(saving.slot)
         if saving.result is not None:
             self._take(saving.index, saving.result)
+        self._answer()
+
+    def _answer(self) -> None:
+        """Say which checkpoints there are, oldest first, once none is on its way any more."""
+        if self._saving is not None:
+            return
+        kept = sorted(self.trial.checkpoints.usable(), key=lambda one: one.number)
+        listed = [(one.directory, dict(one.metrics), Verdict.NOT_WANTED.value) for one in kept]
+        for index in self._questions:
+            self._tell(Listed(index, listed))
+        self._questions = []
 
     def _take(self, step: int, result: dict[str, Any]) -> None:
         trial = self.trial

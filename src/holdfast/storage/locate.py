@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import urllib.parse
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -23,7 +24,15 @@ from holdfast.storage.uris import Uri
 START_S = 12.0  # for a first answer, so that a command is over within 15 s
 _POLICY = tuple(one.name for one in fields(RetryPolicy))
 
-__all__ = ["child", "closed_to_others", "describe", "describe_child", "open_store", "reopen"]
+__all__ = [
+    "child",
+    "closed_to_others",
+    "describe",
+    "describe_child",
+    "location_of",
+    "open_store",
+    "reopen",
+]
 
 
 def open_store(
@@ -119,6 +128,15 @@ def describe(store: Store) -> dict[str, Any]:
                 raise ConfigError(f"{store.url} cannot be opened again from plain data")
             found: dict[str, Any] = described()
             return found
+
+
+def location_of(store: Store) -> str:
+    """Return a path or URI that `open_store` makes the same store of, if no filesystem was given.
+
+    It holds the secrets that were given with the path: send it to a process, never write it down.
+    """
+    query = urllib.parse.urlencode(describe(store).get("options") or {})
+    return f"{store.url}?{query}" if query else store.url
 
 
 def describe_child(described: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.scaling import ScalingConfig, must_be_settled
 from holdfast.checkpoint import Checkpoint
 from holdfast.errors import HoldfastBug
+from holdfast.storage.locate import location_of
 from holdfast.train.arguments import must_be
 from holdfast.train.callbacks import TrainRunContext, UserCallback
 from holdfast.worker.context import WorkerContext, current
@@ -78,7 +79,7 @@ def _run_inside_trial(trainer: BaseTrainer, config: Mapping[str, Any]) -> None:
     again.run_config = replace(
         run,
         name=RUN,
-        storage_path=storage.experiment_fs_path if is_given else storage.url,
+        storage_path=storage.experiment_fs_path if is_given else location_of(trial.store),
         storage_filesystem=storage.storage_filesystem if is_given else None,
         callbacks=[*run.callbacks, _Relay(trial)],
         resume="auto",

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from types import ModuleType
@@ -26,7 +25,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.errors import ConfigError, Damaged, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
-from holdfast.storage.locate import describe
+from holdfast.storage.locate import location_of
 
 FOLDER = ".holdfast/pickled"
 KEPT_BYTES_MAX = 100 << 20
@@ -62,11 +61,10 @@ def checkpoint_at(kind: type[Checkpoint], location: str) -> Checkpoint:
 def _opened_as(store: Store) -> Iterator[None]:
     """Have checkpoints in the store of a run opened as the run itself is."""
     try:
-        described = describe(store)
+        beside = location_of(store)
     except ConfigError:  # a store that cannot be described has no options either
-        described = {}
-    query = urllib.parse.urlencode(described.get("options") or {})
-    token = _beside.set(f"{store.url}?{query}" if query else None)
+        beside = store.url
+    token = _beside.set(beside)
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import tune
+from holdfast import train, tune
 from holdfast.testing.servers import S3Server
 from holdfast.tune import Tuner
 from tests.integration.train.loops import is_first
@@ -42,3 +42,22 @@ def test_a_study_on_s3_goes_on_from_there(
     for one in results:
         assert one.checkpoint is not None
         assert [row["step"] for row in one.metrics_dataframe.to_dict("records")] == [1, 2, 3]
+
+
+def test_a_trainer_is_a_trial_on_s3_with_what_opens_it_in_the_path_alone(
+    lab: Lab, s3_server: S3Server, new_folder: Callable[[], str]
+) -> None:
+    """No variable of the environment names the server or its keys."""
+
+    def loop() -> None:
+        save(1)
+
+    trainer = train.DataParallelTrainer(loop)
+    where = s3_server.uri("lab", f"studies/{new_folder()}")
+    [result] = lab.fit(trainer, storage_path=where)
+
+    assert result.error is None
+    assert last(result)["step"] == 1
+    assert result.checkpoint is not None
+    with result.checkpoint.as_directory() as folder:
+        assert os.listdir(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from holdfast import train, tune
 from holdfast.train import DataParallelTrainer, ScalingConfig
 from holdfast.tune.integration.ray_train import TuneReportCallback
-from tests.integration.train.loops import begin, is_first, save
+from tests.integration.train.loops import STATE, begin, folder_with, is_first, save
 from tests.integration.tune.conftest import Lab, last
 
 
@@ -126,3 +127,30 @@ def test_a_trainers_run_config_is_no_part_of_the_search_space() -> None:
     with pytest.raises(ValueError, match="is kept in the folder of the trial"):
         tune.Tuner(trainer, param_space=space)
     tune.Tuner(lambda config: None, param_space=space)  # a name of the function's own
+
+
+@pytest.mark.parametrize("mode", list(train.CheckpointUploadMode)[:2])
+def test_a_trial_is_told_of_its_checkpoints_as_a_worker_is(
+    lab: Lab, mode: train.CheckpointUploadMode
+) -> None:
+    """Also while one is on its way, and of those of the attempt before."""
+    notes = lab.notes
+
+    def function(config: dict[str, Any]) -> None:
+        for step in range(begin(notes), 4):
+            with folder_with({STATE: json.dumps({"step": step})}) as folder:
+                train.report(
+                    {"step": step},
+                    train.Checkpoint.from_directory(folder),
+                    checkpoint_upload_mode=mode,
+                    delete_local_checkpoint_after_upload=False,
+                )
+            steps = [one.metrics["step"] for one in train.get_all_reported_checkpoints()]
+            assert steps == list(range(step + 1))
+            if step == 2 and is_first(notes.with_name("death")):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    [result] = lab.fit(function, failure_config=tune.FailureConfig(max_failures=1))
+
+    assert result.error is None
+    assert last(result)["step"] == 3
