@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import urllib.parse
-import urllib.parse
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any

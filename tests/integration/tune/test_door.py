@@ -46,8 +46,8 @@ class TakesOver(FIFOScheduler):
 @pytest.mark.parametrize(
     ("damaged", "count", "says"),
     [
-        ([], 3 + 5 * 100, None),
-        (["checkpoint_000002"], 2 + 5 * 100, "goes on from checkpoint_000001 instead"),
+        ([], 3 + 3 * 100, None),
+        (["checkpoint_000002"], 2 + 4 * 100, "goes on from checkpoint_000001 instead"),
         (
             ["checkpoint_000000", "checkpoint_000001", "checkpoint_000002"],
             7 + 5 * 100,

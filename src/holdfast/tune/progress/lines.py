@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core.metric_history import flattened
 from holdfast.core.trial import Donor, Status, Trial, values_now
-from holdfast.tune.progress.tables import cell, inferred_metrics, last_line
+from holdfast.tune.progress.tables import cell, error_line, inferred_metrics
 from holdfast.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
 
 RESULT_EVERY_S = 5.0
@@ -142,7 +142,7 @@ def finished(trial: Trial) -> str:
 
 def failed(trial: Trial, *, is_last: bool) -> str:
     """Return a line on an attempt that was lost."""
-    why = f": {last_line(trial.error)}" if trial.error else ""
+    why = f": {error_line(trial.error)}" if trial.error else ""
     what = "failed for good" if is_last else "was lost and will be tried again"
     return f"{trial} {what}{why}"
 

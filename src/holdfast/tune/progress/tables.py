@@ -283,7 +283,7 @@ def error_table(
     failed = [trial for trial in trials if trial.status is Status.ERROR]
     shown = failed if rows_max is None else failed[:rows_max]
     rows = tuple(
-        (str(trial), cell(trial.failures() or 1), shortened(last_line(trial.error), width_max))
+        (str(trial), cell(trial.failures() or 1), shortened(error_line(trial.error), width_max))
         for trial in shown
     )
     more = max(count, len(failed)) - len(shown)
@@ -327,11 +327,15 @@ def _checkpoint_age(trial: Trial, now: float) -> str:
     return "" if newest is None else f"{span(now - newest)} ago"
 
 
-def last_line(error: str | None) -> str:
-    """Return what an error comes to; what to try about it is on its card."""
-    lines = [line.strip() for line in (error or "").splitlines()]
-    said = [line for line in lines if line and not line.startswith("Try:")]
-    return said[-1] if said else "failed"
+def error_line(error: str | None) -> str:
+    """Return the line that says what an error is; the rest of it, and what to try, is on its card.
+
+    That is the first one, or the first below a traceback, which is indented.
+    """
+    lines = [line for line in (error or "").splitlines() if line.strip()]
+    if lines and lines[0].startswith("Traceback "):
+        lines = [line for line in lines[1:] if not line[0].isspace()] or lines[-1:]
+    return lines[0].strip() if lines else "failed"
 
 
 # ---------------------------------------------------------------------- forms

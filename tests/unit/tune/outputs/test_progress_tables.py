@@ -18,6 +18,7 @@ from holdfast.tune.progress.tables import (
     best_line,
     best_of,
     cell,
+    error_line,
     error_table,
     fair_shares,
     header_lines,
@@ -173,3 +174,18 @@ def test_values_are_short_and_still_tell_themselves_apart() -> None:
     assert [span(s) for s in (0, 59, 61, 3600, 90061)] == [
         "0 s", "59 s", "1 min 1 s", "1 h", "1 d 1 h",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ("rank 0 raised AssertionError: assert [0] == [1]\n  + where", "rank 0 raised Asser"),
+        ("ValueError: no\n  Try: something else", "ValueError: no"),
+        ("Traceback (most recent call last):\n  File\n    x\nKeyError: 1\nnote", "KeyError: 1"),
+        ("Traceback (most recent call last):\n  File", "File"),
+        ("\n \n", "failed"),
+        (None, "failed"),
+    ],
+)
+def test_the_line_of_an_error_is_the_one_that_says_what_it_is(error: str | None, line: str) -> None:
+    assert error_line(error).startswith(line)
