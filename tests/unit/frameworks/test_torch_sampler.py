@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import itertools
+import json
 import pickle
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -387,3 +389,10 @@ def test_whole_batches_that_were_asked_for_and_not_trained_on_come_next(left: in
 
     assert list(sampler) == list(range(10 - 2 * left, 10))
     assert sampler.epoch == 0
+
+
+def test_an_epoch_of_numpy_is_saved_as_a_number_that_json_knows() -> None:
+    sampler = ResumableSampler(range(10), 1, 0)
+    sampler.set_epoch(np.int64(3))  # type: ignore[arg-type]
+
+    assert json.loads(json.dumps(sampler.state_dict()))["epoch"] == 3
