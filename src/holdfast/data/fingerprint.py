@@ -102,7 +102,15 @@ def _is_entry(value: object) -> bool:
         isinstance(value, Mapping)
         and isinstance(value.get("kind"), str)
         and isinstance(value.get("label"), str)
+        and isinstance(value.get("floats", 0.0), int | float)
+        and isinstance(value.get("count", 0), int)
+        and isinstance(value.get("files", []), list)
+        and all(map(_is_file, value.get("files", [])))
     )
+
+
+def _is_file(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 4 and isinstance(value[0], str)
 
 
 # ---------------------------------------------------------------------- what sources say of theirs
@@ -174,7 +182,7 @@ def _entry(plan: Plan) -> Entry:
 
 
 def _entry_differences(before: Entry, now: Entry) -> list[str]:
-    if before.get("digest") != now.get("digest") and "files" in before and "files" in now:
+    if before.get("digest") != now.get("digest") and {"files", "count"} <= before.keys():
         return _file_differences(before, now)
     texts = []
     for name in before.keys() | now.keys():

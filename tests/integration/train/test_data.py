@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast import data, train
+from holdfast import data, train, tune
 from holdfast.data import DataConfig, Dataset
 from holdfast.errors import ConfigError
 from holdfast.objects.shared import LARGE_BYTES
@@ -303,3 +303,21 @@ def test_rows_that_no_rank_gets_are_told_in_the_log_of_one_rank(lab: Lab) -> Non
     logs = [(lab.run / f"logs/attempt-1/rank-{rank}.log").read_text() for rank in range(2)]
     assert logs[0].count("dataset 'rows': 1 of 47 rows are in no rank's share") == 1
     assert "no rank's share" not in logs[1]
+
+
+def map_rows(config: dict[str, Any]) -> None:
+    rows = sum(1 for _ in train.get_dataset_shard("rows").iter_rows())
+    note(Path(config["notes"]), what="mapped", rows=rows, files=shared_files())
+    train.report({"rows": rows})
+
+
+def test_the_trials_of_a_study_share_the_rows_of_their_trainer(lab: Lab) -> None:
+    datasets = {"rows": data.from_numpy(large_rows())}
+    grid = {"train_loop_config": {"a": tune.grid_search([1, 2])}}
+    study = tune.RunConfig(name="study", storage_path=str(lab.storage))
+
+    tune.Tuner(trainer(lab, map_rows, datasets, 2), param_space=grid, run_config=study).fit()
+
+    mapped = lab.noted("mapped")
+    assert [fact["rows"] for fact in mapped] == [ROWS // 2] * 4
+    assert len({tuple(fact["files"]) for fact in mapped}) == 1 and len(mapped[0]["files"]) == 1

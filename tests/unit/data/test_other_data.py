@@ -259,6 +259,9 @@ def test_a_state_of_before_fingerprints_is_taken() -> None:
     assert [row["id"] for row in resumed(data.range(6), state).iter_rows()] == [2, 3, 4, 5]
 
 
+ENTRY = {"kind": "range", "label": "6 numbers"}
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -266,8 +269,11 @@ def test_a_state_of_before_fingerprints_is_taken() -> None:
         ({"version": 2}, "a fingerprint of version 2: this Holdfast knows version 1"),
         ({"version": 1, "rows": 3}, "data is {"),
         ({"version": 1, "rows": [3], "values": []}, "data is {"),
+        ({"version": 1, "rows": [ENTRY | {"floats": "x"}], "values": []}, "data is {"),
+        ({"version": 1, "rows": [ENTRY | {"files": 3}], "values": []}, "data is {"),
+        ({"version": 1, "rows": [ENTRY | {"files": [["a"]]}], "values": []}, "data is {"),
     ],
-    ids=["list", "newer", "number", "entry"],
+    ids=["list", "newer", "number", "entry", "floats", "files", "file"],
 )
 def test_a_fingerprint_that_is_none_is_refused(value: Any, said: str) -> None:
     state = in_the_middle(data.range(6)) | {"data": value}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import itertools
+import json
 import pickle
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -376,3 +378,21 @@ def test_a_state_that_cannot_be_is_refused_and_changes_nothing(
 def test_an_epoch_is_a_number(epoch: Any) -> None:
     with pytest.raises(ConfigError, match="epochs are counted from 0"):
         ResumableSampler(range(10), 1, 0).set_epoch(epoch)
+
+
+@pytest.mark.parametrize("left", [1, 2, 4])
+def test_whole_batches_that_were_asked_for_and_not_trained_on_come_next(left: int) -> None:
+    sampler = ResumableSampler(range(10), 1, 0, shuffle=False)
+    list(sampler)  # as a loader's processes ask for all of them early
+    for _ in range(5 - left):
+        sampler.advance(2)
+
+    assert list(sampler) == list(range(10 - 2 * left, 10))
+    assert sampler.epoch == 0
+
+
+def test_an_epoch_of_numpy_is_saved_as_a_number_that_json_knows() -> None:
+    sampler = ResumableSampler(range(10), 1, 0)
+    sampler.set_epoch(np.int64(3))  # type: ignore[arg-type]
+
+    assert json.loads(json.dumps(sampler.state_dict()))["epoch"] == 3

@@ -128,7 +128,7 @@ class ResumableSampler(Sampler[int]):
             )
         self._gave_all = False
         if epoch != self.epoch:
-            self.epoch, self.consumed, self._has_begun = epoch, 0, False
+            self.epoch, self.consumed, self._has_begun = int(epoch), 0, False
 
     def advance(self, samples: int) -> None:
         """Count `samples` that this rank has trained on, and as many of every other rank.
