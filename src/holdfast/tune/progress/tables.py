@@ -333,7 +333,7 @@ def error_line(error: str | None) -> str:
     That is the first one, or the first below a traceback, which is indented.
     """
     lines = [line for line in (error or "").splitlines() if line.strip()]
-    if lines and lines[0].startswith("Traceback "):
+    if lines and lines[0].startswith("Traceback"):
         lines = [line for line in lines[1:] if not line[0].isspace()] or lines[-1:]
     return lines[0].strip() if lines else "failed"
 
