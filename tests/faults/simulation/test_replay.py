@@ -62,6 +62,12 @@ def test_a_seed_is_the_same_run_whatever_was_played_before() -> None:
     assert again.lines == before.lines
 
 
+def test_a_seed_is_the_same_run_when_it_is_played_again() -> None:
+    """Its drivers draw the tokens that drivers drew before, who have let go of them since."""
+    for _ in range(2):
+        assert simulate(137).problem is None
+
+
 def test_a_run_that_is_fine_says_so() -> None:
     result = CliRunner().invoke(main, ["--seed", str(NO_FAULT)])
 

@@ -25,7 +25,7 @@ from holdfast.core.run_history import RunHistory
 from holdfast.core.run_machine import Ending
 from holdfast.core.validation import ValidationLedger
 from holdfast.errors import RunHeld, StoreError
-from holdfast.journal import journal
+from holdfast.journal import journal, lease
 from holdfast.storage import locate
 from holdfast.storage.arrow import filesystem_path
 from holdfast.testing.simulation import endings, invariants, standins, workers
@@ -218,6 +218,7 @@ def simulate(seed: int | Story, *, without: Sequence[int] = ()) -> Report:
         (journal, "COMPACT_SEGMENTS", story.setting.compacts_after),
         (run_controller, "TICK_S", story.setting.tick_s),
         (tempfile, "tempdir", scratch),  # where workers keep what they will upload later
+        (lease, "_LET_GO", set()),  # a seed that is played twice draws the same tokens
     ]
     with standins.installed(story.seed, {locate.reopen: reopen}, settings), _quiet():
         player = Player(story.without(without), scratch)
