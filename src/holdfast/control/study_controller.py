@@ -25,8 +25,8 @@ from holdfast.control.study_logs import StudyLogs
 from holdfast.control.study_plan import StudyObserver, StudyPlan
 from holdfast.control.trial_commits import Aside
 from holdfast.control.trial_losses import refusal_card, trial_card
+from holdfast.control.trial_offers import TrialOffers
 from holdfast.control.trial_process import TrialCheckpoints, TrialProcess, acknowledge
-from holdfast.control.trial_sharing import TrialSharing
 from holdfast.control.trial_watch import TrialWatch
 from holdfast.core.manifest import Manifest
 from holdfast.core.outcomes import Finished, WorkerExit, to_data
@@ -72,7 +72,7 @@ class StudyController:
         self._idle: dict[int, str] = {}  # launches that wait for another trial, and their nodes
         self._environments: dict[int, Mapping[str, str]] = {}  # what launches were started with
         self._launches = itertools.count(1)
-        self._sharing = TrialSharing()
+        self._offers = TrialOffers()
         self._watch = TrialWatch(plan.hang_timeout_s, engine, clock)
         self._aside = Aside(engine.wake)
         self._described = locate.describe(run.store)
@@ -118,7 +118,7 @@ class StudyController:
         over = self.study.is_over
         end_processes(self._engine, self._clock, self._processes, self._idle, is_over=over)
         self._aside.close()
-        self._sharing.close()
+        self._offers.close()
 
     def _turn(self) -> None:
         if self._run.lost is not None:
@@ -285,7 +285,7 @@ class StudyController:
     def _assign(self, job: Job, log_file: str) -> tuple[int, bool]:
         """Have a process do a job; return its launch, and whether it had been there."""
         node = job.place.node
-        environment = {**self._plan.environment, **self._sharing.environment(job)}
+        environment = {**self._plan.environment, **self._offers.environment(job)}
         waiting = next(
             (
                 one
@@ -343,7 +343,7 @@ class StudyController:
             landmark=None if node in self._seeing else Job.landmark,
             stays=self._plan.reuses,
             metadata=told,
-            offer=self._sharing.offer(
+            offer=self._offers.offer(
                 trial.trial_id,
                 list(zip(places, trial.resources, strict=True)),
                 self._engine.nodes(),

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.sharing import Offer
+from holdfast.core.offers import Offer
 from holdfast.engine.local import LocalEngine
 from holdfast.engine.nodes import LocalNodes, OfferedNodes
 from holdfast.errors import ConfigError

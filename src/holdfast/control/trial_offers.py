@@ -1,7 +1,7 @@
 """What each trial of a study may use of the nodes: which GPUs are its own, and what all share.
 
 Trials that reserved GPUs have them for themselves; no two have the same, unless they asked for
-parts of one. What runs use that trials launch is in `core.sharing`.
+parts of one. What runs use that trials launch is in `core.offers`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
+from holdfast.core.offers import Offer, is_counted, offered
 from holdfast.core.placement import Node
-from holdfast.core.sharing import Offer, is_counted, offered
 from holdfast.engine.claims import ClaimsFolder
 from holdfast.worker.job import Job
 
 _SLACK = 1e-9  # amounts are sums of fractions such as 0.1
 
 
-class TrialSharing:
+class TrialOffers:
     """What the trials of one study are offered."""
 
     def __init__(self) -> None:
@@ -80,16 +80,11 @@ class TrialGpus:
         names = {node.name: node.gpus for node in nodes}
         for node, need in reserved:
             for amount in _pieces(need.get("GPU", 0.0)):
-                fitting = [
-                    gpu
-                    for gpu in names.get(node, ())
-                    if used.get((node, gpu), 0.0) + amount <= 1 + _SLACK
-                ]
-                if fitting:
-                    # Of those that have room for a part of one, the fullest: others stay whole.
-                    gpu = min(fitting, key=partial(_rank, before, used, node))
-                    used[node, gpu] = used.get((node, gpu), 0.0) + amount
-                    mine.append((node, gpu, amount))
+                if not names.get(node):
+                    continue
+                gpu = _chosen(names[node], amount, before, used, node)
+                used[node, gpu] = used.get((node, gpu), 0.0) + amount
+                mine.append((node, gpu, amount))
         if mine:
             self._shares[trial] = mine
         found: dict[str, tuple[str, ...]] = {}
@@ -97,6 +92,25 @@ class TrialGpus:
             if gpu not in found.get(node, ()):
                 found[node] = (*found.get(node, ()), gpu)
         return found
+
+
+def _chosen(
+    gpus: Sequence[str],
+    amount: float,
+    before: Collection[tuple[str, str]],
+    used: Mapping[tuple[str, str], float],
+    node: str,
+) -> str:
+    """Return the GPU that a trial gets, or a part of it.
+
+    Of those with room for it, the fullest: others stay whole. If what is free lies in parts of
+    several, none has room, as for a third trial with 0.6 on two GPUs; the emptiest is shared then,
+    because a trial that has reserved a part of a GPU must have one.
+    """
+    fitting = [gpu for gpu in gpus if used.get((node, gpu), 0.0) + amount <= 1 + _SLACK]
+    if not fitting:
+        return min(gpus, key=lambda gpu: used.get((node, gpu), 0.0))
+    return min(fitting, key=partial(_rank, before, used, node))
 
 
 def _rank(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.control.trial_sharing import TrialGpus
+from holdfast.control.trial_offers import TrialGpus
 from holdfast.core.placement import Node
 
 NODES = [Node("n", {"GPU": 3.0}, ("0", "1", "2"))]
@@ -42,3 +42,11 @@ def test_a_trial_that_starts_again_keeps_its_gpu_if_it_can() -> None:
     gpus.allot("b", [("n", {"GPU": 1.0})], NODES, {"a"})
 
     assert gpus.allot("b", [("n", {"GPU": 1.0})], NODES, set()) == {"n": ("1",)}
+
+
+def test_a_trial_that_reserved_a_part_has_a_gpu_also_if_no_one_has_that_much_left() -> None:
+    gpus = TrialGpus()
+    part = [("n", {"GPU": 0.6})]
+    given = [gpus.allot(name, part, NODES, set("abc")) for name in "abcd"]
+
+    assert given == [{"n": ("0",)}, {"n": ("1",)}, {"n": ("2",)}, {"n": ("0",)}]

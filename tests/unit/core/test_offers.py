@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.core.offers import Claim, Offer, claimed, granted, offered
 from holdfast.core.placement import Demand, Node
-from holdfast.core.sharing import Claim, Offer, claimed, granted, offered
 
 NODE = Node("n", {"CPU": 2.0, "memory": 9.0, "GPU": 4.0, "licence": 1.0}, ("0", "1", "2", "3"))
 GPU = Demand(each={"GPU": 1.0})
