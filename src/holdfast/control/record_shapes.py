@@ -255,6 +255,7 @@ class _Saved(_OfTrial):
 class _Donated(_OfTrial):
     directory: Inside | None
     result: NotRequired[dict[str, Any]]
+    stays: NotRequired[bool]
 
 
 class _Exited(_OfTrial):

@@ -120,7 +120,7 @@ class TrialCheckpoints(Checkpoints):
         return Checkpoint.in_run(self.store, newest.directory), newest.step or 0, newest.metrics
 
     def _step_back(self, study: Store) -> None:
-        """Have the trial take over a whole checkpoint of the other one, or keep its own weights."""
+        """Have the trial take over a whole checkpoint of the other one, or stay as it was."""
         trial = self._trial
         if trial.donor is None:
             return
@@ -130,9 +130,10 @@ class TrialCheckpoints(Checkpoints):
         log.warning(
             "%s was to go on from %s/%s, which is damaged: %s; it %s",
             trial, trial.donor.folder, trial.donor.directory, "; ".join(problems[:3]),
-            f"goes on from {directory} instead" if directory else "goes on with its own weights",
+            f"goes on from {directory} instead" if directory else
+            "goes on with its own weights" + (" and config" if trial.former else ""),
         )  # fmt: skip
-        instead = {"directory": directory, "result": dict(result)}
+        instead = {"directory": directory, "result": dict(result), "stays": directory is None}
         self._scribe.happen("trial_donor", {"id": trial.trial_id, **instead})
         self._scribe.settle()
 

@@ -124,6 +124,8 @@ class Study:
             self._saved(trial, data["what"], data["facts"])
         elif kind == "trial_donor" and trial.donor is not None:  # it was damaged
             trial.donor = _instead_of(trial.donor, data)
+            if trial.donor is None and data.get("stays", False):
+                trial.stay()
         elif kind == "trial_exited" and is_current:
             self._exited(trial, data)
         elif kind == "trial_not_started":

@@ -298,6 +298,16 @@ class Trial:
             self.halted, self.save_wanted = True, False
         return True
 
+    def stay(self) -> None:
+        """Be what it was before it was to go on from another.
+
+        Its weights are its own, and so is the config that they were trained with. If it has
+        reported with the new config since, it keeps that: nobody knows the old one any more.
+        """
+        if self.former is not None:
+            self.config, self.experiment_tag, self.evaluated_params = self.former
+            self.former = None
+
     def has_given_up(self, attempt: int) -> bool:
         """Whether what an attempt does is of no use any more: the trial goes on from another."""
         return self.donor is not None and attempt <= self.donor.attempt

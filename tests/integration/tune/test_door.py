@@ -50,8 +50,8 @@ class TakesOver(FIFOScheduler):
         (["checkpoint_000002"], 2 + 4 * 100, "goes on from checkpoint_000001 instead"),
         (
             ["checkpoint_000000", "checkpoint_000001", "checkpoint_000002"],
-            7 + 5 * 100,
-            "goes on with its own weights",
+            7 + 5 * 7,  # nothing of the other is left, so the config is its own as well
+            "goes on with its own weights and config",
         ),
     ],
     ids=["none", "the newest", "all"],

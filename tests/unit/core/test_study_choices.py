@@ -144,6 +144,23 @@ def test_a_damaged_donation_comes_with_the_count_of_what_is_taken_instead() -> N
     assert receiver.donor is None
 
 
+@pytest.mark.parametrize("stays", [True, None], ids=["now", "as it was written before"])
+def test_a_trial_that_nothing_is_left_for_of_its_donor_is_what_it_was(stays: bool | None) -> None:
+    """Weights and config move together, or both stay; older records had the new config go on."""
+    study = study_of(Judge(), trials=2)
+    receiver, donor = start(study, "t0"), start(study, "t1")
+    before = dict(receiver.config), receiver.experiment_tag
+    report(study, 1, "t0", loss=1.0)
+    save(study, 3, "t1", metrics={"training_iteration": 3})
+    study.exploit(receiver, donor, {"lr": 2}, "new")
+    told = {} if stays is None else {"stays": stays}
+    study.take("trial_donor", {"id": "t0", "directory": None, "result": {}, **told})
+
+    assert receiver.donor is None
+    assert (receiver.config, receiver.experiment_tag) == (before if stays else ({"lr": 2}, "new"))
+    assert receiver.reported_as.tag == before[1]
+
+
 def test_a_trial_that_dies_before_it_has_saved_as_it_was_asked_to_is_asked_again() -> None:
     judge = Judge()
     study = study_of(judge, budget=Budget(failures=None))
