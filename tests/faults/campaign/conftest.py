@@ -91,12 +91,24 @@ class Campaign(Lab):
     def finish(self, **given: Any) -> dict[str, Any]:
         """Launch the script, and return what it printed when it came to its end."""
         launch = self.launch(**given)
-        self.wait(launch, lambda: not self.census.observe())
+        self.observe(launch)
         code = launch.driver.wait()
         assert code == 0, launch.said()[-5000:]
         printed = json.loads(launch.output.read_text())
         assert isinstance(printed, dict)
         return printed
+
+    def observe(self, launch: Launch) -> None:
+        """Look who is there with every note, until the driver has ended.
+
+        That nobody is seen says nothing: a process that begins just now shows no mark yet.
+        """
+
+        def look() -> bool:
+            self.census.observe()
+            return False
+
+        self.wait(launch, look)
 
     def wait(self, launch: Launch, is_time: Callable[[], bool]) -> bool:
         """Return True once it is time, which is looked at with every note; False if it ended."""

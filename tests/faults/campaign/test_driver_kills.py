@@ -47,7 +47,7 @@ class Killer:
         campaign = self._campaign
         if self._chance.random() < 0.5:
             launch = campaign.launch(deed=self._chance.randint(1, self._deeds), **given)
-            campaign.wait(launch, lambda: not campaign.census.observe())
+            campaign.observe(launch)
             campaign.settle(launch)
             self.at_deeds += 1
         else:
