@@ -12,7 +12,7 @@ import obstore
 from obstore.store import S3Store
 
 from bench.question import MIB
-from holdfast.testing.servers import ACCESS_KEY, SECRET_KEY
+from tests.servers.storage import ACCESS_KEY, SECRET_KEY
 
 PART_BYTES = 8 * MIB  # a larger file goes up as several objects, side by side
 CONNECTIONS = 8

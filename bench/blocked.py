@@ -18,7 +18,7 @@ from bench.bare_http import put_all, signed_puts
 from bench.peers import why_no_torch
 from bench.program import running
 from bench.question import MIB, Claim, Question, Setting, Side, at_most, ratio, remove, seconds
-from holdfast.testing.servers import seaweedfs
+from tests.servers.storage import seaweedfs
 
 SAVES = 4  # in one launch: a disk that takes half as long again for one of them is no news
 LARGE_SAVES = 2

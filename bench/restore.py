@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from bench.files import drop_from_cache, make_files, many_files, one_file, read_raw
 from bench.question import MIB, Claim, Question, Setting, Side, at_least, ratio, seconds
 from bench.runs import save, scratch_run
-from holdfast.control.open_run import OpenRun
+from holdfast.control.record.open_run import OpenRun
 
 WARM_READS = 5
 

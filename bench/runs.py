@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.checkpoint.commit import deliver
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.core.manifest import Manifest
-from holdfast.storage.local import LocalStore
+from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.core.checkpoint.manifest import Manifest
+from holdfast.storage.local.store import LocalStore
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from bench.bare_http import put_all, signed_puts
 from bench.files import make_files, mixture, one_file
 from bench.question import MIB, Claim, Question, Setting, Side, at_least, ratio, seconds
 from bench.runs import save
-from holdfast.control.open_run import open_run
+from holdfast.control.record.open_run import open_run
 from holdfast.storage.locate import open_store
-from holdfast.testing.servers import ACCESS_KEY, SECRET_KEY, S3Server, seaweedfs
+from tests.servers.storage import ACCESS_KEY, SECRET_KEY, S3Server, seaweedfs
 
 BUCKET = "bench"
 RAY_CHUNK_BYTES = 64 * MIB

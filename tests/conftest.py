@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast.engine import preload
-from holdfast.testing.gcs import GcsStub
-from holdfast.testing.servers import AzureServer, S3Server, azurite, moto, seaweedfs
-from holdfast.tune import launching
-from holdfast.tune.study_spec import StudySpec
+from holdfast.engine.local import preload
+from holdfast.tune.study import launch as launching
+from holdfast.tune.study.spec import StudySpec
+from tests.servers.gcs import GcsStub
+from tests.servers.storage import AzureServer, S3Server, azurite, moto, seaweedfs
 from tools import install_servers
 
 pytest.register_assert_rewrite("holdfast.testing.suites")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.control.metric_reading import read_metric_rows
-from holdfast.control.metric_rows import METRICS, MetricRows
+from holdfast.control.metrics.reader import read_metric_rows
+from holdfast.control.metrics.writer import METRICS, MetricRows
 from holdfast.storage.base import Store
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.control.open_run import open_run
-from holdfast.control.study_log import StudyTail
+from holdfast.control.record.open_run import open_run
+from holdfast.control.study.tail import StudyTail
 from holdfast.storage.locate import open_store
-from holdfast.storage.sealed import seal, unseal
-from holdfast.tune.stored_study import StoredStudy
+from holdfast.storage.records import seal, unseal
+from holdfast.tune.study.stored_spec import StoredStudy
 
 Event = tuple[str, dict[str, Any]]
 

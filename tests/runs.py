@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.checkpoint.commit import deliver
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.core.manifest import Manifest
+from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.core.checkpoint.manifest import Manifest
 from holdfast.storage.locate import open_store
 
 

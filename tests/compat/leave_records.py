@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import holdfast.control.study_journal as study_journal
+import holdfast.control.study.journal as study_journal
 from tests.compat import programs
 
 

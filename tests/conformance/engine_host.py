@@ -18,9 +18,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from holdfast.engine.base import EngineEvent, Node, WorkerSpec
-from holdfast.engine.local import LocalEngine
+from holdfast.engine.local.engine import LocalEngine
+from holdfast.engine.local.zygote_line import Start
 from holdfast.engine.nodes import LocalNodes
-from holdfast.engine.zygote_line import Start
 from holdfast.testing.suites.engine import ENTRY
 from holdfast.wire import Message
 from tests.patience import PATIENCE_S

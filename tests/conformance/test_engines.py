@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.engine.base import Engine
 from holdfast.engine.inline import InlineEngine
-from holdfast.engine.local import LocalEngine
+from holdfast.engine.local.engine import LocalEngine
 from holdfast.engine.nodes import LocalNodes
 from holdfast.testing.suites.engine import ENTRY, EngineSuite, ProcessEngineSuite
 from holdfast.testing.suites.engine_groups import GroupsSuite

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.core.study_view import StudyView
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
+from holdfast.core.study.view import StudyView
 from holdfast.testing.suites.scheduler import SchedulerSuite
 from holdfast.tune.schedulers import (
     PB2,

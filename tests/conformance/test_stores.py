@@ -12,13 +12,13 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from holdfast.storage.base import Store
-from holdfast.storage.below import Below
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.locate import open_store
 from holdfast.storage.memory import MemoryStore
-from holdfast.testing.gcs import GcsStub
-from holdfast.testing.servers import ACCESS_KEY, SECRET_KEY, AzureServer, S3Server
+from holdfast.storage.prefix import Below
 from holdfast.testing.suites.store import StoreSuite
+from tests.servers.gcs import GcsStub
+from tests.servers.storage import ACCESS_KEY, SECRET_KEY, AzureServer, S3Server
 
 NewFolder = Callable[[], str]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.trial import Status
+from holdfast.core.study.trial import Status
 from holdfast.train import FailureConfig
 from holdfast.tune import Tuner, schedulers
 from holdfast.tune.search import create

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.control.run_view import look
+from holdfast.control.record.run_view import look
 from holdfast.storage.locate import open_store
-from holdfast.testing.servers import ACCESS_KEY, SECRET_KEY, S3Server
 from holdfast.train import Result
 from holdfast.train.torch import TorchTrainer
 from tests.examples.seeds.scripts import Machine, names, printed, seed, translated
 from tests.patience import pause
+from tests.servers.storage import ACCESS_KEY, SECRET_KEY, S3Server
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.testing.servers import ACCESS_KEY, SECRET_KEY, S3Server
 from tests.examples.seeds.scripts import Machine, seed, translated
+from tests.servers.storage import ACCESS_KEY, SECRET_KEY, S3Server
 
 pytestmark = pytest.mark.slow
 

@@ -15,25 +15,25 @@ from typing import Any, ClassVar
 
 from holdfast.checkpoint.commit import deliver
 from holdfast.clock import Clock
-from holdfast.control.observing import Observers
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.control.resuming_study import continue_study, recall
-from holdfast.control.study_journal import StudyJournal
-from holdfast.control.study_log import StudyTail
-from holdfast.control.study_plan import StudyPlan
-from holdfast.control.trial_process import TrialCheckpoints
-from holdfast.control.upkeep import sweep
-from holdfast.core.judges import Judges
+from holdfast.control.observers import Observers
+from holdfast.control.record.litter import sweep
+from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.study.journal import StudyJournal
+from holdfast.control.study.plan import StudyPlan
+from holdfast.control.study.resume import continue_study, recall
+from holdfast.control.study.tail import StudyTail
+from holdfast.control.study.trial_process import TrialCheckpoints
+from holdfast.core.checkpoint.record import RunRecord
+from holdfast.core.checkpoint.retention import Retention
 from holdfast.core.outcomes import Finished, to_data
-from holdfast.core.record import RunRecord
-from holdfast.core.retention import Retention
-from holdfast.core.study import Study
-from holdfast.core.study_rules import Rules
-from holdfast.core.trial import Trial
+from holdfast.core.study.judges import Judges
+from holdfast.core.study.machine import Study
+from holdfast.core.study.rules import Rules
+from holdfast.core.study.trial import Trial
 from holdfast.errors import HoldfastError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child
-from holdfast.tune.onlooking import Onlooker
+from holdfast.tune.results.onlooking import Onlooker
 from tests.runs import commit_to, save_files
 
 ROOMS = {"node": {"CPU": 4.0}}

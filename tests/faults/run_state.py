@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.checkpoint.manifests import get_manifest, manifest_key
-from holdfast.control.identity import find_identity
-from holdfast.core.record import RunRecord, record_of
+from holdfast.control.record.identity import find_identity
+from holdfast.core.checkpoint.record import RunRecord, record_of
 from holdfast.journal.replay import read_journal
 from holdfast.storage.base import Store
-from holdfast.storage.damage import damage_of
+from holdfast.storage.verify import damage_of
 from tests.faults.stories import must
 
 

@@ -17,15 +17,15 @@ from pathlib import Path
 
 from holdfast.checkpoint.commit import Slot, deliver
 from holdfast.checkpoint.manifests import get_manifest
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.control.run_view import look
-from holdfast.control.upkeep import find_litter, sweep
-from holdfast.core.retention import Retention
+from holdfast.control.record.litter import find_litter, sweep
+from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.record.run_view import look
+from holdfast.core.checkpoint.retention import Retention
 from holdfast.errors import LeaseLost
 from holdfast.journal.lease import read_lease
-from holdfast.storage.damage import damage_of
-from holdfast.storage.disk import Disk
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.disk import Disk
+from holdfast.storage.local.store import LocalStore
+from holdfast.storage.verify import damage_of
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Tap, TappedDisk
 

@@ -12,9 +12,9 @@ import pytest
 
 from holdfast.checkpoint.commit import deliver
 from holdfast.checkpoint.manifests import get_manifest, manifest_key
-from holdfast.control.identity import RUN_KEY, run_store
-from holdfast.control.open_run import open_run
-from holdfast.control.run_view import look
+from holdfast.control.record.identity import RUN_KEY, run_store
+from holdfast.control.record.open_run import open_run
+from holdfast.control.record.run_view import look
 from holdfast.errors import (
     CannotResume,
     ConfigError,
@@ -24,11 +24,11 @@ from holdfast.errors import (
     StoreDenied,
     StoreError,
 )
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.locate import open_store
-from holdfast.storage.sealed import seal, unseal
-from holdfast.testing.servers import S3Server
+from holdfast.storage.records import seal, unseal
 from tests.runs import commit, save_files
+from tests.servers.storage import S3Server
 
 
 @pytest.fixture
@@ -89,10 +89,10 @@ def test_storage_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
             parent.chmod(parent.stat().st_mode | 0o055)
     script = f"""
 import os
-from holdfast.control.open_run import open_run
+from holdfast.control.record.open_run import open_run
 from holdfast.errors import StoreDenied
 from holdfast.storage.locate import open_store
-from holdfast.control import upkeep
+from holdfast.control.record import litter as upkeep
 if os.getuid() == 0:
     os.setuid(65534)
 try:

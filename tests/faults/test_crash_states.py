@@ -11,13 +11,14 @@ import pytest
 
 from holdfast.checkpoint.commit import Slot, publish, remove_directory
 from holdfast.checkpoint.manifests import put_manifest
-from holdfast.control import checkpoints, open_run
-from holdfast.core.manifest import Manifest, Merged, Part, merge
-from holdfast.core.record import RunRecord
+from holdfast.control.record import checkpoints, open_run
+from holdfast.core.checkpoint.manifest import Manifest, Merged, Part, merge
+from holdfast.core.checkpoint.record import RunRecord
 from holdfast.errors import HoldfastError
 from holdfast.journal.lease import Lease
 from holdfast.journal.segments import SegmentReader
-from holdfast.storage import damage, transfer
+from holdfast.storage import transfer
+from holdfast.storage import verify as damage
 from holdfast.storage.base import Store
 from holdfast.testing.crashes import CrashPoint, crash_states, effective_syncs
 from holdfast.testing.disk import SimDisk

@@ -16,12 +16,12 @@ import pytest
 
 from holdfast.checkpoint.commit import deliver
 from holdfast.checkpoint.manifests import manifest_key
-from holdfast.control.open_run import open_run
-from holdfast.control.run_view import look, verify
-from holdfast.control.upkeep import find_litter, sweep
+from holdfast.control.record.litter import find_litter, sweep
+from holdfast.control.record.open_run import open_run
+from holdfast.control.record.run_view import look, verify
 from holdfast.errors import HoldfastError
 from holdfast.journal.lease import lease_key
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Fail, TappedDisk
 from holdfast.testing.oplog import Image

@@ -28,17 +28,17 @@ import pytest
 
 from holdfast.checkpoint.commit import deliver
 from holdfast.checkpoint.manifests import MANIFESTS
-from holdfast.control.identity import RUN_KEY
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.control.run_view import look, verify
-from holdfast.core.manifest import Manifest
-from holdfast.core.retention import Retention
+from holdfast.control.record.identity import RUN_KEY
+from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.record.run_view import look, verify
+from holdfast.core.checkpoint.manifest import Manifest
+from holdfast.core.checkpoint.retention import Retention
 from holdfast.errors import CannotResume, RunHeld
 from holdfast.journal.lease import LEASES, lease_key
 from holdfast.journal.segments import JOURNAL
 from holdfast.storage import transfer
 from holdfast.storage.base import Store
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.disk import SimDisk
 from tests.faults.stories import FakeClock, must

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.control.upkeep import find_litter, sweep
+from holdfast.control.record.litter import find_litter, sweep
+from holdfast.control.record.open_run import OpenRun, open_run
 from holdfast.errors import HoldfastError, StoreDenied, StoreError, StoreFull
 from holdfast.storage import transfer
 from holdfast.storage.base import Buffer
-from holdfast.storage.damage import damage_of
-from holdfast.storage.disk import PosixDisk
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.disk import PosixDisk
+from holdfast.storage.local.store import LocalStore
+from holdfast.storage.verify import damage_of
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Fail, TappedDisk
 from holdfast.testing.oplog import Marked

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.checkpoint.commit import Slot, deliver
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.control.upkeep import find_litter, sweep
-from holdfast.core.manifest import Part
-from holdfast.core.retention import Retention
+from holdfast.control.record.litter import find_litter, sweep
+from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.core.checkpoint.manifest import Part
+from holdfast.core.checkpoint.retention import Retention
 from holdfast.errors import HoldfastError
 from holdfast.storage import transfer
 from holdfast.storage.base import ALWAYS, Condition, Store
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import ALLOW, Step, TappedDisk, Verdict

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.control.upkeep import find_litter, sweep
-from holdfast.storage.local import LocalStore
+from holdfast.control.record.litter import find_litter, sweep
+from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.storage.local.store import LocalStore
 from tests.faults import writer
 from tests.faults.run_state import state_of
 

@@ -20,8 +20,9 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.journal.segments import JOURNAL
-from holdfast.storage import damage, transfer
-from holdfast.storage.local import LocalStore
+from holdfast.storage import transfer
+from holdfast.storage import verify as damage
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Fail, ReadTappedDisk

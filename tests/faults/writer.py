@@ -18,11 +18,11 @@ import tempfile
 from pathlib import Path
 
 from holdfast.checkpoint.commit import deliver
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.core.retention import Retention
+from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.core.checkpoint.retention import Retention
 from holdfast.errors import LeaseLost, RunHeld
-from holdfast.storage.disk import PosixDisk
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.disk import PosixDisk
+from holdfast.storage.local.store import LocalStore
 from holdfast.testing.faults import ALLOW, Step, TappedDisk, Verdict
 from tests.runs import save_files
 

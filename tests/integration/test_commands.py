@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.checkpoint.commit import deliver
 from holdfast.cli import main
-from holdfast.control.open_run import open_run
+from holdfast.control.record.open_run import open_run
 from holdfast.storage.locate import open_store
 from tests.runs import commit, commit_to, save_files
 
@@ -101,7 +101,7 @@ def test_show_tells_an_interrupted_run_from_a_closed_one(
     script = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from holdfast.control.open_run import open_run\n"
+        "from holdfast.control.record.open_run import open_run\n"
         "from holdfast.storage.locate import open_store\n"
         "from tests.runs import commit_to\n"
         "run = open_run(open_store(sys.argv[1]))\n"

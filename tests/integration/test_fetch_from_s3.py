@@ -17,9 +17,9 @@ import pytest
 from holdfast import train
 from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.fetch import sweep_unused
-from holdfast.testing.servers import S3Server
 from tests.integration.train.loops import folder_with, note, read_notes
 from tests.runs import commit, save_files
+from tests.servers.storage import S3Server
 
 WORKER = """
 import base64, json, os, pickle, sys

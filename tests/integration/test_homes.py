@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.servers import S3Server
 from tests.another_user import ALICE, needs_root, run_as
+from tests.servers.storage import S3Server
 
 SCRIPT = """
 import os, sys
@@ -96,7 +96,7 @@ def test_without_a_home_the_usual_storage_path_is_refused(
 CANNOT_START = """
 import os, sys
 from holdfast import train
-from holdfast.control import log_folders
+from holdfast.control.host import log_folders
 
 made = log_folders._made_as_said
 def made_and_closed(said, run_id):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.control import log_room
-from holdfast.control.log_room import BYTES_MAX, LogRoom, bytes_allowed
+from holdfast.control.host import log_quota as log_room
+from holdfast.control.host.log_quota import BYTES_MAX, LogRoom, bytes_allowed
 from holdfast.engine import log_files
 from holdfast.engine.log_files import MARK, cut_middle, used_bytes
 from holdfast.errors import ConfigError

@@ -15,14 +15,14 @@ import pytest
 
 from holdfast import tune
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.control.claiming import claim
-from holdfast.control.identity import read_identity
-from holdfast.storage.below import child
+from holdfast.control.record.identity import read_identity
+from holdfast.control.record.new_names import claim
 from holdfast.storage.locate import open_store
-from holdfast.testing.servers import S3Server
+from holdfast.storage.prefix import child
 from holdfast.train import DataParallelTrainer, RunConfig
 from holdfast.tune import Tuner
 from tests.integration.tune.conftest import last
+from tests.servers.storage import S3Server
 
 LOOK = "2026-11-17_14-08-15"
 SCRIPT = """

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control import metric_rows
-from holdfast.control.metric_reading import read_metric_rows
-from holdfast.control.metric_rows import MetricRows
-from holdfast.control.open_run import open_run
+from holdfast.control.metrics import writer as metric_rows
+from holdfast.control.metrics.reader import read_metric_rows
+from holdfast.control.metrics.writer import MetricRows
+from holdfast.control.record.open_run import open_run
 from holdfast.storage.locate import open_store
-from holdfast.testing.servers import S3Server
 from holdfast.train import Result
 from tests.metric_rows import segments
 from tests.patience import PATIENCE_S
 from tests.runs import commit_to, save_files
+from tests.servers.storage import S3Server
 
 _DRIVER = """
 import sys
-from holdfast.control.metric_rows import MetricRows
+from holdfast.control.metrics.writer import MetricRows
 from holdfast.storage.locate import open_store
 
 rows = MetricRows(open_store(sys.argv[1]), 1)
@@ -67,7 +67,7 @@ def test_what_was_written_survives_a_kill_of_the_driver(
 def test_rows_that_wait_do_not_hold_the_interpreter_at_its_end(tmp_path: Path) -> None:
     code = (
         "import sys, threading\n"
-        "from holdfast.control.metric_rows import MetricRows\n"
+        "from holdfast.control.metrics.writer import MetricRows\n"
         "from holdfast.storage.memory import MemoryStore\n"
         "class Stuck(MemoryStore):\n"
         "    def put(self, *_):\n"

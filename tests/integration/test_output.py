@@ -10,7 +10,7 @@ from tests.patience import PATIENCE_S
 
 _DRIVER = """
 import sys, threading
-from holdfast.control.output import Echo
+from holdfast.control.host.worker_output import Echo
 
 with open(sys.argv[1], "w") as log:
     log.writelines(f"line {number} of many\\n" for number in range(5_000))

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 from holdfast.checkpoint.commit import deliver, settle
-from holdfast.control.open_run import open_run
-from holdfast.control.run_view import look, verify
-from holdfast.control.upkeep import sweep
-from holdfast.core.retention import Retention
+from holdfast.control.record.litter import sweep
+from holdfast.control.record.open_run import open_run
+from holdfast.control.record.run_view import look, verify
+from holdfast.core.checkpoint.retention import Retention
 from holdfast.errors import Damaged, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from holdfast.storage.retry import RetryPolicy
-from holdfast.testing.proxy import Answer, DropAnswer, DropRequest, FaultyProxy
-from holdfast.testing.servers import S3Server
 from tests.patience import PATIENCE_S
 from tests.runs import commit_to, save_files
+from tests.servers.proxy import Answer, DropAnswer, DropRequest, FaultyProxy
+from tests.servers.storage import S3Server
 
 pytestmark = pytest.mark.s3
 
@@ -132,7 +132,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from holdfast.checkpoint.commit import deliver
-from holdfast.control.open_run import open_run
+from holdfast.control.record.open_run import open_run
 from holdfast.storage.locate import open_store
 run = open_run(open_store(sys.argv[1]))
 while True:

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ObjectMissing, StoreBusy, StoreDenied, StoreError
-from holdfast.storage import objects
-from holdfast.storage.buckets import Patience
+from holdfast.storage.bucket import store as objects
+from holdfast.storage.bucket.address import Patience
 from holdfast.storage.locate import open_store
 from holdfast.storage.retry import RetryPolicy
-from holdfast.testing.proxy import Answer, FaultyProxy, Hold
-from holdfast.testing.servers import (
+from holdfast.testing.sources import Refilled
+from tests.servers.proxy import Answer, FaultyProxy, Hold
+from tests.servers.storage import (
     ACCESS_KEY,
     NEXT_ACCESS_KEY,
     NEXT_SECRET_KEY,
     SECRET_KEY,
     S3Server,
 )
-from holdfast.testing.sources import Refilled
 
 pytestmark = pytest.mark.s3
 

@@ -14,10 +14,12 @@ from holdfast.errors import (
     TransferCancelled,
 )
 from holdfast.storage.base import ALWAYS, IF_ABSENT, Buffer, Condition, IfVersion, Store
+from holdfast.storage.bucket.store import ObjectStore
 from holdfast.storage.locate import open_store
-from holdfast.storage.objects import ObjectStore
 from holdfast.storage.retry import Retrying, RetryPolicy
-from holdfast.testing.proxy import (
+from holdfast.testing.sources import Refilled
+from tests.patience import PATIENCE_S
+from tests.servers.proxy import (
     Answer,
     CutAnswer,
     Delay,
@@ -26,11 +28,9 @@ from holdfast.testing.proxy import (
     FaultyProxy,
     Request,
 )
-from holdfast.testing.servers import (
+from tests.servers.storage import (
     S3Server,
 )
-from holdfast.testing.sources import Refilled
-from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.s3
 

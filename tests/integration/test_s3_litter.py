@@ -14,15 +14,15 @@ import obstore
 import pytest
 from obstore.exceptions import GenericError
 
-from holdfast.storage import signed
 from holdfast.storage.base import Entry, Store
+from holdfast.storage.bucket import unfinished_uploads as signed
+from holdfast.storage.bucket.store import ObjectStore
 from holdfast.storage.locate import describe, open_store
-from holdfast.storage.objects import ObjectStore
 from holdfast.storage.retry import Retrying
-from holdfast.testing.gcs import GcsStub
-from holdfast.testing.proxy import FaultyProxy, Hold, Request
-from holdfast.testing.servers import S3Server
 from tests.patience import wait_until
+from tests.servers.gcs import GcsStub
+from tests.servers.proxy import FaultyProxy, Hold, Request
+from tests.servers.storage import S3Server
 
 pytestmark = pytest.mark.s3
 

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.control.open_run import open_run
+from holdfast.control.record.open_run import open_run
 from holdfast.errors import StoreBusy, StoreError
-from holdfast.storage import objects
 from holdfast.storage.base import Store
-from holdfast.storage.buckets import Patience
+from holdfast.storage.bucket import store as objects
+from holdfast.storage.bucket.address import Patience
 from holdfast.storage.locate import open_store
 from holdfast.storage.retry import RetryPolicy
-from holdfast.testing.proxy import Answer, DropRequest, Fault, FaultyProxy, Hold, Request
-from holdfast.testing.servers import S3Server
 from tests.faults.restores import Left, LeftRun, LeftStudy, must_be_as_left, saved_in
+from tests.servers.proxy import Answer, DropRequest, Fault, FaultyProxy, Hold, Request
+from tests.servers.storage import S3Server
 
 pytestmark = pytest.mark.s3
 

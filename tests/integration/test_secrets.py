@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import cli
 from holdfast.storage.locate import open_store
-from holdfast.testing.servers import SECRET_KEY, S3Server
+from tests.servers.storage import SECRET_KEY, S3Server
 
 pytestmark = pytest.mark.s3
 

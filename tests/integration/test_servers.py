@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.errors import StoreError
-from holdfast.testing import servers
 from tests.patience import PATIENCE_S, wait_until
+from tests.servers import storage as servers
 
 STARTER = """
-from holdfast.testing.servers import moto
+from tests.servers.storage import moto
 server = moto()
 print(server.url, flush=True)
 input()

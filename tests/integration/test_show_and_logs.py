@@ -12,12 +12,12 @@ import pytest
 
 from holdfast.cli import cli, main
 from holdfast.cli.logs import logs
-from holdfast.control.metric_rows import METRICS, MetricRows
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.core.budget import Budget
+from holdfast.control.metrics.writer import METRICS, MetricRows
+from holdfast.control.record.open_run import OpenRun, open_run
 from holdfast.core.outcomes import Died, Finished, Raised
-from holdfast.core.run_history import KIND, RunHistory, data_of
-from holdfast.core.run_machine import (
+from holdfast.core.run.budget import Budget
+from holdfast.core.run.history import KIND, RunHistory, data_of
+from holdfast.core.run.machine import (
     DriverStarted,
     Ending,
     Event,

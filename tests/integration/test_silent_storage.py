@@ -17,11 +17,11 @@ import pytest
 
 from holdfast import train, tune
 from holdfast.cli import main
-from holdfast.control.run_view import look
+from holdfast.control.record.run_view import look
 from holdfast.errors import EndpointWrong, StoreBusy
 from holdfast.storage.locate import open_store
-from holdfast.testing.proxy import Answer, FaultyProxy
-from holdfast.testing.servers import S3Server
+from tests.servers.proxy import Answer, FaultyProxy
+from tests.servers.storage import S3Server
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*restore is deprecated:DeprecationWarning")
 

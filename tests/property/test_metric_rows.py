@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control.metric_reading import read_latest, read_metric_rows
-from holdfast.control.metric_rows import METRICS, MetricRows
+from holdfast.control.metrics.reader import read_latest, read_metric_rows
+from holdfast.control.metrics.writer import METRICS, MetricRows
+from holdfast.core.checkpoint.record import Kept
 from holdfast.core.metric_history import Begin, Row, flattened, history_of
-from holdfast.core.record import Kept
 from holdfast.storage.memory import MemoryStore
 
 # ---------------------------------------------------------------------- the pure part

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.progress import Learned, Progress
+from holdfast.core.run.hang_detection import Learned, Progress
 
 SILENCE_S = 600.0  # what every job may take for a step, whatever it did before
 SILENCE_MAX_S = 10_000.0  # or tenfold after tenfold would take for ever to try

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.retention import Candidate, Retention, dispensable
+from holdfast.core.checkpoint.retention import Candidate, Retention, dispensable
 
 # Few values, so that ties, newest-is-worst and not-a-number happen all the time.
 scores = st.sampled_from(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.budget import Blame, Budget, failures_in
 from holdfast.core.outcomes import Died, Evicted, Finished, Hung, Raised
-from holdfast.core.run_history import KIND, RunHistory, data_of, event_of
-from holdfast.core.run_machine import (
+from holdfast.core.run.budget import Blame, Budget, failures_in
+from holdfast.core.run.history import KIND, RunHistory, data_of, event_of
+from holdfast.core.run.machine import (
     Active,
     CheckpointCommitted,
     DriverStarted,

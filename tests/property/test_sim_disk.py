@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.storage.disk import Disk, PosixDisk, Stat
+from holdfast.storage.local.disk import Disk, PosixDisk, Stat
 from holdfast.testing.crashes import crash_states
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.fates import Effort

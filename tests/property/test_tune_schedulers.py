@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.trial import Status, Trial
+from holdfast.core.study.trial import Status, Trial
 from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.tune.schedulers import (
     PB2,

@@ -19,14 +19,14 @@ from typing import Any, ClassVar, Literal
 
 from holdfast.api.assignment import assignable
 from holdfast.api.checks import Problems, checking, is_flag, is_log_target, this_is
+from holdfast.api.config_repr import readable
 from holdfast.api.deprecated import renamed
-from holdfast.api.plain import NEVER_KEPT
-from holdfast.api.representation import readable
+from holdfast.api.did_you_mean import spelled
+from holdfast.api.plain_data import NEVER_KEPT
 from holdfast.api.scaling import ScalingConfig
-from holdfast.api.spelling import spelled
-from holdfast.core.budget import Budget
+from holdfast.core.checkpoint.retention import Retention
 from holdfast.core.names import broken_name_rule, shown
-from holdfast.core.retention import Retention
+from holdfast.core.run.budget import Budget
 from holdfast.errors import ConfigError
 from holdfast.storage import uris
 

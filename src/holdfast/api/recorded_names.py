@@ -29,7 +29,7 @@ import sysconfig
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-from holdfast.api.made import Made
+from holdfast.api.recorded_call import Made
 
 # Where the classes of ours are that records hold: configs, schedulers, searchers, stoppers.
 _OUR_HOMES = (

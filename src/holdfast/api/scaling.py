@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from holdfast.api.assignment import assignable
 from holdfast.api.checks import Problems, checking, is_number, is_whole, this_is
-from holdfast.api.representation import readable
-from holdfast.api.spelling import spelled
+from holdfast.api.config_repr import readable
+from holdfast.api.did_you_mean import spelled
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 

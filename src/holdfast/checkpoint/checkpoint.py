@@ -12,14 +12,19 @@ from holdfast.checkpoint.fetch import fetch_once, using_copy
 from holdfast.checkpoint.manifests import PRIVATE
 from holdfast.checkpoint.metadata import as_metadata, read_metadata, write_metadata
 from holdfast.checkpoint.verification import identity_of, manifest_of, must_be_whole
-from holdfast.core.manifest import FileEntry, Manifest
+from holdfast.core.checkpoint.manifest import FileEntry, Manifest
 from holdfast.errors import ConfigError
-from holdfast.storage.arrow import absolute, arrow_filesystem, filesystem_of, filesystem_path
 from holdfast.storage.base import Store
+from holdfast.storage.foreign.arrow import (
+    absolute,
+    arrow_filesystem,
+    filesystem_of,
+    filesystem_path,
+)
 from holdfast.storage.locate import child, describe, open_store, reopen
+from holdfast.storage.parallel import Watch
 from holdfast.storage.transfer import download_tree
 from holdfast.storage.uris import from_home, without_secrets
-from holdfast.storage.watching import Watch
 
 _GONE = {
     "from_dict": "write the dictionary to a file in a folder and use Checkpoint.from_directory",

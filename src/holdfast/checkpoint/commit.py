@@ -16,14 +16,14 @@ from typing import TypeAlias
 
 from holdfast.checkpoint.manifests import PRIVATE, has_manifest, put_manifest
 from holdfast.checkpoint.metadata import metadata_key
-from holdfast.core.manifest import Contest, FileEntry, Manifest, Merged, Part, merge
+from holdfast.core.checkpoint.manifest import Contest, FileEntry, Manifest, Merged, Part, merge
 from holdfast.errors import Conflict, Damaged, StoreError
 from holdfast.storage.base import Store
-from holdfast.storage.damage import damage_of
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
+from holdfast.storage.parallel import Watch
 from holdfast.storage.stock import take_stock
 from holdfast.storage.transfer import upload_files, upload_tree
-from holdfast.storage.watching import Watch
+from holdfast.storage.verify import damage_of
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from holdfast.core.manifest import Manifest
+from holdfast.core.checkpoint.manifest import Manifest
 from holdfast.errors import Damaged, FormatTooNew, ObjectMissing
 from holdfast.storage.base import IF_ABSENT, Store
 from holdfast.storage.digest import ALGORITHM
-from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.records import seal, unseal
 
 PRIVATE = ".holdfast"
 MANIFESTS = f"{PRIVATE}/manifests"

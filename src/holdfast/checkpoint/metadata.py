@@ -17,7 +17,7 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError, Damaged, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
-from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.records import seal, unseal
 
 FILE_NAME = ".metadata.json"
 

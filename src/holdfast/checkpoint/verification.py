@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.checkpoint.manifests import get_manifest
-from holdfast.core.manifest import Manifest
+from holdfast.core.checkpoint.manifest import Manifest
 from holdfast.errors import Damaged, ObjectMissing
 from holdfast.storage.base import Store
-from holdfast.storage.damage import damage_of
 from holdfast.storage.digest import digest_bytes
-from holdfast.storage.sealed import seal
-from holdfast.storage.watching import Watch
+from holdfast.storage.parallel import Watch
+from holdfast.storage.records import seal
+from holdfast.storage.verify import damage_of
 
 MISSING = "the manifest is missing"
 _whole: set[tuple[str, str]] = set()  # what this process has read: where it is and its identity

@@ -9,7 +9,7 @@ import click
 from holdfast.cli.output import print_json, say, size
 
 if TYPE_CHECKING:
-    from holdfast.control.upkeep import Litter
+    from holdfast.control.record.litter import Litter
     from holdfast.storage.base import Store
 
 
@@ -24,7 +24,7 @@ def gc(run: str, dry_run: bool, as_json: bool) -> None:
     """
     from holdfast.errors import ConfigError
     from holdfast.storage.locate import open_store
-    from holdfast.tune.study_looking import is_study, study_above
+    from holdfast.tune.results.study_view import is_study, study_above
 
     store = open_store(run)
     if is_study(store):
@@ -48,10 +48,10 @@ def gc(run: str, dry_run: bool, as_json: bool) -> None:
 
 
 def _of_run(store: Store, *, dry_run: bool) -> list[Litter]:
-    from holdfast.control.identity import find_identity
-    from holdfast.control.open_run import open_run
-    from holdfast.control.run_view import look
-    from holdfast.control.upkeep import find_litter, sweep
+    from holdfast.control.record.identity import find_identity
+    from holdfast.control.record.litter import find_litter, sweep
+    from holdfast.control.record.open_run import open_run
+    from holdfast.control.record.run_view import look
 
     identity, _ = find_identity(store)
     if dry_run:
@@ -66,9 +66,9 @@ def _of_run(store: Store, *, dry_run: bool) -> list[Litter]:
 
 
 def _of_study(store: Store, *, dry_run: bool) -> list[Litter]:
-    from holdfast.control.identity import find_identity
-    from holdfast.tune.study_looking import look_at_study
-    from holdfast.tune.study_upkeep import find_study_litter, sweep_study
+    from holdfast.control.record.identity import find_identity
+    from holdfast.tune.results.study_view import look_at_study
+    from holdfast.tune.results.upkeep import find_study_litter, sweep_study
 
     if dry_run:
         return find_study_litter(look_at_study(store))

@@ -12,7 +12,7 @@ from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
 from holdfast.cli.trial_logs import print_trial_logs
 
 if TYPE_CHECKING:
-    from holdfast.control.run_view import RunView
+    from holdfast.control.record.run_view import RunView
 
 
 @click.command()
@@ -34,7 +34,7 @@ def logs(
     {run}/logs/attempt-{a}/rank-{r}.log, of a trial {trial}/logs/attempt-{a}.log. Those of a run on
     an object store are on the machine its driver ran on. Exits 0, or 3 if there are none.
     """
-    from holdfast.control.output import last_lines
+    from holdfast.control.host.worker_output import last_lines
     from holdfast.errors import ConfigError
 
     subject = subject_at(run)
@@ -63,8 +63,8 @@ def logs(
 
 def _chosen(view: RunView, attempt: int | None, rank: int | None) -> tuple[int, Mapping[int, str]]:
     """Return the logs that were asked for; raise an error that names those there are."""
-    from holdfast.control.log_folders import find_log_folder
-    from holdfast.control.output import find_logs
+    from holdfast.control.host.log_folders import find_log_folder
+    from holdfast.control.host.worker_output import find_logs
     from holdfast.core.log_lines import ranks_text
     from holdfast.errors import ConfigError
 

@@ -9,10 +9,10 @@ import click
 from holdfast.cli.output import age, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from holdfast.control.identity import RunIdentity
-    from holdfast.control.run_view import RunView
-    from holdfast.core.record import Kept
-    from holdfast.tune.study_looking import StudyLook
+    from holdfast.control.record.identity import RunIdentity
+    from holdfast.control.record.run_view import RunView
+    from holdfast.core.checkpoint.record import Kept
+    from holdfast.tune.results.study_view import StudyLook
 
 COLUMNS = ("NAME", "KIND", "STATUS", "CHECKPOINTS", "NEWEST", "STEP", "SAVED")
 
@@ -22,10 +22,10 @@ COLUMNS = ("NAME", "KIND", "STATUS", "CHECKPOINTS", "NEWEST", "STEP", "SAVED")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def ls(storage: str, as_json: bool) -> None:
     """List the runs and studies at STORAGE, a folder or a URI such as s3://bucket/runs."""
-    from holdfast.control.run_view import STRANGE, find_runs, look
+    from holdfast.control.record.run_view import STRANGE, find_runs, look
     from holdfast.errors import HoldfastError, StoreBusy
     from holdfast.storage.locate import child, open_store
-    from holdfast.tune.study_looking import is_study, look_at_study
+    from holdfast.tune.results.study_view import is_study, look_at_study
 
     store = open_store(storage)
     store.probe(writable=False)

@@ -13,9 +13,9 @@ from holdfast.cli.show_study import print_study, print_trial, study_facts, trial
 from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
 
 if TYPE_CHECKING:
-    from holdfast.control.metric_reading import History
-    from holdfast.control.run_view import RunView
-    from holdfast.core.run_machine import Run
+    from holdfast.control.metrics.reader import History
+    from holdfast.control.record.run_view import RunView
+    from holdfast.core.run.machine import Run
 
 
 @click.command()
@@ -26,7 +26,7 @@ def show(run: str, as_json: bool) -> None:
 
     RUN may be that of a study, or of a trial in a study, too.
     """
-    from holdfast.control.metric_reading import read_metric_rows
+    from holdfast.control.metrics.reader import read_metric_rows
 
     match subject_at(run):
         case StudySubject(study):
@@ -79,7 +79,7 @@ def _last_report(history: History) -> dict[str, object] | None:
 
 def _losses(run: Run) -> dict[str, int]:
     """Return how many groups were lost to what, under all drivers together."""
-    from holdfast.core.budget import Blame
+    from holdfast.core.run.budget import Blame
 
     total = {kind: run.lost_before.get(kind, 0) + run.losses.get(kind, 0) for kind in Blame}
     return {str(kind): count for kind, count in total.items() if count}
@@ -89,7 +89,7 @@ def _failure(run: Run) -> str | None:
     """Return one line on how the last group was lost, None if none was."""
     from holdfast.core.loss_words import in_words
     from holdfast.core.outcomes import Died, Hung, Raised, describe
-    from holdfast.core.run_machine import Ending, Over
+    from holdfast.core.run.machine import Ending, Over
 
     if isinstance(run.phase, Over) and run.phase.ending is Ending.FAILED:
         culprits = [
@@ -101,8 +101,8 @@ def _failure(run: Run) -> str | None:
 
 
 def _logs(view: RunView) -> Mapping[int, Mapping[int, str]]:
-    from holdfast.control.log_folders import find_log_folder
-    from holdfast.control.output import find_logs
+    from holdfast.control.host.log_folders import find_log_folder
+    from holdfast.control.host.worker_output import find_logs
 
     return find_logs(find_log_folder(view.store, view.identity.run_id))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli.output import age, metrics, print_table, say
 
 if TYPE_CHECKING:
-    from holdfast.core.record import RunRecord
+    from holdfast.core.checkpoint.record import RunRecord
 
 
 def checkpoint_facts(record: RunRecord) -> list[dict[str, object]]:

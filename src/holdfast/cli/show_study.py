@@ -12,9 +12,9 @@ from holdfast.cli.show_checkpoints import checkpoint_facts, print_checkpoints
 from holdfast.cli.trial_logs import trial_logs
 
 if TYPE_CHECKING:
-    from holdfast.control.run_view import RunView
-    from holdfast.core.trial import Trial
-    from holdfast.tune.study_looking import StudyLook
+    from holdfast.control.record.run_view import RunView
+    from holdfast.core.study.trial import Trial
+    from holdfast.tune.results.study_view import StudyLook
 
 _ROWS_MAX = 20
 _ERRORS_MAX = 10
@@ -25,7 +25,7 @@ _ERRORS_MAX = 10
 
 def study_facts(study: StudyLook) -> dict[str, object]:
     """Return all that is known of a study, with all trials."""
-    from holdfast.tune.forking import read_origin
+    from holdfast.tune.study.fork import read_origin
 
     view, best = study.run, study.best()
     metric, mode = study.metric
@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
 
 def print_study(study: StudyLook) -> None:
     """Print what is known of a study: how it goes, its trials, what is wrong, how to go on."""
-    from holdfast.tune.progress.tables import (
+    from holdfast.tune.outputs.tables import (
         Layout,
         Progress,
         as_text,
@@ -149,8 +149,8 @@ def print_study(study: StudyLook) -> None:
 
 
 def _study_facts(study: StudyLook) -> dict[str, object]:
-    from holdfast.tune.forking import read_origin
-    from holdfast.tune.progress.tables import best_line, status_line
+    from holdfast.tune.outputs.tables import best_line, status_line
+    from holdfast.tune.study.fork import read_origin
 
     view, best = study.run, study.best()
     metric, mode = study.metric

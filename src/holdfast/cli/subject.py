@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.control.run_view import RunView
-    from holdfast.core.trial import Trial
-    from holdfast.tune.study_looking import StudyLook
+    from holdfast.control.record.run_view import RunView
+    from holdfast.core.study.trial import Trial
+    from holdfast.tune.results.study_view import StudyLook
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ def subject_at(path: str) -> RunView | StudySubject | TrialSubject:
 
     Raises `RunMissing` if it is of nothing we know.
     """
-    from holdfast.control.run_view import look
+    from holdfast.control.record.run_view import look
     from holdfast.storage.locate import open_store
-    from holdfast.tune.study_looking import is_study, look_at_study, study_above
+    from holdfast.tune.results.study_view import is_study, look_at_study, study_above
 
     store = open_store(path)
     if is_study(store):

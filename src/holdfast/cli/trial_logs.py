@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from holdfast.cli.output import print_json, say, say_printed
 
 if TYPE_CHECKING:
-    from holdfast.core.trial import Trial
-    from holdfast.tune.study_looking import StudyLook
+    from holdfast.core.study.trial import Trial
+    from holdfast.tune.results.study_view import StudyLook
 
 TRIALS_MAX = 10  # that are printed when none is named
 _ATTEMPT = re.compile(r"attempt-(\d+)\.log")
@@ -30,7 +30,7 @@ def trial_logs(study: StudyLook, trial: Trial) -> dict[int, str]:
 
 def trial_log_folder(study: StudyLook, trial: Trial) -> str:
     """Return where the logs of a trial are."""
-    from holdfast.control.log_folders import find_log_folder
+    from holdfast.control.host.log_folders import find_log_folder
 
     store = study.run.store
     if store.local is not None:
@@ -45,7 +45,7 @@ def print_trial_logs(
 
     Programs get those of all trials. For people, those that run come first, then those that failed.
     """
-    from holdfast.control.output import last_lines
+    from holdfast.control.host.worker_output import last_lines
 
     chosen = study.trials if trial is None else [trial]
     found = [(one, logs) for one in chosen if (logs := trial_logs(study, one))]

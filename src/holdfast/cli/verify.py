@@ -12,10 +12,10 @@ from holdfast.cli.output import EXIT_DAMAGED, EXIT_UNUSABLE, print_json, say, si
 from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
 
 if TYPE_CHECKING:
-    from holdfast.control.run_view import RunView, Verification
-    from holdfast.storage.watching import Progress
-    from holdfast.tune.study_looking import StudyLook
-    from holdfast.tune.study_upkeep import StudyVerification
+    from holdfast.control.record.run_view import RunView, Verification
+    from holdfast.storage.parallel import Progress
+    from holdfast.tune.results.study_view import StudyLook
+    from holdfast.tune.results.upkeep import StudyVerification
 
 
 @click.command()
@@ -31,9 +31,9 @@ def verify(run: str, restore: bool, as_json: bool) -> None:
 
     Exits 0 if nothing is damaged, 1 if something is, 3 if something cannot be read.
     """
-    from holdfast.control import run_view
-    from holdfast.storage.watching import Watch
-    from holdfast.tune.study_upkeep import verify_study, verify_trial
+    from holdfast.control.record import run_view
+    from holdfast.storage.parallel import Watch
+    from holdfast.tune.results.upkeep import verify_study, verify_trial
 
     restored = _restored(run) if restore else []
     subject = subject_at(run)
@@ -71,11 +71,11 @@ def verify(run: str, restore: bool, as_json: bool) -> None:
 
 def _restored(path: str) -> list[str]:
     """Take back what was set aside at `path` and is whole, and return its folders."""
-    from holdfast.control.identity import find_identity
-    from holdfast.control.open_run import open_run
+    from holdfast.control.record.identity import find_identity
+    from holdfast.control.record.open_run import open_run
     from holdfast.storage.locate import open_store
-    from holdfast.tune.study_looking import is_study, study_above
-    from holdfast.tune.study_upkeep import readmit_in_study
+    from holdfast.tune.results.study_view import is_study, study_above
+    from holdfast.tune.results.upkeep import readmit_in_study
 
     store, folder = open_store(path), None
     if not is_study(store) and (above := study_above(path)) is not None:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 
 from holdfast.checkpoint.manifests import manifest_directories, read_manifests
-from holdfast.control.identity import RunIdentity
-from holdfast.core.manifest import Manifest
-from holdfast.core.record import RunRecord
+from holdfast.control.record.identity import RunIdentity
+from holdfast.core.checkpoint.manifest import Manifest
+from holdfast.core.checkpoint.record import RunRecord
 from holdfast.errors import Damaged
 from holdfast.storage.base import Store
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from holdfast.control.losses import next_of
-from holdfast.core.failure_card import GaveUp, Loss, card
+from holdfast.control.failure_cards import next_of
+from holdfast.core.failure.card import GaveUp, Loss, card
 from holdfast.core.outcomes import WorkerExit
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

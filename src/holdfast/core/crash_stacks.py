@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from holdfast.core.hang_stacks import OURS, above_the_worker
-from holdfast.core.traces import innermost
+from holdfast.core.failure.stacks import OURS, above_the_worker
+from holdfast.core.failure.traces import innermost
 
 _FATAL = re.compile(r"^Fatal Python error: ")
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+")

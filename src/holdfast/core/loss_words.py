@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast.core.budget import Blame
+from holdfast.core.run.budget import Blame
 
 _SIGNATURE = re.compile(r"(?s)(?P<blame>\w+): (?P<what>.*) after checkpoint (?P<number>None|\d+)")
 _KINDS = re.compile(r"(Died|Hung|Evicted|Finished)(, (Died|Hung|Evicted|Finished))*")

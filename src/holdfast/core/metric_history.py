@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.record import Kept
+from holdfast.core.checkpoint.record import Kept
 
 
 @dataclass(frozen=True, slots=True)

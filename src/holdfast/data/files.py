@@ -20,7 +20,7 @@ from holdfast.data.libraries import library
 from holdfast.data.plan import Plan
 from holdfast.data.selection import Wanted, within
 from holdfast.errors import ConfigError
-from holdfast.storage.arrow import open_location
+from holdfast.storage.foreign.arrow import open_location
 from holdfast.storage.uris import from_home, shown_location
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]

@@ -18,7 +18,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 
-from holdfast.core.offers import Claim
+from holdfast.core.study.offers import Claim
 from holdfast.storage.private_folders import private_folder
 
 _FOLDER = "claims"

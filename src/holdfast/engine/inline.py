@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from holdfast import settings
 from holdfast.channel import Channel
 from holdfast.core.outcomes import Evicted, WorkerExit
-from holdfast.engine import stacks
 from holdfast.engine.base import Ended, EngineError, EngineEvent, Node, Said, WorkerSpec
-from holdfast.engine.local_worker import LocalWorker, outcome
+from holdfast.engine.local import stacks
+from holdfast.engine.local.worker import LocalWorker, outcome
 from holdfast.engine.nodes import LocalNodes
 from holdfast.engine.wakeup import Wakeup
 from holdfast.wire import LastWords, Message

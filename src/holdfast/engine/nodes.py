@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.core.offers import Claim, Offer, claimed, granted, is_counted
 from holdfast.core.placement import Demand
+from holdfast.core.study.offers import Claim, Offer, claimed, granted, is_counted
 from holdfast.engine.base import Node
 from holdfast.engine.claims import HeldClaim, claim
 from holdfast.engine.machine import gpus_here, room_here

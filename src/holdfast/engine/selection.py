@@ -6,8 +6,8 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.offers import Offer
-from holdfast.engine.local import LocalEngine
+from holdfast.core.study.offers import Offer
+from holdfast.engine.local.engine import LocalEngine
 from holdfast.engine.nodes import LocalNodes, OfferedNodes
 from holdfast.errors import ConfigError
 

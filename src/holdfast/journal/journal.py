@@ -32,8 +32,8 @@ from holdfast.journal.segments import (
     segment_key,
 )
 from holdfast.storage.base import IF_ABSENT, Store
-from holdfast.storage.local_files import Appender
-from holdfast.storage.sealed import encode
+from holdfast.storage.local.files import Appender
+from holdfast.storage.records import encode
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from holdfast.journal.held import held_error
 from holdfast.journal.owner import Owner, this_process
 from holdfast.journal.segments import epochs_written
 from holdfast.storage.base import IF_ABSENT, Store
-from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.records import seal, unseal
 from holdfast.storage.shapes import fit, known_format
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged, FormatTooNew
 from holdfast.storage.base import Store
-from holdfast.storage.sealed import MARK, is_whole, salvage, seal, seal_body, unmarked, unseal
+from holdfast.storage.records import MARK, is_whole, salvage, seal, seal_body, unmarked, unseal
 from holdfast.storage.shapes import Count, fit, known_format
 
 FORMAT = 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from holdfast.storage.local import LocalStore
+    from holdfast.storage.local.store import LocalStore
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

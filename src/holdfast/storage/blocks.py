@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from holdfast.core.manifest import FileEntry
+from holdfast.core.checkpoint.manifest import FileEntry
 from holdfast.errors import ObjectMissing
 from holdfast.storage.digest import BLOCK_BYTES, combine
-from holdfast.storage.watching import each
+from holdfast.storage.parallel import each
 
 BATCH_FILES_MAX = 256
 

@@ -13,10 +13,10 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.storage import uris
 from holdfast.storage.base import Store
-from holdfast.storage.below import Below, child
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.local_view import LocalView
 from holdfast.storage.memory import MemoryStore
+from holdfast.storage.prefix import Below, child
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.storage.uris import Uri
 
@@ -159,7 +159,7 @@ def reopen(described: Mapping[str, Any]) -> Store:
 
 
 def _on_filesystem(path: str, uri: Uri | None, filesystem: object) -> Store:
-    from holdfast.storage.foreign import adopt
+    from holdfast.storage.foreign.store import adopt
 
     if uri is not None:
         raise ConfigError(
@@ -180,7 +180,7 @@ def _file_path(uri: Uri) -> str:
 
 
 def _object_store(uri: Uri, options: Mapping[str, str]) -> Store:
-    from holdfast.storage.bucket_options import bucket_of
-    from holdfast.storage.objects import ObjectStore
+    from holdfast.storage.bucket.options import bucket_of
+    from holdfast.storage.bucket.store import ObjectStore
 
     return ObjectStore(bucket_of(uri, {**uri.options, **options}), uri.path)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Conflict, StoreError
-from holdfast.storage.buckets import Bucket
-from holdfast.storage.object_errors import explained
+from holdfast.storage.bucket.address import Bucket
+from holdfast.storage.bucket.errors import explained
 
 if TYPE_CHECKING:
     from obstore import BytesStream, GetResult

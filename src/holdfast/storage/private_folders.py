@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Iterator
 
 from holdfast.errors import ConfigError
-from holdfast.storage.disk_errors import explained
+from holdfast.storage.local.errors import explained
 
 log = logging.getLogger(__name__)
 

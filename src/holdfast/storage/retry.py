@@ -34,7 +34,7 @@ from holdfast.storage.base import (
     TreeWriter,
 )
 from holdfast.storage.contact import Contact, longer
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 
 log = logging.getLogger(__name__)
 

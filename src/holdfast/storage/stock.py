@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.core.manifest import FileEntry
+from holdfast.core.checkpoint.manifest import FileEntry
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Entry, Store
 from holdfast.storage.digest import Digester
-from holdfast.storage.disk_errors import explained
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.errors import explained
+from holdfast.storage.local.store import LocalStore
+from holdfast.storage.parallel import each
 from holdfast.storage.transfer import THREADS_LOCAL, THREADS_REMOTE, survey
-from holdfast.storage.watching import each
 
 
 def take_stock(

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 import xxhash
 
-from holdfast.core.manifest import FileEntry
+from holdfast.core.checkpoint.manifest import FileEntry
 from holdfast.core.names import broken_path_rule, shown
 from holdfast.errors import ConfigError, Damaged
 from holdfast.storage.base import Buffer, Store, TreeWriter
 from holdfast.storage.blocks import Block, check_blocks
 from holdfast.storage.buffers import borrow, give_back
 from holdfast.storage.digest import Digester
-from holdfast.storage.disk_errors import explained
+from holdfast.storage.local.errors import explained
+from holdfast.storage.parallel import Tally, Watch, each
 from holdfast.storage.trees import below
-from holdfast.storage.watching import Tally, Watch, each
 
 THREADS_LOCAL = 4
 THREADS_REMOTE = 16

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.storage.base import Buffer
-from holdfast.storage.disk import READABLE, Stat
+from holdfast.storage.local.disk import READABLE, Stat
 from holdfast.testing.oplog import (
     ROOT,
     FolderSynced,

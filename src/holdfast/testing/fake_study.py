@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.core.record import Kept
-from holdfast.core.trial import Donor, Status, Trial
+from holdfast.core.checkpoint.record import Kept
+from holdfast.core.study.trial import Donor, Status, Trial
 from holdfast.tune.schedulers import TrialScheduler
 
 Score = Callable[[Trial, int], Any]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from holdfast.storage.base import Buffer
-from holdfast.storage.disk import READABLE, Disk, Stat
+from holdfast.storage.local.disk import READABLE, Disk, Stat
 
 Verb: TypeAlias = Literal[
     "create",

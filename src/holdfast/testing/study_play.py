@@ -18,18 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from holdfast.control.resuming_study import recall
-from holdfast.control.study_log import StudyTail
-from holdfast.core.judges import Judges
+from holdfast.control.study.resume import recall
+from holdfast.control.study.tail import StudyTail
 from holdfast.core.outcomes import Died, Evicted, Finished, to_data
-from holdfast.core.run_machine import Active
-from holdfast.core.study import Study
-from holdfast.core.study_rules import Rules
-from holdfast.core.trial import Status, Trial
-from holdfast.tune.launching import StudySearch
+from holdfast.core.run.machine import Active
+from holdfast.core.study.judges import Judges
+from holdfast.core.study.machine import Study
+from holdfast.core.study.rules import Rules
+from holdfast.core.study.trial import Status, Trial
 from holdfast.tune.schedulers import TrialScheduler
 from holdfast.tune.search.generator import SearchPlan
 from holdfast.tune.stopper import Stopper, stopper_of
+from holdfast.tune.study.launch import StudySearch
 
 Event = tuple[str, dict[str, Any]]
 

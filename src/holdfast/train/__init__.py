@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.api.config import ScalingConfig as ScalingConfig
     from holdfast.api.config import SyncConfig as SyncConfig
     from holdfast.checkpoint import Checkpoint as Checkpoint
-    from holdfast.control.notices import Notice as Notice
+    from holdfast.control.host.preemption import Notice as Notice
     from holdfast.data.config import DataConfig as DataConfig
     from holdfast.train import collective as collective
     from holdfast.train.backend import BackendConfig as BackendConfig
@@ -90,7 +90,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "holdfast.control.notices": ("Notice",),
+    "holdfast.control.host.preemption": ("Notice",),
     "holdfast.checkpoint": ("Checkpoint",),
     "holdfast.data.config": ("DataConfig",),
     "holdfast.train.backend": ("BackendConfig",),

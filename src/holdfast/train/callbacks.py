@@ -11,7 +11,7 @@ from holdfast.api.checks import this_is
 from holdfast.api.config import RunConfig
 from holdfast.api.scaling import ScalingConfig
 from holdfast.checkpoint import Checkpoint
-from holdfast.control.observing import Observer
+from holdfast.control.observers import Observer
 from holdfast.core.names import shown
 from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit, describe
 from holdfast.data.config import DataConfig

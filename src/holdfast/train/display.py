@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from holdfast.control.observing import Observer
-from holdfast.control.output import Echo
-from holdfast.control.plan import Plan
+from holdfast.control.host.worker_output import Echo
+from holdfast.control.observers import Observer
+from holdfast.control.run.plan import Plan
 from holdfast.core.not_finite import NotFinite, in_words
 from holdfast.core.outcomes import WorkerExit
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.control.plan import Outcome
-from holdfast.core.budget import Blame, blame
-from holdfast.core.failure_card import culprit, headline, to_fix
+from holdfast.control.run.plan import Outcome
+from holdfast.core.failure.card import culprit, headline, to_fix
 from holdfast.core.outcomes import Evicted, Raised, WorkerExit
-from holdfast.core.run_machine import Ending
+from holdfast.core.run.budget import Blame, blame
+from holdfast.core.run.machine import Ending
 from holdfast.train.callbacks import exceptions_of
 from holdfast.train.errors import (
     ControllerError,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from holdfast.api.assignment import assignable
 from holdfast.api.checks import Problems, checking, is_whole, this_is
 from holdfast.api.deprecated import warn_user
-from holdfast.api.spelling import spelled
+from holdfast.api.did_you_mean import spelled
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError

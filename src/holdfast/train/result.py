@@ -12,17 +12,17 @@ from typing import Any, Literal
 from holdfast.api.checks import this_is
 from holdfast.api.deprecated import warn_user
 from holdfast.checkpoint import Checkpoint
-from holdfast.control.identity import must_be_kind
-from holdfast.control.metric_reading import read_latest, read_metric_rows
-from holdfast.control.run_view import look
+from holdfast.control.metrics.reader import read_latest, read_metric_rows
+from holdfast.control.record.identity import must_be_kind
+from holdfast.control.record.run_view import look
+from holdfast.core.checkpoint.record import Kept, RunRecord
+from holdfast.core.checkpoint.retention import Retention, ranked, score_of
 from holdfast.core.metric_history import Row, flattened
 from holdfast.core.outcomes import Raised
-from holdfast.core.record import Kept, RunRecord
-from holdfast.core.retention import Retention, ranked, score_of
-from holdfast.core.run_machine import Ending, Over, Run
+from holdfast.core.run.machine import Ending, Over, Run
 from holdfast.errors import ConfigError, StoreError
-from holdfast.storage.arrow import filesystem_of, path_of
 from holdfast.storage.base import Store
+from holdfast.storage.foreign.arrow import filesystem_of, path_of
 from holdfast.storage.locate import describe, open_store, reopen
 from holdfast.worker.job import unpack_value
 
@@ -215,7 +215,7 @@ def _failure(run: Run) -> Exception | None:
     if not isinstance(run.phase, Over) or run.phase.ending is not Ending.FAILED:
         return None
     # These look at results themselves.
-    from holdfast.control.plan import Outcome
+    from holdfast.control.run.plan import Outcome
     from holdfast.train.errors import WorkerGroupError
     from holdfast.train.failures import failure_of
 

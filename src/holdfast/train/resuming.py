@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from holdfast.api.config import RunConfig
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.control.claiming import claim
-from holdfast.control.identity import find_identity, run_store
+from holdfast.control.record.identity import find_identity, run_store
+from holdfast.control.record.new_names import claim
 from holdfast.errors import CannotResume, RunMissing
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store

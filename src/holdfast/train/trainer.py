@@ -14,21 +14,19 @@ from typing import Any, ClassVar, Self
 from holdfast.api.assignment import own_copy
 from holdfast.api.config import RunConfig, ScalingConfig, retention_of
 from holdfast.api.deprecated import warn_deprecated
+from holdfast.api.did_you_mean import spelled
 from holdfast.api.picklable import must_travel
 from holdfast.api.scaling import must_be_settled
 from holdfast.api.signature import takes_config
-from holdfast.api.spelling import spelled
 from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.fetch import sweep_unused
-from holdfast.control.identity import run_store
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.control.plan import Outcome
-from holdfast.core.run_history import RunHistory
-from holdfast.core.run_machine import Ending
+from holdfast.control.record.identity import run_store
+from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.run.plan import Outcome
+from holdfast.core.run.history import RunHistory
+from holdfast.core.run.machine import Ending
 from holdfast.data.config import DataConfig, shared
-from holdfast.engine import standard_files
-from holdfast.train import restoring
-from holdfast.train.announce import announce, closing_line, opening_line, speaking, standing_of
+from holdfast.engine.local import standard_files
 from holdfast.train.arguments import (
     dictionary,
     given_or,
@@ -40,14 +38,16 @@ from holdfast.train.arguments import (
 )
 from holdfast.train.backend import BackendConfig
 from holdfast.train.callbacks import must_listen
-from holdfast.train.driving import Launch, drive, engine_for, with_data
 from holdfast.train.failures import failure_of, how_to_carry_on, interruption_of
+from holdfast.train.launch import Launch, drive, engine_for, with_data
 from holdfast.train.older_arguments import warn_of_older_arguments
-from holdfast.train.references import ScriptTrains, is_loading_script
 from holdfast.train.reported import ValidationConfig
+from holdfast.train.restore import restore as restoring
+from holdfast.train.restore.record import Keeper, StoredTrainer, keep_trainer
+from holdfast.train.restore.references import ScriptTrains, is_loading_script
 from holdfast.train.result import Result, result_of, returned_value
+from holdfast.train.resume_policy import announce, closing_line, opening_line, speaking, standing_of
 from holdfast.train.resuming import allowed, exists_already
-from holdfast.train.stored import Keeper, StoredTrainer, keep_trainer
 from holdfast.worker.context import WorkerContext
 
 _KEPT_APART = frozenset(

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from holdfast.tune.functions import get_checkpoint as get_checkpoint
     from holdfast.tune.functions import get_context as get_context
     from holdfast.tune.functions import report as report
-    from holdfast.tune.older import function as function
     from holdfast.tune.progress_reporter import CLIReporter as CLIReporter
     from holdfast.tune.progress_reporter import JupyterNotebookReporter as JupyterNotebookReporter
     from holdfast.tune.progress_reporter import ProgressReporter as ProgressReporter
@@ -48,8 +47,9 @@ if TYPE_CHECKING:
     from holdfast.tune.search.sample import sample_from as sample_from
     from holdfast.tune.search.sample import uniform as uniform
     from holdfast.tune.stopper import Stopper as Stopper
+    from holdfast.tune.study.older_arguments import function as function
     from holdfast.tune.trainable import Trainable as Trainable
-    from holdfast.tune.trainables import with_parameters as with_parameters
+    from holdfast.tune.trainables.kinds import with_parameters as with_parameters
     from holdfast.tune.tune import run as run
     from holdfast.tune.tune import run_experiments as run_experiments
     from holdfast.tune.tune_config import ResumeConfig as ResumeConfig
@@ -70,7 +70,7 @@ _NAMES = {
         "get_context",
         "report",
     ),
-    "holdfast.tune.older": ("function",),
+    "holdfast.tune.study.older_arguments": ("function",),
     "holdfast.tune.progress_reporter": (
         "CLIReporter",
         "JupyterNotebookReporter",
@@ -99,7 +99,7 @@ _NAMES = {
     ),
     "holdfast.tune.stopper": ("Stopper",),
     "holdfast.tune.trainable": ("Trainable",),
-    "holdfast.tune.trainables": ("with_parameters",),
+    "holdfast.tune.trainables.kinds": ("with_parameters",),
     "holdfast.tune.tune": ("run", "run_experiments"),
     "holdfast.tune.tune_config": ("ResumeConfig", "TuneConfig"),
     "holdfast.tune.tuner": ("Tuner",),

@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
+from holdfast.core.checkpoint.retention import score_of
 from holdfast.core.metric_history import flattened
-from holdfast.core.retention import score_of
 from holdfast.data.libraries import library
 from holdfast.errors import ConfigError
-from holdfast.storage.arrow import absolute, path_of
 from holdfast.storage.base import Store
+from holdfast.storage.foreign.arrow import absolute, path_of
 from holdfast.storage.locate import open_store
-from holdfast.tune.choosing import best_checkpoint, best_trial, no_best, wanted
 from holdfast.tune.result import CONFIG, TRAINING_ITERATION, Result
 from holdfast.tune.result_grid import ResultGrid, result_of
-from holdfast.tune.summaries import TrialSummary
-from holdfast.tune.trial_folders import FrameAt
+from holdfast.tune.results.best import best_checkpoint, best_trial, no_best, wanted
+from holdfast.tune.results.summary import TrialSummary
+from holdfast.tune.results.trial_folder import FrameAt
 
 log = logging.getLogger(__name__)
 
@@ -266,7 +266,9 @@ class ExperimentAnalysis:
 
 def _read(store: Store) -> tuple[list[TrialSummary], bool]:
     """Return the trials in a folder, and whether their study was interrupted."""
-    from holdfast.tune.reading import known_trials  # what drives a study is not needed before
+    from holdfast.tune.results.reader import (
+        known_trials,
+    )  # what drives a study is not needed before
 
     trials, interrupted = known_trials(store)
     return list(trials), interrupted

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.api.checks import this_is
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child

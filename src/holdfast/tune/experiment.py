@@ -10,22 +10,22 @@ from typing import Any
 
 from holdfast.api.checks import this_is
 from holdfast.api.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
-from holdfast.api.plain import location_of
+from holdfast.api.plain_data import location_of
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
-from holdfast.storage.arrow import has_scheme
+from holdfast.storage.foreign.arrow import has_scheme
 from holdfast.tune.callback import Callback
-from holdfast.tune.class_checkpoints import folder_of
 from holdfast.tune.errors import InvalidStudy
 from holdfast.tune.logger import callbacks_of_loggers
-from holdfast.tune.older import checkpoints_of, warn_of_older
 from holdfast.tune.spec_again import space_of
 from holdfast.tune.stopper import Stopper, stopper_of
-from holdfast.tune.study_names import name_for
-from holdfast.tune.study_spec import StudySpec
-from holdfast.tune.trainables import runnable
+from holdfast.tune.study.names import name_for
+from holdfast.tune.study.older_arguments import checkpoints_of, warn_of_older
+from holdfast.tune.study.spec import StudySpec
+from holdfast.tune.trainables.class_checkpoints import folder_of
+from holdfast.tune.trainables.kinds import runnable
 from holdfast.tune.tune_config import TuneConfig
 
 __all__ = ["Experiment", "Trial"]

@@ -9,11 +9,10 @@ from typing import Any
 
 from holdfast.api.checks import is_number, is_whole
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
-from holdfast.tune.choosing import checked_mode
-from holdfast.tune.progress.notebook import notebook_display, page
-from holdfast.tune.progress.tables import (
+from holdfast.tune.outputs.notebook import notebook_display, page
+from holdfast.tune.outputs.tables import (
     BASE_METRICS,
     Layout,
     Progress,
@@ -22,6 +21,7 @@ from holdfast.tune.progress.tables import (
     header_lines,
     trial_table,
 )
+from holdfast.tune.results.best import checked_mode
 
 
 class ProgressReporter:

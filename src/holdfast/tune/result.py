@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from holdfast.checkpoint import Checkpoint
-from holdfast.storage.arrow import filesystem_of
+from holdfast.storage.foreign.arrow import filesystem_of
 
 # ---------------------------------------------------------------------- names of metrics
 
@@ -110,7 +110,7 @@ class Result:
         It is read from the trial's own files. Raises `RuntimeError`, which names the right folder
         where that can be found, if `path` is not that of a trial.
         """
-        from holdfast.tune.trial_folders import result_at
+        from holdfast.tune.results.trial_folder import result_at
 
         return result_at(path, storage_filesystem)
 
@@ -146,7 +146,7 @@ class Result:
         Of equals the later one. Raises `RuntimeError`, which lists what was reported, if no
         checkpoint has a number for it.
         """
-        from holdfast.tune.choosing import best_checkpoint
+        from holdfast.tune.results.best import best_checkpoint
 
         return best_checkpoint(self.best_checkpoints, metric, mode)
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.core.checkpoint.retention import score_of
 from holdfast.core.metric_history import flattened
 from holdfast.core.names import shown
-from holdfast.core.retention import score_of
-from holdfast.core.trial import Status
+from holdfast.core.study.trial import Status
 from holdfast.data.libraries import library
 from holdfast.errors import ConfigError
-from holdfast.storage.arrow import filesystem_of, path_of
 from holdfast.storage.base import Store
+from holdfast.storage.foreign.arrow import filesystem_of, path_of
 from holdfast.storage.locate import child, describe
-from holdfast.tune.choosing import best_trial, checked_mode, checked_scope, no_best, wanted
 from holdfast.tune.result import CONFIG, TRIAL_ID, Result
-from holdfast.tune.summaries import TrialSummary, error_of
-from holdfast.tune.trial_folders import FrameAt, read_rows
+from holdfast.tune.results.best import best_trial, checked_mode, checked_scope, no_best, wanted
+from holdfast.tune.results.summary import TrialSummary, error_of
+from holdfast.tune.results.trial_folder import FrameAt, read_rows
 
 if TYPE_CHECKING:
     from holdfast.tune.analysis import ExperimentAnalysis

@@ -9,12 +9,12 @@ from typing import Any
 
 from holdfast.api.checks import is_whole
 from holdfast.api.config import RunConfig
-from holdfast.api.plain import CannotBeMade, from_plain, opened_as
+from holdfast.api.plain_data import CannotBeMade, from_plain, opened_as
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.storage.arrow import absolute
-from holdfast.tune.stored_study import PER_TRIAL, CannotRestoreStudy, StoredStudy, configs_of
-from holdfast.tune.study_spec import StudySpec
+from holdfast.storage.foreign.arrow import absolute
+from holdfast.tune.study.spec import StudySpec
+from holdfast.tune.study.stored_spec import PER_TRIAL, CannotRestoreStudy, StoredStudy, configs_of
 from holdfast.tune.tune_config import TuneConfig
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.tune.class_checkpoints import (
+from holdfast.tune.trainables.class_checkpoints import (
     COUNTERS,
     counters_of,
     folder_of,
@@ -30,7 +30,7 @@ from holdfast.tune.class_checkpoints import (
     store,
     unpack,
 )
-from holdfast.tune.filling import Filling
+from holdfast.tune.trainables.result_fields import Filling
 from holdfast.worker.context import current
 
 

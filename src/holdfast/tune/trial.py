@@ -1,5 +1,5 @@
 """A trial, by the path of before 2.0."""
 
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 
 __all__ = ["Trial"]

@@ -10,20 +10,20 @@ from typing import Any
 
 from holdfast.api.checks import this_is
 from holdfast.api.deprecated import warn_user
-from holdfast.control.study_plan import Resumption
+from holdfast.control.study.plan import Resumption
 from holdfast.core.names import shown
-from holdfast.core.trial import Status
+from holdfast.core.study.trial import Status
 from holdfast.storage.locate import open_store
 from holdfast.tune.analysis import ExperimentAnalysis
 from holdfast.tune.errors import InvalidStudy, TuneError
 from holdfast.tune.experiment import Experiment
-from holdfast.tune.older import warn_of_older
 from holdfast.tune.resources import bundles_of
 from holdfast.tune.result_grid import ResultGrid
-from holdfast.tune.resume_modes import NEW, Ask, begun, goes_on, make_room, mode_of
-from holdfast.tune.study_names import claimed, newest_unnamed
-from holdfast.tune.study_spec import StudySpec
-from holdfast.tune.summaries import StoredTrial, TrialSummary, error_of
+from holdfast.tune.results.summary import StoredTrial, TrialSummary, error_of
+from holdfast.tune.study.names import claimed, newest_unnamed
+from holdfast.tune.study.older_arguments import warn_of_older
+from holdfast.tune.study.resume_modes import NEW, Ask, begun, goes_on, make_room, mode_of
+from holdfast.tune.study.spec import StudySpec
 from holdfast.tune.tune_config import ResumeConfig
 from holdfast.tune.tuner import Tuner
 

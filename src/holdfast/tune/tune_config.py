@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 from holdfast.api.assignment import assignable
 from holdfast.api.checks import checking
+from holdfast.api.config_repr import readable
 from holdfast.api.deprecated import warn_deprecated
-from holdfast.api.representation import readable
-from holdfast.api.spelling import spelled
-from holdfast.control.study_plan import Resumption
+from holdfast.api.did_you_mean import spelled
+from holdfast.control.study.plan import Resumption
 
 
 @assignable

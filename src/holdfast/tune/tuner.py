@@ -11,11 +11,11 @@ from holdfast import settings
 from holdfast.api.assignment import own_copy
 from holdfast.api.config import RunConfig
 from holdfast.api.deprecated import warn_user
-from holdfast.api.spelling import spelled
-from holdfast.control.notices import source_named
-from holdfast.control.study_plan import Resumption, StudyObserver
+from holdfast.api.did_you_mean import spelled
+from holdfast.control.host.preemption import source_named
+from holdfast.control.study.plan import Resumption, StudyObserver
 from holdfast.core.names import shown
-from holdfast.engine import standard_files
+from holdfast.engine.local import standard_files
 from holdfast.errors import (
     CannotResume,
     ConfigError,
@@ -27,25 +27,25 @@ from holdfast.errors import (
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from holdfast.tune.callback import Callback, CallbackList
-from holdfast.tune.ending import Preempted, extension_plan, what_goes_on
-from holdfast.tune.forking import Origin, fork_plan, forked, start_of
-from holdfast.tune.launching import Launch, opened
 from holdfast.tune.logger import with_default_loggers
-from holdfast.tune.reading import read_results, results_of
+from holdfast.tune.outputs.callbacks import CallbackTeller, ErrorFiles, FileTeller
+from holdfast.tune.outputs.display import Shower
 from holdfast.tune.result_grid import ResultGrid
+from holdfast.tune.results.reader import read_results, results_of
 from holdfast.tune.search.objects import must_have_same_keys
-from holdfast.tune.showing import Shower
 from holdfast.tune.spec_again import place_of, samples_in_all, space_of, spec_again, with_given
-from holdfast.tune.stored_study import (
+from holdfast.tune.study.ending import Preempted, extension_plan, what_goes_on
+from holdfast.tune.study.fork import Origin, fork_plan, forked, start_of
+from holdfast.tune.study.launch import Launch, opened
+from holdfast.tune.study.names import claimed, name_for
+from holdfast.tune.study.spec import StudySpec
+from holdfast.tune.study.stored_spec import (
     CannotRestoreStudy,
     StudyMissing,
     has_study,
     read_study,
 )
-from holdfast.tune.study_names import claimed, name_for
-from holdfast.tune.study_spec import StudySpec
-from holdfast.tune.telling import CallbackTeller, ErrorFiles, FileTeller
-from holdfast.tune.trainables import runnable
+from holdfast.tune.trainables.kinds import runnable
 from holdfast.tune.tune_config import ResumeConfig, TuneConfig
 
 if TYPE_CHECKING:

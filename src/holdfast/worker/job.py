@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from holdfast.checkpoint import Checkpoint
-from holdfast.core.offers import Offer
 from holdfast.core.placement import Place
+from holdfast.core.study.offers import Offer
 
 if TYPE_CHECKING:
     from holdfast.worker.context import WorkerContext

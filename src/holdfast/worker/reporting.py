@@ -20,11 +20,11 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.checkpoint import location_of
 from holdfast.checkpoint.commit import Slot, deliver, deliver_taken, prepare_taken
-from holdfast.core.manifest import Part
+from holdfast.core.checkpoint.manifest import Part
 from holdfast.core.names import broken_path_rule, shown
 from holdfast.errors import ConfigError, HoldfastBug, HoldfastError, NotSaved, RanksDisagree
-from holdfast.storage.arrow import filesystem_path
 from holdfast.storage.base import Store
+from holdfast.storage.foreign.arrow import filesystem_path
 from holdfast.storage.transfer import upload_files
 from holdfast.wire import (
     Committed,

@@ -7,8 +7,8 @@ from typing import Any
 
 from holdfast.core.names import broken_path_rule, shown
 from holdfast.errors import ConfigError
-from holdfast.storage.arrow import filesystem_of, path_of
 from holdfast.storage.base import Store
+from holdfast.storage.foreign.arrow import filesystem_of, path_of
 from holdfast.storage.locate import describe
 from holdfast.storage.uris import without_secrets
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.control.run_view import look, verify
-from holdfast.control.upkeep import find_litter
+from holdfast.control.record.litter import find_litter
+from holdfast.control.record.run_view import look, verify
 from holdfast.storage.locate import open_store
 from tests.patience import pause
 

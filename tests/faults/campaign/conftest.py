@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.run_view import look
+from holdfast.control.record.run_view import look
 from holdfast.storage.locate import open_store
 from holdfast.train import Result
 from tests.faults.campaign.census import SHARED_MEMORY, Census

@@ -19,7 +19,7 @@ from typing import Any
 
 import holdfast
 from holdfast import tune
-from holdfast.control.study_journal import StudyJournal
+from holdfast.control.study.journal import StudyJournal
 from holdfast.tune.schedulers import (
     ASHAScheduler,
     HyperBandForBOHB,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
-from holdfast.control import study_journal
+from holdfast.control.study import journal as study_journal
 from holdfast.tune.schedulers import ASHAScheduler
 from holdfast.tune.search import BasicVariantGenerator
 

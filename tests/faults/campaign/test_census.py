@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.open_run import open_run
+from holdfast.control.record.open_run import open_run
 from holdfast.storage.locate import open_store
 from tests.faults.campaign import census
 from tests.faults.campaign.census import Leftovers

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.servers import S3Server
 from holdfast.train import Result
 from tests.faults.campaign.conftest import STEPS, Campaign
 from tests.faults.campaign.deaths import BEFORE, SPARED, Death, campaign_of
 from tests.faults.campaign.toy_script import WORKERS, weights_after
+from tests.servers.storage import S3Server
 
 pytestmark = pytest.mark.slow
 

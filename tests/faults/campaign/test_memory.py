@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.memory_kills import counter_files
+from holdfast.engine.local.memory_kills import counter_files
 from tests.faults.campaign.conftest import STEPS, Campaign
 from tests.faults.campaign.deaths import AFTER, BEFORE, INTO, LAUNCH, MIB, Death
 from tests.faults.campaign.test_worker_kills import card_of, is_told

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.control.run_view import look, verify
+from holdfast.control.record.run_view import look, verify
 from holdfast.storage.locate import open_store
-from holdfast.testing.servers import S3Server
 from tests.faults.campaign.conftest import STEPS, Campaign
 from tests.faults.campaign.node_losses import AFTER, BEFORE, WAITED_FOR, Loss
 from tests.faults.campaign.test_worker_kills import card_of
 from tests.faults.campaign.toy_script import weights_after
+from tests.servers.storage import S3Server
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.faults.campaign.study_script import STEPS
 from tests.patience import PATIENCE_S
-from tests.unit.tune.outputs.event_reader import read_events
+from tests.unit.tune.logger.event_reader import read_events
 
 SCRIPT = "tests.faults.campaign.study_script"
 # Trials, and kills of their driver.

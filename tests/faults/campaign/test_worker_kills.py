@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control import last_moments
-from holdfast.core.failure_card import headline
+from holdfast.control.run import grace as last_moments
+from holdfast.core.failure.card import headline
 from holdfast.core.outcomes import Raised
 from holdfast.errors import NotSaved
 from holdfast.train import Checkpoint, WorkerGroupError, get_context, report

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import train
-from holdfast.control import last_moments
+from holdfast.control.run import grace as last_moments
 from holdfast.train import CheckpointUploadMode, FailureConfig, RunConfig, ScalingConfig
 from holdfast.train.torch import TorchConfig, TorchTrainer
 from tests.faults.campaign.deaths import AFTER, BEFORE, LAUNCH, SETUP, Doom, die_at_deed

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.storage.sealed import seal_body
+from holdfast.storage.records import seal_body
 
 COMMAND = ["touch", "canary-was-run"]
 CODE = "open('canary-was-run', 'w')"
@@ -38,7 +38,7 @@ def dumped(record: Any) -> bytes:
 ATTACKS: list[Any] = [
     made("subprocess:check_call", COMMAND),
     made("subprocess:Popen", COMMAND),
-    made("holdfast.engine.zygote_line:subprocess.check_call", COMMAND),
+    made("holdfast.engine.local.zygote_line:subprocess.check_call", COMMAND),
     made("os:system", " ".join(COMMAND)),
     made("posix:system", " ".join(COMMAND)),
     made("builtins:eval", CODE),

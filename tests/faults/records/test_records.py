@@ -26,26 +26,26 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.control.metric_rows import MetricRows
-from holdfast.control.open_run import open_run
-from holdfast.control.resuming_study import recall
-from holdfast.control.run_view import look
-from holdfast.control.study_log import StudyTail, write_archive
-from holdfast.core.judges import Judges
-from holdfast.core.run_history import KIND, RunHistory
-from holdfast.core.study import Study
-from holdfast.core.study_rules import Rules
-from holdfast.core.trial import Trial
+from holdfast.control.metrics.writer import MetricRows
+from holdfast.control.record.open_run import open_run
+from holdfast.control.record.run_view import look
+from holdfast.control.study.resume import recall
+from holdfast.control.study.tail import StudyTail, write_archive
+from holdfast.core.run.history import KIND, RunHistory
+from holdfast.core.study.judges import Judges
+from holdfast.core.study.machine import Study
+from holdfast.core.study.rules import Rules
+from holdfast.core.study.trial import Trial
 from holdfast.errors import Damaged, HoldfastError
 from holdfast.storage.locate import child, open_store
 from holdfast.train import Result
-from holdfast.train.restoring import can_restore
-from holdfast.train.stored import StoredTrainer
+from holdfast.train.restore.record import StoredTrainer
+from holdfast.train.restore.restore import can_restore
 from holdfast.tune import ExperimentAnalysis, Tuner
-from holdfast.tune.onlooking import Onlooker
+from holdfast.tune.results.onlooking import Onlooker
+from holdfast.tune.results.study_view import look_at_study
 from holdfast.tune.schedulers import AsyncHyperBandScheduler
 from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
-from holdfast.tune.study_looking import look_at_study
 from tests.faults.records import mutations
 from tests.records import OPENED, Event, added, finished, rewrite, started, study_at_rest
 from tests.records import result as reported

@@ -10,23 +10,24 @@ from typing import Any
 
 import pytest
 
-from holdfast.control import checkpoints, run_controller
-from holdfast.control.gathering import Gathered, Gathering
-from holdfast.control.group import Group, OutOfStep
-from holdfast.control.moving import Moving
-from holdfast.control.run_controller import RunController
-from holdfast.control.watchdog import Watchdog
-from holdfast.core import run_machine
-from holdfast.core.budget import Budget, failures_in
-from holdfast.core.rank_agreement import RankAgreement
-from holdfast.core.record import RunRecord
-from holdfast.core.run_history import KIND, RunHistory, data_of
-from holdfast.core.run_machine import Event, advance
+from holdfast.control.record import checkpoints
+from holdfast.control.run import controller as run_controller
+from holdfast.control.run.controller import RunController
+from holdfast.control.run.group import Group, OutOfStep
+from holdfast.control.run.relocation import Moving
+from holdfast.control.run.reports import Gathered, Gathering
+from holdfast.control.run.watchdog import Watchdog
+from holdfast.core.checkpoint.record import RunRecord
+from holdfast.core.run import machine as run_machine
+from holdfast.core.run.budget import Budget, failures_in
+from holdfast.core.run.history import KIND, RunHistory, data_of
+from holdfast.core.run.machine import Event, advance
+from holdfast.core.run.rank_agreement import RankAgreement
 from holdfast.engine.base import Ended, Said
 from holdfast.journal.lease import Lease
-from holdfast.testing.simulation.run import simulate
 from holdfast.wire import Committed
 from holdfast.worker.reporting import Reporter
+from tests.simulation.run import simulate
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 SEEDS_MAX = 250

@@ -11,16 +11,16 @@ import threading
 import pytest
 from click.testing import CliRunner
 
-from holdfast.control import metric_rows
-from holdfast.core.record import RunRecord
+from holdfast.control.metrics import writer as metric_rows
+from holdfast.core.checkpoint.record import RunRecord
 from holdfast.storage import locate
-from holdfast.testing.simulation.__main__ import main
-from holdfast.testing.simulation.run import shrunk, simulate
-from holdfast.testing.simulation.story import draw
 from holdfast.worker import context, reporting
+from tests.simulation.__main__ import main
+from tests.simulation.run import shrunk, simulate
+from tests.simulation.story import draw
 
 PRINTED = """
-from holdfast.testing.simulation.run import simulate
+from tests.simulation.run import simulate
 for seed in range(12):
     report = simulate(seed)
     print(report.lines, report.turns)
@@ -95,7 +95,7 @@ def test_a_failing_seed_prints_one_line_that_plays_it_again() -> None:
     assert result.exit_code == 1
     assert first.startswith(f"seed {seed}: ")
     assert second.split() == [
-        "python", "-m", "holdfast.testing.simulation", "--seed", str(seed), "--story",
+        "python", "-m", "tests.simulation", "--seed", str(seed), "--story",
     ]  # fmt: skip
     assert last.startswith("1 runs, 1 wrong, ")
     again = CliRunner().invoke(main, second.split()[3:])

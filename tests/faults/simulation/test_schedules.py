@@ -1,15 +1,15 @@
 """Thousands of runs in which something goes wrong, each under its seed; see `holdfast.testing`.
 
 A run that breaks a promise is shown with the one line that plays it again. For more of them:
-`python -m holdfast.testing.simulation --seeds 5000-50000`.
+`python -m tests.simulation --seeds 5000-50000`.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.simulation.run import simulate
-from holdfast.testing.simulation.story import Story, draw, draw_long, draw_wide
+from tests.simulation.run import simulate
+from tests.simulation.story import Story, draw, draw_long, draw_wide
 
 CHUNK = 250
 CHUNKS = 6

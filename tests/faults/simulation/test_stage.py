@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.testing.simulation.stage import Killed, Process, Stage, Stuck
-from holdfast.testing.simulation.threads import (
+from tests.simulation.stage import Killed, Process, Stage, Stuck
+from tests.simulation.threads import (
     SimCondition,
     SimEvent,
     SimLock,

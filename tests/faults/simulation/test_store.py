@@ -9,11 +9,11 @@ import pytest
 
 from holdfast.errors import ObjectMissing, StoreBusy, StoreError, StoreFull
 from holdfast.storage.base import Store
-from holdfast.testing.simulation.store import SimStore, forget
-from holdfast.testing.simulation.story import Fault, draw
-from holdfast.testing.simulation.truth import Launch
-from holdfast.testing.simulation.world import World
 from holdfast.testing.suites.store import StoreSuite
+from tests.simulation.store import SimStore, forget
+from tests.simulation.story import Fault, draw
+from tests.simulation.truth import Launch
+from tests.simulation.world import World
 
 
 def world_with(*faults: Fault) -> tuple[World, SimStore]:

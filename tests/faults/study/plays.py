@@ -8,7 +8,7 @@ from typing import Any
 
 from optuna.samplers import TPESampler
 
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.testing.study_play import Script
 from holdfast.tune import choice, grid_search, uniform
 from holdfast.tune.schedulers import (

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.study_log import StudyTail
-from holdfast.core.budget import Budget
-from holdfast.core.study_rules import Rules
+from holdfast.control.study.tail import StudyTail
+from holdfast.core.run.budget import Budget
+from holdfast.core.study.rules import Rules
 from holdfast.errors import ConfigError
 from holdfast.testing.study_play import Cut, Driver, Played, Script, play
 from holdfast.tune import RunConfig, Trainable, TuneConfig
 from holdfast.tune.search.ax import ax_search
-from holdfast.tune.study_spec import StudySpec
-from holdfast.tune.trainables import runnable
+from holdfast.tune.study.spec import StudySpec
+from holdfast.tune.trainables.kinds import runnable
 from tests.faults.study.plays import (
     CHANCE,
     PAIRS,

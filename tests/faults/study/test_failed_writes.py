@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.observing import Observers
-from holdfast.control.open_run import OpenRun, open_run
-from holdfast.control.study_journal import StudyJournal
-from holdfast.control.study_log import KINDS
+from holdfast.control.observers import Observers
+from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.study.journal import StudyJournal
+from holdfast.control.study.tail import KINDS
 from holdfast.errors import StoreError
 from holdfast.journal.replay import read_journal
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Fail, Step, TappedDisk, Verdict
 from holdfast.testing.study_play import Driver, Event, Played, Script, play

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.engine.local import LocalEngine
+from holdfast.engine.local.engine import LocalEngine
 from holdfast.engine.nodes import LocalNodes
 from holdfast.testing.suites.engine import ENTRY
 from tests.conformance.engine_host import EngineHost

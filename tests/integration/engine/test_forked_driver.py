@@ -76,7 +76,7 @@ def test_a_driver_that_cannot_be_forked_spawns(
 
 def test_a_driver_in_the_middle_of_asyncio_cannot_be_forked(host: EngineHost) -> None:
     reason = host.execute(
-        "import asyncio\nfrom holdfast.engine.forking import why_not_forkable\n"
+        "import asyncio\nfrom holdfast.engine.local.forking import why_not_forkable\n"
         "async def ask(): return why_not_forkable()\n"
         "answer = why_not_forkable(), asyncio.run(ask()), why_not_forkable()\n"
     )
@@ -212,7 +212,7 @@ def test_what_waits_to_be_printed_is_printed_once(tmp_path: Path) -> None:
     program = """
 import atexit, sys
 from pathlib import Path
-from holdfast.engine.local import LocalEngine
+from holdfast.engine.local.engine import LocalEngine
 from holdfast.testing.suites.engine import ENTRY, ends, start
 atexit.register(print, "at exit")
 sys.stdout = open(1, "w", closefd=False)  # with a buffer, whatever the environment says
@@ -317,7 +317,7 @@ def test_processes_that_a_worker_spawns_do_not_run_the_drivers_script(tmp_path: 
     script.write_text("""
 import sys
 from pathlib import Path
-from holdfast.engine.local import LocalEngine
+from holdfast.engine.local.engine import LocalEngine
 from holdfast.testing.suites.engine import ENTRY, ends, start
 print("the script runs as", __name__, flush=True)
 engine = LocalEngine(ENTRY, start="fork")

@@ -13,12 +13,12 @@ import pytest
 
 from holdfast.channel import Channel
 from holdfast.core.outcomes import Died, Finished
-from holdfast.engine import zygote_line
 from holdfast.engine.base import WorkerSpec
-from holdfast.engine.local import LocalEngine
-from holdfast.engine.local_worker import new_worker
+from holdfast.engine.local import zygote_line
+from holdfast.engine.local.engine import LocalEngine
+from holdfast.engine.local.worker import new_worker
+from holdfast.engine.local.zygote_line import ZygoteLine
 from holdfast.engine.nodes import LocalNodes
-from holdfast.engine.zygote_line import ZygoteLine
 from holdfast.testing.suites.engine import ENTRY, ends, is_running, reports, start
 from holdfast.wire import Assigned, LastWords, Message, Reported
 from tests.patience import pause
@@ -159,8 +159,8 @@ def test_a_module_that_ends_the_zygote_costs_one_group_and_not_every_later_one(
 DRIVER = """
 import sys
 from pathlib import Path
-from holdfast.engine import zygote_line
-from holdfast.engine.local import LocalEngine
+from holdfast.engine.local import zygote_line
+from holdfast.engine.local.engine import LocalEngine
 from holdfast.testing.suites.engine import ENTRY, reports, start
 zygote_line.LATER_AFTER_S = 0.0
 sys.path.insert(0, sys.argv[1])
@@ -200,7 +200,7 @@ def test_a_zygote_that_imports_does_not_outlive_its_driver(tmp_path: Path) -> No
     """Before the first worker, when all it does is import."""
     noted = module(tmp_path, "slow_module", WAITS)
     program = (
-        "import sys; from holdfast.engine.zygote_line import ZygoteLine;"
+        "import sys; from holdfast.engine.local.zygote_line import ZygoteLine;"
         " sys.path.insert(0, sys.argv[1]); line = ZygoteLine(['slow_module'], 'spawn');"
         " sys.stdin.read()"
     )

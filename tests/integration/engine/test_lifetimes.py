@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.outcomes import Died, Evicted, Finished
-from holdfast.engine import local, local_worker, processes
+from holdfast.engine import processes
 from holdfast.engine.base import Engine, EngineError
-from holdfast.engine.local import LocalEngine
-from holdfast.engine.zygote_line import Start
+from holdfast.engine.local import engine as local
+from holdfast.engine.local import worker as local_worker
+from holdfast.engine.local.engine import LocalEngine
+from holdfast.engine.local.zygote_line import Start
 from holdfast.testing.suites.engine import ends, is_running, reports, start, state_of
 from tests.conformance.engine_host import EngineHost
 from tests.patience import pause
@@ -292,7 +294,7 @@ answer = psutil.Process().children(), len(os.listdir("/proc/self/fd"))
 PIPED = """
 import sys
 from pathlib import Path
-from holdfast.engine.local import LocalEngine
+from holdfast.engine.local.engine import LocalEngine
 from holdfast.testing.suites.engine import ENTRY, reports, start
 engine = LocalEngine(ENTRY, start=sys.argv[2])
 start(engine, Path(sys.argv[1]), "report=1 child hang")

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.core.outcomes import Died, Finished
 from holdfast.engine.base import EngineError
-from holdfast.engine.memory_kills import counter_files
-from holdfast.engine.zygote_line import Start
+from holdfast.engine.local.memory_kills import counter_files
+from holdfast.engine.local.zygote_line import Start
 from holdfast.testing.suites.engine import (
     ends,
     is_running,

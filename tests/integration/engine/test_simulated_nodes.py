@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core.outcomes import Died, Evicted, Finished
 from holdfast.engine.base import Ended, EngineError, NodesChanged, WorkerSpec
-from holdfast.engine.local import LocalEngine
+from holdfast.engine.local.engine import LocalEngine
 from holdfast.engine.nodes import LocalNodes
 from holdfast.testing.suites.engine import ENTRY, ends, is_running, log_of, reports, start, state_of
 from holdfast.wire import Assigned

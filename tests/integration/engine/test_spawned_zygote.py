@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.engine.base import EngineError
-from holdfast.engine.local import LocalEngine
+from holdfast.engine.local.engine import LocalEngine
 from holdfast.testing.suites.engine import ENTRY, ends, reports, start
 
 

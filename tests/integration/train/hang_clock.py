@@ -12,9 +12,10 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.control import run_controller, study_controller
-from holdfast.control.trial_watch import TrialWatch
-from holdfast.control.watchdog import Watchdog
+from holdfast.control.run import controller as run_controller
+from holdfast.control.run.watchdog import Watchdog
+from holdfast.control.study import controller as study_controller
+from holdfast.control.study.watchdog import TrialWatch
 
 
 class HeldClock(SystemClock):

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.control.open_run import open_run
+from holdfast.control.record.open_run import open_run
 from holdfast.errors import CannotResume, ConfigError
 from holdfast.storage.locate import open_store
 from holdfast.train import (

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import train
 from holdfast.errors import ConfigError
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.train import Checkpoint, CheckpointUploadMode, FailureConfig, WorkerGroupError
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import folder_with

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from holdfast import train
-from holdfast.control.run_view import look, verify
-from holdfast.control.upkeep import find_litter
+from holdfast.control.record.litter import find_litter
+from holdfast.control.record.run_view import look, verify
 from holdfast.storage.locate import open_store
 from holdfast.train import Checkpoint, Result
 from tests.families import end_family

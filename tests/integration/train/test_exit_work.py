@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import train, tune
-from holdfast.control.trial_watch import TrialWatch
+from holdfast.control.study.watchdog import TrialWatch
 from holdfast.wire import Began, Leaving
 from holdfast.worker import exit_work
 from tests.integration.train.conftest import Lab

@@ -15,10 +15,10 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from holdfast import train, tune
-from holdfast.testing.servers import ACCESS_KEY, SECRET_KEY, S3Server
 from holdfast.train import Checkpoint, CheckpointUploadMode, Result, RunConfig
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import folder_with, note, read_notes
+from tests.servers.storage import ACCESS_KEY, SECRET_KEY, S3Server
 
 STATE = "state"
 

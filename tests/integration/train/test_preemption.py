@@ -15,9 +15,8 @@ import pytest
 
 import holdfast
 from holdfast import train
-from holdfast.control.notices import AwsNotices
+from holdfast.control.host.preemption import AwsNotices
 from holdfast.engine.nodes import LocalNodes
-from holdfast.testing.metadata_server import MetadataServer
 from holdfast.train import FailureConfig, Interrupted, RunConfig, ScalingConfig
 from holdfast.train.backend import BackendConfig
 from holdfast.train.trainer import DataParallelTrainer
@@ -34,6 +33,7 @@ from tests.integration.train.loops import (
     wait_for,
 )
 from tests.patience import pause
+from tests.servers.metadata import MetadataServer
 
 RESUMABLE = 75
 SCRIPT = Path(__file__).with_name("preempted_script.py")

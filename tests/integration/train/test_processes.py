@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import train
-from holdfast.control.open_run import OpenRun
+from holdfast.control.record.open_run import OpenRun
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import die, is_running, note, read_notes, wait_for
 

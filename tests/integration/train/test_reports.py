@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import train
-from holdfast.control import last_moments
+from holdfast.control.run import grace as last_moments
 from holdfast.errors import HoldfastError
 from holdfast.train import Checkpoint, CheckpointConfig, Result, WorkerGroupError
 from holdfast.train.collective import barrier

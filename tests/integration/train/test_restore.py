@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from holdfast import train
-from holdfast.control.run_view import look
+from holdfast.control.record.run_view import look
 from holdfast.data import from_items
 from holdfast.errors import ConfigError
 from holdfast.storage.locate import open_store
-from holdfast.testing.servers import S3Server
 from holdfast.train import (
     DataParallelTrainer,
     FailureConfig,
@@ -24,7 +23,7 @@ from holdfast.train import (
     ScalingConfig,
     TrainingFailedError,
 )
-from holdfast.train.references import CannotRestore
+from holdfast.train.restore.references import CannotRestore
 from tests.integration.train.conftest import Lab
 from tests.integration.train.restorable import (
     fail_less,
@@ -34,6 +33,7 @@ from tests.integration.train.restorable import (
     say_word,
     steps_begun_with,
 )
+from tests.servers.storage import S3Server
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*restore is deprecated:DeprecationWarning"),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.records import seal, unseal
 from holdfast.train import DataParallelTrainer, RunConfig
 from tests.integration.train.loops import load, save
 

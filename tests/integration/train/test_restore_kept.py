@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.control.run_view import look
+from holdfast.control.record.run_view import look
 from holdfast.errors import Damaged
 from holdfast.storage.locate import open_store
 from holdfast.train import (

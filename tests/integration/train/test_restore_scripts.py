@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.train import DataParallelTrainer
-from holdfast.train.references import CannotRestore
+from holdfast.train.restore.references import CannotRestore
 from tests.integration.train.conftest import Lab
 from tests.integration.train.test_drivers import acknowledged, end, wait_for_step
 

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import train
 from holdfast.channel import Channel
-from holdfast.control import log_room
+from holdfast.control.host import log_quota as log_room
 from holdfast.errors import ConfigError
 from holdfast.train import FailureConfig, RunConfig, ScalingConfig, TrainRunContext, UserCallback
 from holdfast.train.trainer import DataParallelTrainer

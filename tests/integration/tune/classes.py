@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import tune
-from holdfast.control import study_journal
+from holdfast.control.study import journal as study_journal
 from tests.integration.train.loops import die, is_first, note
 from tests.patience import pause
 

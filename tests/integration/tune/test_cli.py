@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.control import study_journal
+from holdfast.control.study import journal as study_journal
 from holdfast.journal import journal
 from tests.integration.tune.commands import Holdfast, search, stopped_search, trial_folders
 from tests.integration.tune.conftest import Lab

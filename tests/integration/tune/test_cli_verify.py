@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.control import study_journal
-from holdfast.control.open_run import open_run
+from holdfast.control.record.open_run import open_run
+from holdfast.control.study import journal as study_journal
 from holdfast.storage.locate import open_store
+from holdfast.tune.results.study_view import StudyLook, look_at_study
+from holdfast.tune.results.upkeep import find_study_litter, verify_study
 from holdfast.tune.schedulers import ASHAScheduler
-from holdfast.tune.study_looking import StudyLook, look_at_study
-from holdfast.tune.study_upkeep import find_study_litter, verify_study
 from tests.integration.train.loops import is_first
 from tests.integration.tune.commands import Holdfast, flip, search, stopped_search, trial_folders
 from tests.integration.tune.conftest import Lab

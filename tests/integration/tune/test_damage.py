@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.control import study_journal
+from holdfast.control.study import journal as study_journal
 from holdfast.storage.locate import open_store
+from holdfast.tune.results.study_view import look_at_study
 from holdfast.tune.schedulers import FIFOScheduler
-from holdfast.tune.stored_study import CannotRestoreStudy
-from holdfast.tune.study_looking import look_at_study
+from holdfast.tune.study.stored_spec import CannotRestoreStudy
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter

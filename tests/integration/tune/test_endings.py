@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.core.study_view import StudyView
-from holdfast.core.trial import Status, Trial
+from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.view import StudyView
 from holdfast.tune import RunConfig, Tuner
-from holdfast.tune.showing import in_use
-from holdfast.tune.summaries import StoredTrial
+from holdfast.tune.outputs.display import in_use
+from holdfast.tune.results.summary import StoredTrial
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter, begin, save

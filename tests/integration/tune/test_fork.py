@@ -16,9 +16,9 @@ from holdfast.cli import cli
 from holdfast.errors import ConfigError
 from holdfast.storage.locate import open_store
 from holdfast.tune import Tuner
-from holdfast.tune.forking import read_origin
 from holdfast.tune.schedulers import ASHAScheduler
-from holdfast.tune.stored_study import read_study
+from holdfast.tune.study.fork import read_origin
+from holdfast.tune.study.stored_spec import read_study
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter, begin, save

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.control import study_logs
+from holdfast.control.host import study_logs
 from tests.integration.tune.conftest import Lab
 
 CHATTER = 256 << 10  # bytes that a trial prints

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.control import study_journal
+from holdfast.control.study import journal as study_journal
 from holdfast.storage.locate import open_store
 from holdfast.tune import Tuner
 from holdfast.tune.analysis import ExperimentAnalysis

@@ -13,16 +13,16 @@ import pytest
 
 import holdfast
 from holdfast import train, tune
-from holdfast.control.notices import AwsNotices, Notice
+from holdfast.control.host.preemption import AwsNotices, Notice
 from holdfast.engine.nodes import LocalNodes
 from holdfast.errors import ConfigError
-from holdfast.testing.metadata_server import MetadataServer
 from holdfast.tune import RunConfig, Tuner
 from tests.integration.train.loops import is_first, note, wait_for
 from tests.integration.tune import trainables
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import begin, save
 from tests.patience import pause
+from tests.servers.metadata import MetadataServer
 
 
 class Announced:

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import tune
-from holdfast.core.trial import Status
+from holdfast.core.study.trial import Status
 from holdfast.errors import ConfigError
 from holdfast.tune import RunConfig, Tuner
 from tests.integration.train.loops import is_first

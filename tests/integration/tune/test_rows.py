@@ -12,7 +12,7 @@ from holdfast import tune
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab
 from tests.integration.tune.trainables import begin, save
-from tests.unit.tune.outputs.event_reader import read_events
+from tests.unit.tune.logger.event_reader import read_events
 
 COUNTED = [1, 1, 2, 2, 1, 5, 6]
 

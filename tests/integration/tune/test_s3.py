@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from holdfast import train, tune
-from holdfast.testing.servers import S3Server
 from holdfast.tune import Tuner
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import begin, save
+from tests.servers.storage import S3Server
 
 
 @pytest.mark.req("U-022")

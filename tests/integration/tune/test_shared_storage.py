@@ -16,7 +16,6 @@ from holdfast import tune
 from holdfast.engine.nodes import LocalNodes
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
-from holdfast.testing.servers import S3Server
 from holdfast.tune import Tuner
 from tests.integration.train.loops import is_first, note, wait_for
 from tests.integration.tune import trainables
@@ -24,6 +23,7 @@ from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.old_lab import OldLab, old_lab
 from tests.integration.tune.test_run_over_studies import DONE, WAITS
 from tests.integration.tune.trainables import begin, save
+from tests.servers.storage import S3Server
 
 __all__ = ["old_lab"]
 

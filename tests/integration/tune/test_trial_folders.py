@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.control import study_journal
+from holdfast.control.study import journal as study_journal
 from holdfast.tune import Tuner
-from holdfast.tune.naming import Namer
+from holdfast.tune.study.trial_names import Namer
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import save

@@ -27,8 +27,8 @@ from holdfast.api.config import (
     budget_of,
     retention_of,
 )
-from holdfast.core.budget import Budget
-from holdfast.core.retention import Retention
+from holdfast.core.checkpoint.retention import Retention
+from holdfast.core.run.budget import Budget
 from holdfast.errors import ConfigError
 
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from holdfast.checkpoint.fetch import fetch_once
-from holdfast.core.manifest import FileEntry
+from holdfast.core.checkpoint.manifest import FileEntry
 
 FILES = (FileEntry("weights.bin", 1000, ""), FileEntry("inner/config", 3, ""))
 

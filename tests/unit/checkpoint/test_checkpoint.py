@@ -14,10 +14,10 @@ import holdfast
 from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.fetch import let_go
 from holdfast.checkpoint.manifests import manifest_key
-from holdfast.control.open_run import open_run
+from holdfast.control.record.open_run import open_run
 from holdfast.errors import ConfigError, Damaged, FormatTooNew
 from holdfast.storage.locate import open_store
-from holdfast.storage.sealed import seal, unseal
+from holdfast.storage.records import seal, unseal
 from tests.runs import commit, save_files
 
 

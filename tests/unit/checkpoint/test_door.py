@@ -13,8 +13,8 @@ from holdfast.checkpoint import Checkpoint, verification
 from holdfast.checkpoint.checkpoint import trust
 from holdfast.checkpoint.manifests import manifest_key
 from holdfast.errors import ConfigError, Damaged, StoreError
-from holdfast.storage.damage import damage_of
 from holdfast.storage.locate import open_store
+from holdfast.storage.verify import damage_of
 from tests.runs import commit, save_files
 
 NAME = "checkpoint_000000"

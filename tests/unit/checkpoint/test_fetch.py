@@ -21,7 +21,7 @@ from holdfast.checkpoint.fetch import (
     let_go,
     using_copy,
 )
-from holdfast.core.manifest import FileEntry
+from holdfast.core.checkpoint.manifest import FileEntry
 from tests.patience import PATIENCE_S
 
 Fetcher = subprocess.Popen[str]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.core.offers import Claim
+from holdfast.core.study.offers import Claim
 from holdfast.engine.claims import ClaimsFolder, claim
 
 ONE = [Claim("n", {"GPU": 1.0}, ("0",))]

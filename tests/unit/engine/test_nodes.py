@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.offers import Offer
 from holdfast.core.placement import Demand, Node
+from holdfast.core.study.offers import Offer
 from holdfast.engine.claims import ClaimsFolder
 from holdfast.engine.machine import gpus_here, room_here
 from holdfast.engine.nodes import LocalNodes, OfferedNodes

@@ -15,8 +15,8 @@ from holdfast.journal.owner import Owner
 from holdfast.journal.replay import read_journal
 from holdfast.journal.segments import JOURNAL, Record
 from holdfast.storage.base import ALWAYS, Condition, Entry, Store
-from holdfast.storage.disk import PosixDisk
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.disk import PosixDisk
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.faults import ALLOW, Refuse, Step, TappedDisk, Verdict
 from tests.patience import PATIENCE_S

@@ -14,7 +14,7 @@ from holdfast.journal.lease import (
 )
 from holdfast.storage.base import ALWAYS, Condition, Store
 from holdfast.storage.memory import MemoryStore
-from holdfast.storage.sealed import seal
+from holdfast.storage.records import seal
 from tests.patience import PATIENCE_S
 from tests.unit.journal.holders import FakeClock
 

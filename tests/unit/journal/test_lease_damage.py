@@ -21,7 +21,7 @@ from holdfast.journal.lease import (
 from holdfast.journal.owner import Owner
 from holdfast.storage.base import Store
 from holdfast.storage.memory import MemoryStore
-from holdfast.storage.sealed import seal
+from holdfast.storage.records import seal
 from tests.unit.journal import holders
 from tests.unit.journal.holders import LIFE_S, FakeClock, someone_elsewhere
 

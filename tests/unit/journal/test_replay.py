@@ -17,7 +17,7 @@ from holdfast.journal.segments import (
     find_chain,
 )
 from holdfast.storage.base import Store
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from tests.unit.journal.holders import (
     RUN_ID,
     FakeClock,

@@ -19,7 +19,7 @@ from holdfast.journal.segments import (
 )
 from holdfast.storage.base import Store
 from holdfast.storage.memory import MemoryStore
-from holdfast.storage.sealed import seal
+from holdfast.storage.records import seal
 from tests.unit.journal.holders import (
     RUN_ID,
     FakeClock,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.open_run import open_run
+from holdfast.control.record.open_run import open_run
 from holdfast.errors import LeaseLost, StoreError, StoreFull
 from holdfast.journal.lease import Lease, read_lease, take_lease
 from holdfast.storage.base import Store
-from holdfast.storage.disk import PosixDisk
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.disk import PosixDisk
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.faults import Fail, TappedDisk
 from tests.unit.journal.holders import LIFE_S, FakeClock, Faults, FaultyMemory, take

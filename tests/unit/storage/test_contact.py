@@ -9,10 +9,10 @@ import pytest
 from holdfast.errors import ConfigError, EndpointWrong, ObjectMissing, StoreBusy
 from holdfast.storage import contact
 from holdfast.storage.base import Blob
-from holdfast.storage.below import child
 from holdfast.storage.contact import FRESH_S, LINES_APART_S, Contact, never_give_up
 from holdfast.storage.locate import START_S, far_away
 from holdfast.storage.memory import MemoryStore
+from holdfast.storage.prefix import child
 from holdfast.storage.retry import Retrying, RetryPolicy, begin_run, end_run, within
 from tests.unit.storage.test_retry import FakeClock, Flaky
 

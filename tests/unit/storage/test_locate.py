@@ -19,14 +19,14 @@ from fsspec.implementations.local import LocalFileSystem
 
 from holdfast.errors import ConfigError, StoreBusy
 from holdfast.storage.base import Store
-from holdfast.storage.below import Below
-from holdfast.storage.buckets import Bucket, Cloud
-from holdfast.storage.filesystems import ArrowFilesystem, FsspecFilesystem
-from holdfast.storage.foreign import ForeignStore
-from holdfast.storage.local import LocalStore
+from holdfast.storage.bucket.address import Bucket, Cloud
+from holdfast.storage.bucket.store import ObjectStore
+from holdfast.storage.foreign.filesystems import ArrowFilesystem, FsspecFilesystem
+from holdfast.storage.foreign.store import ForeignStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.locate import child, describe, open_store, reopen
 from holdfast.storage.memory import MemoryStore
-from holdfast.storage.objects import ObjectStore
+from holdfast.storage.prefix import Below
 from holdfast.storage.retry import Retrying, RetryPolicy
 
 SECRETS = ("AKIA123", "s3cr3t/+=", "t0ken")

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.errors import ConfigError
-from holdfast.storage.arrow import arrow_filesystem
+from holdfast.storage.foreign.arrow import arrow_filesystem
 from holdfast.storage.locate import closed_to_others, open_store
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.uris import shown_location, without_credentials, without_secrets

@@ -18,7 +18,7 @@ from holdfast.storage.base import (
     IfVersion,
     Source,
 )
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.testing.sources import Refilled

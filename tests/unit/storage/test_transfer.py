@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.manifest import FileEntry
+from holdfast.core.checkpoint.manifest import FileEntry
 from holdfast.errors import ConfigError, Damaged, HoldfastError, TransferCancelled
-from holdfast.storage import blocks, damage, digest, transfer
+from holdfast.storage import blocks, digest, transfer
+from holdfast.storage import verify as damage
 from holdfast.storage.base import Store
-from holdfast.storage.damage import damage_of
 from holdfast.storage.digest import digest_bytes
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
+from holdfast.storage.parallel import Progress, Watch
 from holdfast.storage.transfer import download_tree, upload_files, upload_tree
-from holdfast.storage.watching import Progress, Watch
+from holdfast.storage.verify import damage_of
 
 FILES = {
     "model.pt": b"weights" * 100,

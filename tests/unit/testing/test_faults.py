@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage.disk import Disk, PosixDisk
+from holdfast.storage.local.disk import Disk, PosixDisk
 from holdfast.testing.crashes import crash_states
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Drop, Fail, Fuse, PowerCut, TappedDisk

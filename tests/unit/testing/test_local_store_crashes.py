@@ -15,7 +15,7 @@ import pytest
 from holdfast.errors import ObjectMissing
 from holdfast.storage.base import IF_ABSENT, IfVersion
 from holdfast.storage.digest import digest_bytes
-from holdfast.storage.local import LocalStore
+from holdfast.storage.local.store import LocalStore
 from holdfast.testing.crashes import crash_states, effective_syncs
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Drop, Fuse, PowerCut, Tap, TappedDisk

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.tune import class_checkpoints
-from holdfast.tune.class_checkpoints import packed, unpack
-from holdfast.tune.filling import Filling
 from holdfast.tune.trainable import Beginning, Trainable, can_load, can_save, make
-from holdfast.tune.trainables import runnable
+from holdfast.tune.trainables import class_checkpoints
+from holdfast.tune.trainables.class_checkpoints import packed, unpack
+from holdfast.tune.trainables.kinds import runnable
+from holdfast.tune.trainables.result_fields import Filling
 
 
 class Counter(Trainable):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.api.assignment import assignable
 from holdfast.api.checks import checking
-from holdfast.api.representation import readable
-from holdfast.api.spelling import spelled
+from holdfast.api.config_repr import readable
+from holdfast.api.did_you_mean import spelled
 from holdfast.train.backend import BackendConfig
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.spelling import spelled
+from holdfast.api.did_you_mean import spelled
 from holdfast.errors import ConfigError
 from holdfast.frameworks.torch.config import TorchConfig
 from holdfast.train.arguments import given_or

@@ -23,9 +23,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from holdfast.core.budget import Budget
-from holdfast.core.study_rules import Rules
-from holdfast.core.trial import Status, Trial
+from holdfast.core.run.budget import Budget
+from holdfast.core.study.rules import Rules
+from holdfast.core.study.trial import Status, Trial
 from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.testing.study_play import Script, play
 from holdfast.tune.schedulers import TrialScheduler

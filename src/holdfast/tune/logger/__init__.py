@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.tune.logger.csv_logger import CSVLoggerCallback
 from holdfast.tune.logger.json_logger import JsonLoggerCallback
+from holdfast.tune.logger.json_text import encode
 from holdfast.tune.logger.legacy import (
     DEFAULT_CALLBACK_CLASSES,
     DEFAULT_LOGGERS,
@@ -22,7 +23,6 @@ from holdfast.tune.logger.legacy import (
     with_default_loggers,
 )
 from holdfast.tune.logger.logger import FileLogger, LoggerCallback
-from holdfast.tune.logger.plain import encode
 from holdfast.tune.logger.tensorboardx import TBXLoggerCallback
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.tune.logger.csv_rows import CsvRows
+from holdfast.tune.logger.csv import CsvRows
 from holdfast.tune.logger.formats import Format
 from holdfast.tune.logger.logger import FileLogger
 from holdfast.tune.result import EXPR_PROGRESS_FILE

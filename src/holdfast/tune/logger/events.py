@@ -19,6 +19,7 @@ from typing import Any
 
 from holdfast.tune.logger.formats import STEP, Content, Record
 from holdfast.tune.logger.frames import Shape, framed, frames_in
+from holdfast.tune.logger.json_text import flat, number_of, text_of
 from holdfast.tune.logger.messages import (
     double_field,
     fields_in,
@@ -26,7 +27,6 @@ from holdfast.tune.logger.messages import (
     varint,
     varint_field,
 )
-from holdfast.tune.logger.plain import flat, number_of, text_of
 from holdfast.tune.result import CONFIG, PID, TIMESTAMP, TIMESTEPS_TOTAL, TRAINING_ITERATION
 
 PREFIX = "ray/tune/"

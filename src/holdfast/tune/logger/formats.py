@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from holdfast.core.retention import score_of
+from holdfast.core.checkpoint.retention import score_of
 from holdfast.tune.result import TRAINING_ITERATION
 
 P = TypeVar("P")

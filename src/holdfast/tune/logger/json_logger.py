@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.tune.logger.formats import Format
-from holdfast.tune.logger.json_lines import JsonLines
+from holdfast.tune.logger.json import JsonLines
+from holdfast.tune.logger.json_text import encoded_lines
 from holdfast.tune.logger.logger import FileLogger, with_config
-from holdfast.tune.logger.plain import encoded_lines
 from holdfast.tune.result import EXPR_PARAM_FILE, EXPR_RESULT_FILE
 
 

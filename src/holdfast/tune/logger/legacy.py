@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from holdfast.api.checks import this_is
 from holdfast.core.names import shown
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
 from holdfast.tune.logger.csv_logger import CSVLoggerCallback

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
 from holdfast.tune.callback import Callback
-from holdfast.tune.logger.files import RowFiles
 from holdfast.tune.logger.formats import Format
-from holdfast.tune.logger.shelves import shelf_on
+from holdfast.tune.logger.growing_files import shelf_on
+from holdfast.tune.logger.row_files import RowFiles
 from holdfast.tune.logger.writer import BATCH_S, Writer
 from holdfast.tune.result import CONFIG
 

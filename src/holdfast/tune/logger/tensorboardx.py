@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.tune.logger.events import Events, hyperparameters
 from holdfast.tune.logger.formats import Format
 from holdfast.tune.logger.logger import FileLogger

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.checkpoint.retention import score_of
 from holdfast.core.config_data import config_from_data, config_to_data
 from holdfast.core.names import shown
-from holdfast.core.retention import score_of
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.tune.search.plain import same
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.api.checks import is_number, is_whole
-from holdfast.core.retention import score_of
-from holdfast.core.study_view import StudyView
-from holdfast.core.trial import Trial
+from holdfast.core.checkpoint.retention import score_of
+from holdfast.core.study.trial import Trial
+from holdfast.core.study.view import StudyView
 from holdfast.errors import ConfigError
 from holdfast.tune.schedulers.arguments import checking_arguments
 from holdfast.tune.schedulers.explore import Config, copied

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from holdfast.core.checkpoint.retention import score_of
 from holdfast.core.config_data import as_kept
-from holdfast.core.retention import score_of
-from holdfast.core.study_view import StudyView
-from holdfast.core.trial import Status, Trial
+from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.view import StudyView
 from holdfast.errors import ConfigError
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers.arguments import Arguments, checking_arguments

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.retention import score_of
-from holdfast.core.study_view import StudyView
-from holdfast.core.trial import Trial
+from holdfast.core.checkpoint.retention import score_of
+from holdfast.core.study.trial import Trial
+from holdfast.core.study.view import StudyView
 from holdfast.errors import ConfigError
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers.explore import copied

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.api.checks import this_is
-from holdfast.core.study_view import StudyView
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
+from holdfast.core.study.view import StudyView
 from holdfast.errors import ConfigError
 from holdfast.tune.schedulers.resource_shares import (
     Bundles,

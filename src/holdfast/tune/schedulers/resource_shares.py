@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.checks import is_number
+from holdfast.core.checkpoint.retention import score_of
 from holdfast.core.names import shown
-from holdfast.core.retention import score_of
-from holdfast.core.study_view import StudyView
-from holdfast.core.trial import Status, Trial
+from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.view import StudyView
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers.arguments import checking_arguments
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.retention import score_of
-from holdfast.core.study_view import StudyView
-from holdfast.core.trial import Trial
+from holdfast.core.checkpoint.retention import score_of
+from holdfast.core.study.trial import Trial
+from holdfast.core.study.view import StudyView
 from holdfast.errors import ConfigError
 from holdfast.tune.result import DEFAULT_METRIC
 from holdfast.tune.schedulers.trial_scheduler import FIFOScheduler

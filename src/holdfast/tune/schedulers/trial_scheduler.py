@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.api.made import Made
+from holdfast.api.recorded_call import Made
 from holdfast.core.names import shown
-from holdfast.core.study_view import StudyView
-from holdfast.core.trial import Status, Trial
+from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.view import StudyView
 from holdfast.errors import ConfigError, Damaged
 from holdfast.tune.search.plain import same
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Self
 
 from holdfast.api.checks import is_number, is_whole
-from holdfast.api.made import Made
+from holdfast.api.recorded_call import Made
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.tune.search.seeding import seed_of

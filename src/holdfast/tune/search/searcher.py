@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from holdfast.api.made import Made
+from holdfast.api.recorded_call import Made
 from holdfast.core.metric_history import flattened
 from holdfast.errors import ConfigError
 from holdfast.tune.search.plain import flattened_config, same

@@ -8,9 +8,9 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.core.checkpoint.retention import score_of
 from holdfast.core.metric_history import flattened
 from holdfast.core.names import shown
-from holdfast.core.retention import score_of
 from holdfast.errors import ConfigError
 from holdfast.tune.stopper.reading import reported_names
 from holdfast.tune.stopper.stopper import Stopper

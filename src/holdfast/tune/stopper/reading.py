@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.core.checkpoint.retention import score_of
 from holdfast.core.metric_history import flattened
-from holdfast.core.retention import score_of
 from holdfast.errors import ConfigError
 from holdfast.tune.result import AUTO_RESULT_KEYS, TRAINING_ITERATION
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.api.checks import this_is
-from holdfast.api.made import Made
+from holdfast.api.recorded_call import Made
 from holdfast.errors import ConfigError
 
 log = logging.getLogger(__name__)

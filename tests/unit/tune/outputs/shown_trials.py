@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.trial import Status, Trial
+from holdfast.core.study.trial import Status, Trial
 
 
 def trial(number: int, status: Status = Status.RUNNING, **more: Any) -> Trial:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.storage.locate import open_store
 from holdfast.storage.memory import MemoryStore
@@ -29,7 +29,7 @@ from holdfast.tune.logger import (
     pretty_print,
     with_default_loggers,
 )
-from tests.unit.tune.outputs.logging_files import a_trial, result, rows
+from tests.unit.tune.logger.logging_files import a_trial, result, rows
 
 HOOKS = [
     "on_trial_start",

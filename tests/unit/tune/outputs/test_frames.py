@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.tune.logger.frames import DIFFERENT_MAX, Shape, crc32c, framed, frames_in
-from tests.unit.tune.outputs.event_reader import crc
+from tests.unit.tune.logger.event_reader import crc
 
 parts = st.lists(st.one_of(st.binary(max_size=40), st.integers(0, 12)), max_size=8)
 

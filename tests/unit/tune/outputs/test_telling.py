@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.judges import Judges
-from holdfast.core.study import Study
-from holdfast.core.study_rules import Rules
-from holdfast.core.trial import Status, Trial, Variant
+from holdfast.core.study.judges import Judges
+from holdfast.core.study.machine import Study
+from holdfast.core.study.rules import Rules
+from holdfast.core.study.trial import Status, Trial, Variant
 from holdfast.storage.base import Store
 from holdfast.tune.callback import Callback, CallbackList
 from holdfast.tune.logger import with_default_loggers
-from holdfast.tune.logger.json_lines import rows_in
-from holdfast.tune.onlooking import Onlooker
-from holdfast.tune.telling import CallbackTeller
-from holdfast.tune.trial_folders import last_failure
-from tests.unit.tune.outputs.logging_files import LOGGERS, a_trial, every_kind, result, rows
+from holdfast.tune.logger.json import rows_in
+from holdfast.tune.outputs.callbacks import CallbackTeller
+from holdfast.tune.results.onlooking import Onlooker
+from holdfast.tune.results.trial_folder import last_failure
+from tests.unit.tune.logger.logging_files import LOGGERS, a_trial, every_kind, result, rows
 
 
 @contextmanager

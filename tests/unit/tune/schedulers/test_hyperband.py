@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.trial import Status, Trial
+from holdfast.core.study.trial import Status, Trial
 from holdfast.errors import ConfigError
 from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.tune.schedulers import HyperBandForBOHB, HyperBandScheduler

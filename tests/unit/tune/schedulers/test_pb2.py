@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.schedulers import PB2

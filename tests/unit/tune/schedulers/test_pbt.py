@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.trial import Donor, Status, Trial
+from holdfast.core.study.trial import Donor, Status, Trial
 from holdfast.errors import ConfigError
 from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.tune.errors import TuneError

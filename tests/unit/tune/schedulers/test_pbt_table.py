@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.trial import Trial
+from holdfast.core.study.trial import Trial
 from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.search.sample import choice, randint, uniform
 from tests.unit.tune.schedulers.test_pbt import meet, pbt

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.trial import Status
+from holdfast.core.study.trial import Status
 from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.schedulers import ASHAScheduler, MedianStoppingRule, TrialScheduler
 from tests.unit.tune.schedulers.record_peer_decisions import CASES, FILE, TRIALS, results

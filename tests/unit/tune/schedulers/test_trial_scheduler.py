@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.trial import Status
+from holdfast.core.study.trial import Status
 from holdfast.errors import ConfigError, Damaged
 from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune import schedulers

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.plain import from_plain, to_plain
+from holdfast.api.plain_data import from_plain, to_plain
 from holdfast.errors import ConfigError
 from holdfast.tune.schedulers import PopulationBasedTraining
 from holdfast.tune.search import SearchPlan

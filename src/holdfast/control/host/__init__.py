@@ -1,0 +1,1 @@
+"""The driver's own machine: signals, preemption notices, and what workers print."""

@@ -1,0 +1,192 @@
+"""What is at rest of a run besides its checkpoints and journal: that it exists, and who it is."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from holdfast.checkpoint.manifests import read_manifests
+from holdfast.clock import Clock
+from holdfast.core.checkpoint.manifest import Manifest
+from holdfast.core.names import broken_name_rule, shown
+from holdfast.errors import (
+    CannotResume,
+    ConfigError,
+    Conflict,
+    Damaged,
+    FormatTooNew,
+    ObjectMissing,
+    RunMissing,
+)
+from holdfast.journal.segments import runs_in_journal
+from holdfast.storage.base import IF_ABSENT, Store
+from holdfast.storage.locate import child, open_store
+from holdfast.storage.records import seal, unseal
+from holdfast.storage.shapes import fit, known_format
+
+FORMAT = 1
+STUDY_KEY = ".holdfast/study.json"  # what else there is of a study
+RUN_KEY = ".holdfast/run.json"
+_KINDS = {"train": "training run", "tune": "study"}
+
+
+class _Said(TypedDict):
+    """Who a run is, as its record says it."""
+
+    run: str
+    name: str
+    kind: str
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """A run's own name for itself, which stays when its directory is moved or copied."""
+
+    run_id: str
+    name: str
+    kind: str
+    created: float
+
+    def to_record(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "run": self.run_id,
+            "name": self.name,
+            "kind": self.kind,
+            "created": self.created,
+        }
+
+
+def run_store(
+    storage_path: str | os.PathLike[str], name: str, filesystem: object | None = None
+) -> Store:
+    """Return the store of the run `name` at `storage_path`; nothing is touched yet."""
+    if rule := broken_name_rule(name):
+        raise ConfigError(
+            f"a run cannot be named {shown(name)}: {rule}",
+            hint="letters, digits and - _ . = are always fine",
+        )
+    return child(open_store(storage_path, filesystem), name)
+
+
+def read_identity(store: Store) -> RunIdentity:
+    """Return who the run in `store` is; raise `RunMissing` if there is none."""
+    try:
+        data = store.get(RUN_KEY).data
+    except ObjectMissing:
+        raise _no_run(store) from None
+    try:
+        record = unseal(data.removesuffix(b"\n"))
+        if known_format(record) > FORMAT:
+            raise FormatTooNew(
+                f"{store.url} has run format {record['format']}, this version reads up to {FORMAT}",
+                hint="use the version of Holdfast that wrote it, or a newer one",
+            )
+        said = fit(record, _Said)
+    except Damaged as error:
+        raise Damaged(
+            f"{store.url}/{RUN_KEY}: {error.message}",
+            hint="put the file back from a copy; checkpoints and journal are not affected",
+        ) from None
+    return RunIdentity(said["run"], said["name"], said["kind"], said["created"])
+
+
+def find_identity(store: Store) -> tuple[RunIdentity, str | None]:
+    """Return who the run in `store` is, and what is wrong with the object that says so.
+
+    Every segment of the journal and every manifest names its run too, so a lost or damaged
+    `run.json` costs nothing but the name. Raises `RunMissing` if there is no trace of a run.
+    """
+    identity: RunIdentity | None = None
+    absence: RunMissing | None = None
+    problem = "it is of another run"
+    try:
+        identity = read_identity(store)
+    except RunMissing as missing:
+        absence, problem = missing, "it is missing"
+    except Damaged as damage:
+        problem = damage.message
+    named = None
+    for run_id in _witnesses(store):
+        if identity is not None and identity.run_id == run_id:
+            return identity, None
+        named = named or run_id
+    if named is not None:
+        name = os.path.basename(store.url.rstrip("/"))
+        kind = "train" if store.stat(STUDY_KEY) is None else "tune"
+        return RunIdentity(named, name, kind, 0.0), problem
+    if identity is not None:
+        return identity, None
+    raise absence or Damaged(problem, hint="nothing else of the run is left to tell who it is")
+
+
+def must_be_kind(store: Store, identity: RunIdentity, kind: str | None) -> None:
+    """Raise if a run is not of the kind that it must be, None for any."""
+    if kind is not None and identity.kind != kind:
+        found, wanted = (_KINDS.get(one, one) for one in (identity.kind, kind))
+        raise CannotResume(
+            f"there is a {found} at {store.url}, and it is not a {wanted}",
+            hint="another name, or another storage_path",
+        )
+
+
+def _witnesses(store: Store) -> Iterator[str]:
+    """Yield the run that each record belongs to, those of the journal first."""
+    yield from runs_in_journal(store)
+    for _, manifest in read_manifests(store):
+        if isinstance(manifest, Manifest):
+            yield manifest.run_id
+
+
+def create_identity(store: Store, *, name: str, kind: str, clock: Clock) -> RunIdentity:
+    """Make `store` a new run."""
+    identity = claim_identity(store, name=name, kind=kind, clock=clock)
+    # If another driver was quicker, the lease decides between them.
+    return read_identity(store) if identity is None else identity
+
+
+def claim_identity(store: Store, *, name: str, kind: str, clock: Clock) -> RunIdentity | None:
+    """Make `store` a new run; None, and no change, if somebody else has made it one."""
+    identity = RunIdentity(secrets.token_hex(8), name, kind, clock.now())
+    line = seal(identity.to_record()) + b"\n"
+    try:
+        store.put(RUN_KEY, line, IF_ABSENT)
+    except Conflict:
+        # It may be ours: if the answer to a put is lost, the put is made again.
+        return identity if store.get(RUN_KEY).data == line else None
+    return identity
+
+
+def restore_identity(store: Store, identity: RunIdentity) -> None:
+    """Put the object that says who a run is in order again; for the holder of the lease."""
+    store.put(RUN_KEY, seal(identity.to_record()) + b"\n")
+
+
+def _no_run(store: Store) -> RunMissing:
+    runs = [folder for folder in store.folders() if store.stat(f"{folder}/{RUN_KEY}")]
+    if runs:
+        return RunMissing(
+            f"{store.url} is not a run but holds {len(runs)}: {', '.join(runs[:5])}"
+            + ("…" if len(runs) > 5 else ""),
+            hint=f"name one of them, such as {store.url}/{runs[0]}",
+        )
+    if (run := _run_around(store)) is not None:
+        return RunMissing(f"{store.url} is not a run but inside one", hint=f"name {run}")
+    return RunMissing(
+        f"there is no run at {store.url}",
+        hint="check the path; a run's directory is {storage_path}/{name}",
+    )
+
+
+def _run_around(store: Store) -> str | None:
+    """Return the run that a folder of this machine lies in, None if it lies in none."""
+    folder = "" if store.local is None else store.local.root
+    for _ in range(3):
+        folder = os.path.dirname(folder)
+        if folder and os.path.exists(os.path.join(folder, RUN_KEY)):
+            return folder
+    return None

@@ -1,0 +1,1 @@
+"""Drives a training run: its loop, and the workers of one attempt."""

@@ -1,0 +1,418 @@
+"""The workers of one attempt, as the controller talks with them: reports, saves, meetings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.clock import Clock
+from holdfast.control.metrics.writer import MetricRows
+from holdfast.control.observers import Observers
+from holdfast.control.record.open_run import OpenRun
+from holdfast.control.run.reports import Gathered, Gathering
+from holdfast.core.checkpoint.manifest import FileEntry, Manifest, Part, merge
+from holdfast.core.outcomes import Evicted, Finished, Raised, WorkerExit, describe
+from holdfast.core.placement import Place
+from holdfast.engine.base import Ended, Engine
+from holdfast.errors import HoldfastError, LeaseLost, RanksDisagree
+from holdfast.wire import (
+    Began,
+    Committed,
+    Delivered,
+    Leaving,
+    Meeting,
+    Message,
+    Met,
+    NotDelivered,
+    Noticed,
+    Placed,
+    Refused,
+    Reported,
+    Resend,
+    Resent,
+    SaveWanted,
+    SawNotice,
+    Slotted,
+    Waiting,
+)
+
+log = logging.getLogger(__name__)
+
+NAMED_AFTER_S = 60.0  # a rank that others wait for is named, the first time and from then on
+
+
+class Saved(Protocol):
+    """Decides what happens when a checkpoint is durable and nobody has been told yet."""
+
+    def __call__(self, manifest: Manifest, validation: Mapping[str, Any] | None) -> bool:
+        """Return whether the workers are to be told; if not, they wait until they are stopped."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfStep:
+    """Ranks that do not report in step: `savers` are those whose checkpoint was refused for it."""
+
+    savers: frozenset[int]
+    why: str
+
+    def as_known(self, ended: WorkerExit) -> WorkerExit:
+        """Return how a worker ended, also if its function did not let the error through."""
+        is_other = isinstance(ended, Evicted) and ended.preempted
+        if ended.rank in self.savers and isinstance(ended, Finished | Evicted) and not is_other:
+            error = f"{RanksDisagree.__name__}: {RanksDisagree(self.why)}"
+            return Raised(ended.rank, ended.node, error, f"{error}\n")
+        return ended
+
+
+class Group:
+    """The workers of one attempt.
+
+    Attributes:
+        running: The ranks whose worker has not ended.
+        began: Those whose function has been called.
+        exits: How workers ended, by rank.
+        errors: What workers raised, pickled where it could be, by rank.
+        value: What rank 0 returned, pickled.
+        newest: The newest checkpoint that this attempt knows of.
+        step_reached: The highest count of reports that a rank has made.
+        saw_notice: Whether user code has been told that machines leave.
+        out_of_step: How the ranks were found to disagree; nothing is saved after that.
+    """
+
+    def __init__(
+        self,
+        attempt: int,
+        places: Sequence[Place],
+        *,
+        run: OpenRun,
+        engine: Engine,
+        newest: Manifest | None,
+        rows: MetricRows,
+        observers: Observers,
+        on_saved: Saved,
+        after_save: Callable[[], None],
+        late_after_s: float,
+        clock: Clock,
+    ) -> None:
+        self.attempt, self.places = attempt, places
+        self._run, self._engine = run, engine
+        self._rows, self._observers = rows, observers
+        self._on_saved, self._after_save = on_saved, after_save
+        self._late_after_s, self._clock = late_after_s, clock
+        self.newest = newest
+        ranks = range(len(places))
+        self.step_reached = (newest.step or 0) if newest is not None else 0
+        self._gathering = Gathering(ranks, self.step_reached)
+        self._meetings: dict[int, dict[int, bytes | None]] = {}
+        self._meeting_since: dict[int, float] = {}
+        self._named_at: dict[tuple[str, int], float] = {}
+        self.running = set(ranks)
+        self.began: set[int] = set()
+        self.exits: dict[int, WorkerExit] = {}
+        self.errors: dict[int, bytes | None] = {}
+        self.value: bytes | None = None
+        self.saw_notice = False
+        self.out_of_step: OutOfStep | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every worker has ended."""
+        return not self.running
+
+    def ranks_by_node(self) -> dict[str, list[int]]:
+        """Return which ranks are on which node."""
+        found: dict[str, list[int]] = {}
+        for place in self.places:
+            found.setdefault(place.node, []).append(place.rank)
+        return found
+
+    def tell_all(self, message: Noticed | SaveWanted) -> None:
+        """Pass a message to every worker that still runs."""
+        for rank in self.running:
+            self._tell(rank, message)
+
+    def _tell(self, rank: int, message: Message) -> None:
+        self._engine.send(self.attempt, rank, message)
+
+    # ------------------------------------------------------------------ what workers say
+
+    def hear(self, rank: int, message: Message, now: float) -> None:
+        """Take in what a worker says, and do what follows from it."""
+        if rank not in self.running:
+            return
+        match message:
+            case Began():
+                self.began.add(rank)
+            case Reported():
+                self._note_report(rank, message, now)
+            case Delivered(index, files, folders):
+                entries = tuple(FileEntry(*entry) for entry in files)
+                self._gathering.delivered(index, Part(rank, entries, tuple(folders)))
+            case Placed(index, directory):
+                self._gathering.placed(index, rank, directory)
+            case Resent(index):
+                self._gathering.resent(index, rank)
+            case NotDelivered(index, error):
+                self._gathering.failed(index, error)
+            case Meeting(index, data):
+                self._meeting_since.setdefault(index, now)
+                self._meetings.setdefault(index, {})[rank] = data
+                self._hold_meetings()
+            case SawNotice():
+                self.saw_notice = True
+            case Leaving() | Waiting():
+                pass  # how it was is said apart, and that it lives was heard
+            case other:
+                log.warning("rank %d said something unexpected: %r", rank, other)
+        self._follow_up()
+
+    def _follow_up(self) -> None:
+        if self.out_of_step is None and (disagreement := self._gathering.disagreement()):
+            self._refuse_from(*disagreement)
+        for gathered in self._gathering.to_begin():
+            self._begin(gathered)
+        for gathered in self._gathering.take_settled():
+            self._conclude(gathered)
+        for step, metrics in self._gathering.take_complete():
+            if self._observers:
+                newest = self.newest
+                is_saved = newest is not None and newest.step == step
+                checkpoint = self._checkpoint() if is_saved else None
+                self._observers.tell("reported", step, metrics, checkpoint)
+
+    def _checkpoint(self) -> Checkpoint | None:
+        if self.newest is None:
+            return None
+        return Checkpoint.in_run(self._run.store, self.newest.directory)
+
+    def _note_report(self, rank: int, report: Reported, now: float) -> None:
+        index = report.index
+        self.step_reached = max(self.step_reached, index)
+        self._gathering.reported(rank, index, report.metrics, saves=report.saves, line=report.line)
+        self._observers.tell("rank_reported", rank, index, report.metrics)
+        if rank == min(self.running):
+            self._keep_row(index, report.metrics)
+        if not report.saves:
+            return
+        gathered = self._gathering.wants(rank, index, report.directory, now, report.placed)
+        if gathered is None:
+            error = self._gathering.refusal(index) or ""
+            self._tell(rank, Refused(index, error, out_of_step=self.out_of_step is not None))
+            return
+        if report.validation is not None:
+            gathered.validations[rank] = report.validation
+        if gathered.slot is not None:
+            self._tell_slot(rank, gathered)
+
+    def _keep_row(self, step: int, metrics: Mapping[str, Any]) -> None:
+        try:
+            self._rows.append(step, self.attempt, metrics, self._clock.now())
+        except HoldfastError as error:
+            log.warning("the metrics of report %d are not kept: %s", step, error)
+
+    def _keep_rows_of_the_next(self, rank: int) -> None:
+        """Keep what the lowest rank that is left has reported ahead of one that has returned."""
+        lowest = min(self.running, default=rank)
+        if rank < lowest:
+            for step, metrics in self._gathering.ahead(lowest):
+                self._keep_row(step, metrics)
+
+    def _begin(self, gathered: Gathered) -> None:
+        try:
+            is_theirs = gathered.in_place.keys() == gathered.savers  # and their own folder
+            gathered.slot = self._run.begin_checkpoint(
+                attempt=self.attempt,
+                directory=None if is_theirs else gathered.name,
+                is_shared=gathered.is_shared,
+            )
+        except LeaseLost:
+            raise
+        except HoldfastError as error:
+            gathered.error = str(error)
+        else:
+            for rank in gathered.savers:
+                self._tell_slot(rank, gathered)
+
+    def _tell_slot(self, rank: int, gathered: Gathered) -> None:
+        slot = gathered.slot
+        assert slot is not None
+        given = Slotted(gathered.index, slot.number, slot.directory, slot.epoch, slot.attempt)
+        self._tell(rank, given)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def _refuse_from(self, index: int, why: str) -> None:
+        """Save nothing of this report, nor of later ones: ranks are not in step."""
+        refused = self._gathering.give_up(index, why)
+        self.out_of_step = OutOfStep(frozenset(refused[0].savers), why)
+        log.error("attempt %d: %s", self.attempt, why)
+        for gathered in refused:
+            for rank in gathered.savers:
+                self._tell(rank, Refused(gathered.index, why, out_of_step=True))
+            if gathered.slot is not None:
+                self._run.abandon_checkpoint(gathered.slot)
+
+    def _conclude(self, gathered: Gathered) -> None:
+        """Commit a checkpoint whose parts are all there, or tell those who wait why not."""
+        if gathered.error is None and self._asked_again(gathered):
+            return
+        error = gathered.error or self._commit(gathered)
+        if error is not None:
+            for rank in gathered.savers:
+                self._tell(rank, Refused(gathered.index, error))
+            if gathered.slot is not None:
+                self._run.abandon_checkpoint(gathered.slot)
+            return
+        assert self.newest is not None
+        if not self._on_saved(self.newest, gathered.validation):
+            return
+        for rank in gathered.savers:
+            self._tell(rank, Committed(gathered.index, self.newest.directory))
+        self._after_save()
+
+    def _asked_again(self, gathered: Gathered) -> bool:
+        """Ask the rank that counts for the files that others wrote over; return whether any did.
+
+        Only where all ranks write to the same keys, which is on object stores.
+        """
+        if self._run.store.local is not None or gathered.placed or gathered.was_asked_again:
+            return False
+        paths: dict[int, list[str]] = {}
+        for contest in merge(gathered.parts.values()).contests:
+            paths.setdefault(contest.winner, []).append(contest.path)
+        asked = paths.keys() & self.running
+        if not asked:
+            return False
+        gathered.was_asked_again = True
+        self._gathering.reopen(gathered, asked)
+        for rank in asked:
+            self._tell(rank, Resend(gathered.index, paths[rank]))
+        return True
+
+    def _commit(self, gathered: Gathered) -> str | None:
+        """Return what went wrong, None if the checkpoint is durable."""
+        assert gathered.slot is not None
+        folders = set(gathered.placed.values())
+        delivered = [part for rank, part in gathered.parts.items() if rank not in gathered.placed]
+        if gathered.placed and delivered:
+            folders.add(gathered.slot.directory)
+        if len(folders) > 1:
+            named = ", ".join(sorted(folders))
+            return f"the ranks did not put their parts into one folder: {named}"
+        try:
+            self.newest = self._run.commit_checkpoint(
+                gathered.slot,
+                delivered,
+                world_size=len(self.places),
+                step=gathered.index,
+                metrics=gathered.metrics,
+                placed=next(iter(folders), None),
+                placed_by=min(gathered.placed, default=0),
+            )
+        except LeaseLost:
+            raise
+        except HoldfastError as failure:
+            return str(failure)
+        return None
+
+    # ------------------------------------------------------------------ meetings
+
+    def _hold_meetings(self) -> None:
+        for index in [i for i, came in self._meetings.items() if self.running <= came.keys()]:
+            came = self._meetings.pop(index)
+            self._meeting_since.pop(index, None)
+            lowest = min(came)
+            for rank in self.running:
+                self._tell(rank, Met(index, lowest, came[lowest]))
+
+    # ------------------------------------------------------------------ time and ends
+
+    def look_at_the_late(self, now: float) -> None:
+        """Name the ranks that others wait for, and after a while stop waiting for them."""
+        for gathered in self._gathering.waiting():
+            missing = self._gathering.missing(gathered.index)
+            what = f"checkpoint of report {gathered.index}"
+            if self.is_too_late("checkpoint", gathered.index, gathered.since, missing, what, now):
+                late = _ranks(missing)
+                gathered.error = (
+                    f"{late} did not deliver within {self._late_after_s:g} s; every rank makes"
+                    " every report, with checkpoint=None if it has nothing to save"
+                )
+        for index, came in list(self._meetings.items()):
+            missing = sorted(self.running - came.keys())
+            since = self._meeting_since[index]
+            if self.is_too_late("meeting", index, since, missing, f"meeting {index}", now):
+                error = (
+                    f"{_ranks(missing)} did not come within {self._late_after_s:g} s; all ranks"
+                    " meet, in the same order"
+                )
+                del self._meetings[index], self._meeting_since[index]
+                for rank in came:
+                    self._tell(rank, Met(index, error=error))
+        self._follow_up()
+
+    def is_too_late(
+        self, kind: str, index: int, since: float, missing: list[int], what: str, now: float
+    ) -> bool:
+        """Whether ranks were waited for long enough; names them once a minute until then."""
+        if not missing:
+            return False
+        last = self._named_at.get((kind, index), since)
+        if now - last >= NAMED_AFTER_S:
+            self._named_at[kind, index] = now
+            log.warning("the %s waits for %s since %.0f s", what, _ranks(missing), now - since)
+        return now - since >= self._late_after_s
+
+    def note_end(self, ended: Ended) -> None:
+        """Take in how a worker ended."""
+        rank = ended.exit.rank
+        self.exits[rank] = ended.exit
+        self.running.discard(rank)
+        if isinstance(ended.exit, Finished):
+            # Of the others, and of these only, checkpoints go on waiting for their part.
+            self._gathering.returned(rank)
+            self._keep_rows_of_the_next(rank)
+            if rank == 0 and ended.words is not None:
+                self.value = ended.words.value
+            self._follow_up()
+            self._hold_meetings()
+        else:
+            log.info("%s", describe(ended.exit))
+            if ended.words is not None:
+                self.errors[rank] = ended.words.value
+
+    def is_finishing_a_save(self) -> bool:
+        """Whether a checkpoint waits for nothing but parts that are on their way right now."""
+        storing = self.storing()
+        return any(
+            one.slot is not None and one.error is None and set(missing) <= storing
+            for one in self._gathering.waiting()
+            if (missing := self._gathering.missing(one.index))
+        )
+
+    def storing(self) -> set[int]:
+        """Return the ranks whose part is on its way to storage; they do nothing else meanwhile."""
+        begun = [one for one in self._gathering.waiting() if one.slot is not None]
+        return {rank for one in begun for rank in one.savers - one.parts.keys()} & self.running
+
+    def is_settled(self, index: int) -> bool:
+        """Whether every checkpoint up to this report is made, or will not be; see `behind`."""
+        return not self._gathering.is_pending(index)
+
+    def behind(self, index: int) -> list[int]:
+        """Return the ranks that may still bring a checkpoint up to this report, by reporting.
+
+        A rank that waits for the others at a meeting cannot, before they come to it as well. One
+        that has died counts: its group is about to be stopped, and no answer would be right.
+        """
+        meeting = {rank for came in self._meetings.values() for rank in came}
+        return sorted(self._gathering.behind(index) - meeting)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    listed = ", ".join(map(str, ranks))
+    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"

@@ -1,0 +1,225 @@
+"""Checkpoints are validated aside: one at a time, in a process of its own, while training goes on.
+
+That a checkpoint is to be validated is journaled before its commit is acknowledged, so a driver
+that dies leaves the rest to the next one. Until its verdict a checkpoint is pinned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.clock import Clock
+from holdfast.control.host.log_folders import log_at
+from holdfast.control.record.open_run import OpenRun
+from holdfast.core.names import shown
+from holdfast.core.outcomes import Evicted, Finished, Raised, describe
+from holdfast.core.placement import Place
+from holdfast.core.run.machine import Ending
+from holdfast.core.run.validation import DONE, WANTED, ValidationLedger, Verdict
+from holdfast.engine.base import Ended, Engine, EngineError, Said, WorkerSpec
+from holdfast.errors import ConfigError
+from holdfast.storage import locate
+from holdfast.wire import Assigned, Began
+from holdfast.worker.job import Job, Task, pack, unpack_value
+from holdfast.worker.metrics import plain_metrics
+
+log = logging.getLogger(__name__)
+
+PIN = "validation"
+TICK_S = 1.0
+LOOK_S = 0.05  # how often news of a validation are looked for while training goes on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validator:
+    """How checkpoints are validated.
+
+    Attributes:
+        function: Given a checkpoint and `arguments` by name, returns metrics.
+        timeout_s: How long it may take; None for as long as it likes.
+        engine: Makes a place for its process to run, apart from the workers.
+        retries: How often it is tried again if its process dies, or raises one of the errors; None
+            for any number.
+        retried_errors: What it may raise and be tried again.
+    """
+
+    function: Callable[..., Mapping[str, Any]]
+    arguments: Mapping[str, Any]
+    timeout_s: float | None
+    engine: Callable[[], Engine]
+    retries: int | None = 0
+    retried_errors: tuple[type[BaseException], ...] = ()
+
+
+class Validations:
+    """The validations of an open run."""
+
+    def __init__(
+        self,
+        run: OpenRun,
+        ledger: ValidationLedger,
+        validator: Validator,
+        log_folder: str,
+        clock: Clock,
+    ) -> None:
+        self._run, self._ledger, self._validator = run, ledger, validator
+        self._log_folder, self._clock = log_folder, clock
+        self._engine: Engine | None = None
+        self._number: int | None = None  # which is being validated now
+        self._may_take_s: float | None = None
+        self._ends_at: float | None = None  # known once its function has begun
+        self._tries = 0
+        self._losses: dict[int, int] = {}  # how often the validation of a checkpoint was lost
+
+    @property
+    def are_done(self) -> bool:
+        """Whether no checkpoint waits for its verdict."""
+        return not self._ledger.pending
+
+    def want(self, number: int, how: Mapping[str, Any]) -> None:
+        """Have a checkpoint validated, whatever happens to this driver."""
+        self._run.pin(number, PIN)
+        self._run.note(WANTED, {"number": number, "how": dict(how)})
+
+    def go_on(self, timeout_s: float = 0.0) -> bool:
+        """Do what can be done now, waiting a while for news; return whether a verdict came."""
+        if self._number is None and self.are_done:
+            return False
+        if self._engine is None:
+            self._engine = self._validator.engine()
+        if self._number is None and self._engine.nodes():
+            self._begin(self._engine, next(iter(self._ledger.pending)))
+            return False
+        event = self._engine.next_event(timeout_s)
+        while event is not None:
+            if isinstance(event, Ended) and event.attempt == self._tries:
+                self._conclude(event)
+                return True
+            if isinstance(event, Said) and isinstance(event.message, Began) and self._may_take_s:
+                # Not before: what it took to start a process is no fault of the function.
+                self._ends_at = self._clock.monotonic() + self._may_take_s
+            event = self._engine.next_event(0.0)
+        if self._ends_at is not None and self._clock.monotonic() >= self._ends_at:
+            self._engine.stop_group(self._tries)
+        return False
+
+    def finish(self, ending: Callable[[], Ending | None]) -> Ending:
+        """Return how the run ends: done, once every checkpoint has its verdict.
+
+        Asked again and again, `ending` may want it to end before; the next driver does the rest.
+        """
+        while not self.are_done:
+            if (wanted := ending()) is not None:
+                return wanted
+            self.go_on(TICK_S)
+        return Ending.SUCCEEDED
+
+    def close(self) -> None:
+        """Stop what is under way; the next driver does it again."""
+        if self._engine is not None:
+            self._engine.close()
+
+    def _begin(self, engine: Engine, number: int) -> None:
+        kept = self._run.record.kept.get(number)
+        if kept is None:
+            self._decide(number, Verdict.FAILED, {})
+            return
+        how = self._ledger.pending[number]
+        arguments = {**self._validator.arguments, **(how.get("fn_kwargs") or {})}
+        checkpoint = Checkpoint.in_run(self._run.store, kept.directory)
+        task = Task(partial(self._validator.function, checkpoint, **arguments))
+        node = engine.nodes()[0].name
+        self._tries += 1
+        job = Job(
+            task=pack(task),
+            place=Place(0, 1, 0, 1, 0, node),
+            run_name=self._run.identity.name,
+            run_id=self._run.identity.run_id,
+            attempt=self._tries,
+            store=locate.describe(self._run.store),
+            checkpoint=checkpoint,
+        )
+        log_name = f"{kept.directory.replace('/', '-')}.log"
+        path = log_at(self._log_folder, "validation", log_name)
+        spec = WorkerSpec(rank=0, node=node, log=path, first=Assigned(pack(job)))
+        try:
+            engine.start_group(self._tries, [spec])
+        except EngineError as error:
+            log.warning("checkpoint %s cannot be validated: %s", kept.directory, error)
+            self._decide(number, Verdict.FAILED, {})
+            return
+        self._may_take_s = how.get("timeout_s") or self._validator.timeout_s
+        self._ends_at = None
+        self._number = number
+
+    def _conclude(self, ended: Ended) -> None:
+        number, self._number = self._number, None
+        assert number is not None
+        kept = self._run.record.kept.get(number)
+        checkpoint = f"checkpoint {number}" if kept is None else kept.directory
+        if isinstance(ended.exit, Evicted):
+            log.warning("the validation of %s took too long", checkpoint)
+            self._decide(number, Verdict.TIMED_OUT, {})
+            return
+        problem = describe(ended.exit)
+        if isinstance(ended.exit, Finished):
+            try:
+                self._decide(number, Verdict.VALIDATED, _metrics_of(ended))
+                return
+            except ConfigError as error:
+                problem = error.message
+        elif self._is_tried_again(number, ended):
+            log.warning("the validation of %s is tried again: %s", checkpoint, problem)
+            return  # it is still pending, and the next one
+        log.warning("the validation of %s failed: %s", checkpoint, problem)
+        self._decide(number, Verdict.FAILED, {})
+
+    def _is_tried_again(self, number: int, ended: Ended) -> bool:
+        """Count a validation that was lost, and return whether it has another try."""
+        lost = self._losses[number] = self._losses.get(number, 0) + 1
+        limit = self._validator.retries
+        if limit is not None and lost > limit:
+            return False
+        if not isinstance(ended.exit, Raised):
+            return True
+        return _raised_one_of(ended, self._validator.retried_errors)
+
+    def _decide(self, number: int, verdict: Verdict, metrics: Mapping[str, Any]) -> None:
+        facts = {"number": number, "verdict": str(verdict), "metrics": dict(metrics)}
+        self._run.note(DONE, facts)
+        self._run.unpin(number, PIN)
+
+
+def _raised_one_of(ended: Ended, kinds: tuple[type[BaseException], ...]) -> bool:
+    """Whether a validation has raised an error of one of these classes.
+
+    What cannot be unpickled here is known by the name of its class.
+    """
+    assert isinstance(ended.exit, Raised)
+    if BaseException in kinds:
+        return True
+    if ended.words is not None and ended.words.value is not None:
+        try:
+            return isinstance(unpack_value(ended.words.value), kinds)
+        except Exception as error:  # noqa: BLE001  # unpickling runs the error's own code
+            log.debug("what a validation raised cannot be unpickled: %s", error)
+    name = ended.exit.error.partition(":")[0]
+    return name.rpartition(".")[2] in {kind.__name__ for kind in kinds}
+
+
+def _metrics_of(ended: Ended) -> dict[str, Any]:
+    """Return what a validation returned; raise if it is not a dictionary of metrics."""
+    value = None
+    if ended.words is not None and ended.words.value is not None:
+        try:
+            value = unpack_value(ended.words.value)
+        except Exception as error:  # unpickling runs the user's code
+            raise ConfigError(f"what it returned cannot be unpickled: {error}") from error
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"it returned {shown(value)}, which is not a dictionary of metrics")
+    return plain_metrics(value)

@@ -1,0 +1,212 @@
+"""What happens in a study on its way to the journal: believed at once, durable soon."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.control.observers import Observers
+from holdfast.control.record.open_run import OpenRun
+from holdfast.control.study.tail import Archiving
+from holdfast.core.study.machine import Study
+from holdfast.core.study.trial import Trial
+from holdfast.errors import ConfigError, LeaseLost, StoreError
+from holdfast.journal.journal import Ticket
+from holdfast.storage.records import encode
+
+log = logging.getLogger(__name__)
+
+STATE_AFTER = 1200  # events, at least; more if the state is long
+PATIENCE = 2  # times as much may happen before a study waits for its files
+ARCHIVE_AFTER = 250  # trials that are over
+LINGER_S = 0.005  # that what happens waits for more of it to share a sync with
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A state that is not in the journal yet.
+
+    Attributes:
+        taken_at: How much had happened by then since the state before.
+        probes: What says of each observer whether all it was told by then is durable.
+    """
+
+    text: str
+    taken_at: int
+    probes: Sequence[Callable[[], bool] | None]
+
+    def is_settled(self) -> bool:
+        return all(probe is not None and probe() for probe in self.probes)
+
+
+class StudyJournal:
+    """Writes down what happens, lets the study take it in, and keeps the journal short.
+
+    Nothing in a study waits for it but a checkpoint, whose number must be known to be given out
+    before its files are in place: whatever a crash costs is done again in the same way. A thread of
+    its own writes what has come together in a few milliseconds: a sync of many events costs as much
+    as of one, and a study that does a thousand trials a second would do little else. Who cannot
+    wait so long settles it himself.
+    """
+
+    def __init__(self, run: OpenRun, study: Study, observers: Observers) -> None:
+        self._run, self._study, self._observers = run, study, observers
+        self._last: Ticket | None = None
+        self._since_state = 0
+        self._state_after = STATE_AFTER
+        self._draft: _Draft | None = None
+        self._marks = itertools.count(1)
+        self._archiving = Archiving(run.store, run.epoch)
+        self._unarchived = 0  # trials that could not be, and wait for others to come with
+        self._wanted, self._closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._write, name="holdfast-study", daemon=True)
+        self._thread.start()
+
+    @property
+    def has_lost_records(self) -> bool:
+        """Whether records of an earlier driver are gone."""
+        return self._run.has_lost_records
+
+    def happen(self, kind: str, data: dict[str, Any]) -> None:
+        """Have the study take in an event that will be durable soon.
+
+        Raises what closed the journal if it is closed: the study has believed what is in none, and
+        whoever goes on with it begins at what is.
+        """
+        self._run.lease.check_after_sleep()
+        self._last = self._run.append(kind, data)
+        self._since_state += 1
+        self._study.take(kind, data)
+
+    def take_ended(self) -> list[Trial]:
+        """Return the trials that are over since the last call."""
+        ended, self._study.ended = self._study.ended, []
+        return ended
+
+    def push(self) -> None:
+        """Have what happened written soon, beside what happens next."""
+        if not self._wanted.is_set():
+            self._wanted.set()
+
+    def settle(self) -> None:
+        """Return once everything so far is durable; raise if it cannot be made so."""
+        if self._last is not None:
+            self._last.wait()
+        self._run.journal.must_be_open()
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if somebody else drives this study now."""
+        self._run.lease.check()
+
+    def _write(self) -> None:
+        is_last = False
+        while not is_last:
+            self._wanted.wait()
+            self._closing.wait(LINGER_S)
+            self._wanted.clear()
+            is_last = self._closing.is_set()
+            try:
+                self._run.journal.flush()
+            except Exception as error:  # noqa: BLE001  # whoever goes on with the study hears it
+                log.debug("the journal is closed: %s", error)
+                return
+
+    def tidy(self) -> None:
+        """Write down all that the study has become, if much has happened since the last time."""
+        self._archive(waits=False)
+        if self._draft is not None:
+            self._go_on_with_state(self._draft)
+        elif self._since_state >= self._state_after and not self._archiving.is_busy:
+            self._begin_state()
+        elif self._run.journal.wants_compaction():
+            self._run.compact_soon()
+
+    def _begin_state(self) -> None:
+        """Take a state to be written once all that was told of what is before it is durable."""
+        mark = f"{self._run.epoch}-{next(self._marks)}"
+        text = self._state_text(mark)
+        if text is not None:
+            self.happen("state_taken", {"mark": mark})
+            self._draft = _Draft(text, self._since_state, self._observers.collect("settle"))
+            self._go_on_with_state(self._draft)
+
+    def _go_on_with_state(self, draft: _Draft) -> None:
+        since = self._since_state - draft.taken_at
+        if draft.is_settled():
+            self._write_text(draft.text, since)
+        elif since >= PATIENCE * self._state_after:  # or a slow disk would let it grow without end
+            self.write_state()
+        else:
+            return
+        # No more than this is ever read at once: a driver keeps the memory that took.
+        self._run.journal.end_segment()
+        self._run.compact_soon()
+
+    def write_state(self) -> None:
+        """Write down all that the study has become; what happened before is not needed then."""
+        self._draft = None
+        if not self._observers.agree("flush"):  # then it is: some of it is in no file yet
+            self._since_state = 0
+            return
+        self._archive(waits=True)  # most likely it is done, and a state without those is short
+        text = self._state_text()
+        if text is not None:
+            self._write_text(text, 0)
+
+    def _state_text(self, mark: str | None = None) -> str | None:
+        """Return all that the study has become; None if somebody cannot say what he remembers."""
+        try:
+            state = self._study.get_state()
+            text = encode({**state, "taken": mark})
+        except Exception as error:
+            if not self._study.made:  # it will never be
+                raise
+            # What happened stays in the journal instead, and leads to the same.
+            self._study.judges.tell_failure("the state of the study", error, "is not written down")
+            self._since_state = 0
+            return None
+        self._state_after = STATE_AFTER + 4 * (len(state["trials"]) + len(state["finished"]))
+        return text
+
+    def _write_text(self, text: str, since: int) -> None:
+        self._last = self._run.journal.append_text("study_state", text, believed=True)
+        self._draft, self._since_state = None, since
+
+    def write_last_state(self) -> None:
+        """The same, with all trials archived that are to be."""
+        while self._archiving.is_busy or self._has_many_over():
+            self._archive(waits=True)
+        self.write_state()
+
+    def _has_many_over(self) -> bool:
+        return len(self._study.finished) >= self._unarchived + ARCHIVE_AFTER
+
+    def _archive(self, *, waits: bool) -> None:
+        """Have trials that are over put to rest, if there are many."""
+        if self._has_many_over() and not self._archiving.is_busy:
+            over = list(self._study.finished.values())
+            self._archiving.begin(len(self._study.archives), over)
+        try:
+            written = self._archiving.take(waits=waits)
+        except LeaseLost:
+            raise
+        except (StoreError, ConfigError) as error:  # they are in the journal, and nothing is lost
+            self._unarchived = len(self._study.finished)
+            log.warning("trials that are over are not archived yet: %s", error)
+            return
+        if written is not None:
+            self._unarchived = 0
+            self.happen("trials_archived", written)
+
+    def close(self) -> None:
+        """Return once everything is durable; raise if it cannot be made so."""
+        self._archiving.close()
+        self._closing.set()
+        self._wanted.set()
+        self._thread.join()
+        if self._run.lost is None:
+            self.settle()

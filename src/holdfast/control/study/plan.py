@@ -1,0 +1,119 @@
+"""What a study is to do, and who is told of it: what a tuner and the controller pass each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.core.checkpoint.retention import Retention
+from holdfast.core.study.trial import Trial, Variant
+
+Rows = Sequence[tuple[int, dict[str, Any], Variant]]  # steps, their results, made with what
+
+
+class Proposer(Protocol):
+    """Makes trials out of what the searcher proposes."""
+
+    def __call__(self) -> Mapping[str, Any] | str | None:
+        """Return a new trial as `trial_added` has it, None for none now, or "FINISHED"."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """What becomes of the trials that an earlier launch left.
+
+    Attributes:
+        finished: Whether those that are done go on too, because they may do more now.
+        num_samples: How many samples the study is to take in all from now on, None as before.
+    """
+
+    unfinished: bool = True
+    errored: bool = False
+    errored_from_scratch: bool = False
+    finished: bool = False
+    num_samples: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPlan:
+    """What a study is to do, as the launch that drives it says; nothing of it is kept.
+
+    Attributes:
+        program: What every trial's process runs: a packed `Task` that finds its trial in its job.
+        propose: Makes the next trial.
+        needs_of: What a trial that goes on reserves from now on.
+        config_of: The config that a trial's process is given: all that stood for objects resolved.
+        settings: What else every trial's process is told.
+        hang_timeout_s: After how long without a report a trial counts as hung; None learns it.
+        again: The call that tries trials again that have failed.
+        notice_s: How long this machine is expected to stay once it is said to go.
+        reuses: Whether a process does one trial after the other.
+        max_concurrent: How many trials may run at once, None for as many as there is room for.
+        log_folder: Where logs go if the study's own storage is far away.
+    """
+
+    program: bytes
+    propose: Proposer
+    config_of: Callable[[Trial], Mapping[str, Any]]
+    needs_of: Callable[[Trial], Sequence[Mapping[str, float]]]
+    retention: Retention
+    log_folder: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    max_concurrent: int | None = None
+    reuses: bool = False
+    hang_timeout_s: float | None = None
+    notice_s: float = 25.0
+    again: str = "restore the study"
+    first_checkpoint: Checkpoint | None = None
+    resumption: Resumption = field(default_factory=Resumption)
+
+
+class StudyObserver:
+    """Is told what happens in a study, in the driver's process and in the order it happens.
+
+    Each method does nothing here, so that an observer names only what it wants to hear of. What one
+    raises is logged and changes nothing.
+    """
+
+    def resumed(self, rows: Mapping[str, Rows], trials: Mapping[str, Trial]) -> None:
+        """The study goes on: these results are in its journal, and perhaps in no file yet."""
+
+    def trial_added(self, trial: Trial) -> None:
+        """There is a new trial."""
+
+    def trial_started(self, trial: Trial, after_step: int) -> None:
+        """A trial runs; what it had reported after `after_step` does not count any more."""
+
+    def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
+        """A trial has reported."""
+
+    def trial_saved(self, trial: Trial, checkpoint: Checkpoint) -> None:
+        """A checkpoint of a trial is durable."""
+
+    def trial_paused(self, trial: Trial) -> None:
+        """A trial waits, without a process."""
+
+    def trial_lost(self, trial: Trial, card: str, *, is_last: bool) -> None:
+        """A trial's process is gone, and not because it was done; `card` is for people."""
+
+    def trial_ended(self, trial: Trial) -> None:
+        """A trial is over."""
+
+    def turned(self, *, is_over: bool) -> None:
+        """Something may have happened; called often."""
+
+    def settle(self) -> Callable[[], bool]:
+        """What was told so far is to leave the journal: begin to make it durable.
+
+        Return what says whether it is. It is asked again and again, beside the study.
+        """
+        is_done = self.flush()
+        return lambda: is_done
+
+    def flush(self) -> bool:
+        """What was told so far is about to leave the journal: return whether it is durable."""
+        return True

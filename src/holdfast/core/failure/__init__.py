@@ -1,0 +1,1 @@
+"""Failures as people read them: the card, its hints, and short tracebacks."""

@@ -1,0 +1,252 @@
+"""Those who judge trials: scheduler, searcher and stopper, asked so that none can end a study."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from holdfast.core.metric_history import flattened
+from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.view import StudyView
+
+log = logging.getLogger(__name__)
+
+CONTINUE, PAUSE, STOP = "CONTINUE", "PAUSE", "STOP"
+
+T = TypeVar("T")
+
+
+class Scheduler(Protocol):
+    """Judges trials by their results; see `holdfast.tune.schedulers.TrialScheduler`."""
+
+    def on_trial_add(self, view: StudyView, trial: Trial) -> None: ...
+    def on_trial_error(self, view: StudyView, trial: Trial) -> None: ...
+    def on_trial_result(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str: ...
+    def on_trial_complete(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> None: ...
+    def on_trial_remove(self, view: StudyView, trial: Trial) -> None: ...
+    def on_trial_pause(self, view: StudyView, trial: Trial) -> None: ...
+    def choose_trial_to_run(self, view: StudyView) -> Trial | None: ...
+    def get_state(self) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+class Search(Protocol):
+    """Where trials come from; see `holdfast.tune.search`."""
+
+    def recall(self, proposal: Mapping[str, Any]) -> None:
+        """Take in that this trial was proposed before a crash."""
+        ...
+
+    def recall_end(self) -> None:
+        """Take in that there was nothing more to propose, before a crash."""
+        ...
+
+    def on_revive(self, trial_id: str) -> None:
+        """Take in that a trial that had failed is tried again."""
+        ...
+
+    def on_result(self, trial_id: str, result: dict[str, Any]) -> None: ...
+    def on_complete(
+        self, trial_id: str, result: dict[str, Any] | None, *, error: bool = False
+    ) -> None: ...
+    def on_pause(self, trial_id: str) -> None: ...
+    def on_unpause(self, trial_id: str) -> None: ...
+    def extend(self, num_samples: int) -> None: ...
+    def get_state(self) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+class Stopper(Protocol):
+    """Says when a trial, or the study, has run for long enough."""
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool: ...
+    def stop_all(self) -> bool: ...
+    def get_state(self) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+class Judges:
+    """Scheduler, searcher and stopper of a study.
+
+    What one of them raises is told, once, and the study goes on as if it had not been asked.
+    """
+
+    def __init__(self, search: Search, scheduler: Scheduler, stopper: Stopper) -> None:
+        self.search, self.scheduler, self.stopper = search, scheduler, stopper
+        self._told: set[str] = set()
+
+    def recall(self, proposal: Mapping[str, Any]) -> None:
+        """Let the searcher know what it had proposed before a crash."""
+        self._ask("the searcher", lambda: self.search.recall(proposal), None)
+
+    def recall_end(self) -> None:
+        """Let the searcher know that it had nothing more to propose before a crash."""
+        self._ask("the searcher", self.search.recall_end, None)
+
+    def revived(self, view: StudyView, trial: Trial) -> None:
+        """Let them know that a trial that had failed for good is tried again."""
+        self._ask("the searcher", lambda: self.search.on_revive(trial.trial_id), None)
+        self.added(view, trial)
+
+    def added(self, view: StudyView, trial: Trial) -> None:
+        """Let the scheduler know of a new trial."""
+        self._ask("the scheduler", lambda: self.scheduler.on_trial_add(view, trial), None)
+
+    def judge(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:
+        """Return what is to become of a trial that has reported."""
+        is_enough = result.get("done") or self._ask(
+            "the stopper", lambda: self.stopper(trial.trial_id, result), default=False
+        )
+        if is_enough:
+            self._complete(view, trial, result)
+            self._told_result(trial, result, is_last=True)
+            return STOP
+        verdict = self._ask(
+            "the scheduler",
+            lambda: self.scheduler.on_trial_result(view, trial, result),
+            default=CONTINUE,
+        )
+        self._told_result(trial, result, is_last=verdict == STOP)
+        return verdict if verdict in (PAUSE, STOP) else CONTINUE
+
+    def look_for(self, metric: str | None, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Say, once, if a trial does not report what it is to be judged by."""
+        if metric is None or metric in result or "metric" in self._told:
+            return
+        reported = flattened({name: value for name, value in result.items() if name != "config"})
+        if metric not in reported:
+            self._told.add("metric")
+            log.warning(
+                "%s reported no %r, by which it is to be judged; it reported: %s",
+                trial, metric, ", ".join(reported),
+            )  # fmt: skip
+
+    def _told_result(self, trial: Trial, result: dict[str, Any], *, is_last: bool) -> None:
+        if not is_last:
+            self._ask("the searcher", lambda: self.search.on_result(trial.trial_id, result), None)
+        elif not trial.concluded:
+            trial.concluded = True
+            self._search_completes(trial, result, error=False)
+
+    def _complete(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> None:
+        self._ask(
+            "the scheduler", lambda: self.scheduler.on_trial_complete(view, trial, result), None
+        )
+
+    def _search_completes(
+        self, trial: Trial, result: dict[str, Any] | None, *, error: bool
+    ) -> None:
+        self._ask(
+            "the searcher",
+            lambda: self.search.on_complete(trial.trial_id, result, error=error),
+            None,
+        )
+
+    def ended(self, view: StudyView, trial: Trial, *, had_process: bool, failed: bool) -> None:
+        """Let them know that a trial is over, unless they know; its last result is done by that.
+
+        One that reported nothing has a result then that says no more than that, and whose it is.
+        """
+        has_reported = bool(trial.last_result)
+        if had_process and not (failed or trial.cut_off):
+            known = trial.last_result or {"trial_id": trial.trial_id}
+            trial.last_result = {**known, "done": True}
+        if trial.concluded:
+            return
+        trial.concluded = True
+        if failed:
+            self._ask("the scheduler", lambda: self.scheduler.on_trial_error(view, trial), None)
+        elif had_process:
+            self._complete(view, trial, trial.last_result)
+        else:
+            self._ask("the scheduler", lambda: self.scheduler.on_trial_remove(view, trial), None)
+        self._search_completes(trial, trial.last_result if has_reported else None, error=failed)
+
+    def dismissed(self, trial: Trial) -> None:
+        """Let the searcher know that the scheduler has ended a trial that did not run."""
+        if not trial.concluded:
+            trial.concluded = True
+            self._search_completes(trial, trial.last_result or None, error=False)
+
+    def paused(self, view: StudyView, trial: Trial) -> None:
+        """Let them know that a trial has saved what it will, and has no process any more."""
+        self._ask("the scheduler", lambda: self.scheduler.on_trial_pause(view, trial), None)
+        self._ask("the searcher", lambda: self.search.on_pause(trial.trial_id), None)
+
+    def unpaused(self, trial: Trial) -> None:
+        self._ask("the searcher", lambda: self.search.on_unpause(trial.trial_id), None)
+
+    def choose(self, view: StudyView) -> Trial | None:
+        """Return the trial that the scheduler wants to run next; if it fails, any that could."""
+        asked: tuple[Trial | None] | None = self._ask(
+            "the scheduler", lambda: (self.scheduler.choose_trial_to_run(view),), None
+        )
+        return _first_that_fits(view) if asked is None else asked[0]
+
+    def choose_anyhow(self, view: StudyView) -> Trial | None:
+        """Return a trial that could run when none does and none is chosen, or the study would hang.
+
+        Whatever it is that nothing happens is told, once.
+        """
+        chosen, trials, free = _first_that_fits(view), view.get_trials(), view.free_resources()
+        if chosen is not None:
+            what = "the scheduler chooses no trial, and none runs: the first that can goes on"
+        elif trials:
+            needs = _listed(trials[0].resources)
+            what = f"no trial runs: {trials[0]} needs {needs}, and there is {_listed([free])}"
+        elif free:
+            what = "no trial runs, and the searcher proposes none: the study waits for it"
+        else:
+            what = "no trial runs, and there is no node where one could: the study waits for one"
+        if what not in self._told:
+            self._told.add(what)
+            log.warning("%s", what)
+        return chosen
+
+    def stop_all(self) -> bool:
+        """Whether the study has run for long enough."""
+        return self._ask("the stopper", self.stopper.stop_all, default=False)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what they know, as plain data."""
+        return {
+            "search": self.search.get_state(),
+            "scheduler": self.scheduler.get_state(),
+            "stopper": self.stopper.get_state(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Make them know what `get_state` told."""
+        self.search.set_state(dict(state["search"]))
+        self.scheduler.set_state(dict(state["scheduler"]))
+        self.stopper.set_state(dict(state["stopper"]))
+
+    def tell_failure(self, whom: str, error: Exception, then: str) -> None:
+        """Say, once, what somebody raised, and what is done about it."""
+        if f"{whom}: {error}" not in self._told:
+            self._told.add(f"{whom}: {error}")
+            log.error("%s failed, and %s", whom, then, exc_info=error)
+
+    def _ask(self, whom: str, question: Callable[[], T], default: T) -> T:
+        try:
+            return question()
+        except Exception as error:  # noqa: BLE001  # it may be the user's own code
+            self.tell_failure(whom, error, "the study goes on without its answer")
+            return default
+
+
+def as_judged(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the newest result of a trial as it is told: done, if the trial was to end with it."""
+    is_last = trial.verdict == STOP and trial.step == trial.judged
+    return {**result, "done": True} if is_last else result
+
+
+def _first_that_fits(view: StudyView) -> Trial | None:
+    waiting = (one for one in view.get_trials() if one.status in (Status.PENDING, Status.PAUSED))
+    return next((one for one in waiting if view.has_resources_for_trial(one)), None)
+
+
+def _listed(bundles: Iterable[Mapping[str, float]]) -> str:
+    each = (", ".join(f"{name}={amount:g}" for name, amount in one.items()) for one in bundles)
+    return " and ".join(text or "nothing" for text in each)

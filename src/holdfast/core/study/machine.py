@@ -1,0 +1,426 @@
+"""A study as its journal tells it: fed with what happened, in order, it decides the same again.
+
+The trials, the scheduler, the searcher and the stopper are one machine. Whatever happens is first
+written down, then taken in here; what is to be done follows from what the study has become, never
+from a passing message, so nothing that was decided is lost with a driver. After a crash the last
+state is taken from the journal and what happened since is taken in again.
+
+A step of a trial is judged once. When it is done again after a loss, it is not judged anew: what
+was decided about it holds, and is carried out if that had not been done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from holdfast.core.outcomes import Evicted, Finished, describe, from_data
+from holdfast.core.run.budget import STARTS_ALIKE_MAX, Budget
+from holdfast.core.run.machine import (
+    Active,
+    CheckpointCommitted,
+    Event,
+    GroupEnded,
+    GroupNotStarted,
+    GroupPaused,
+    Over,
+    StartGroup,
+    UsualCourse,
+    advance,
+    has_run,
+    renewed,
+)
+from holdfast.core.study.folder_names import FolderNames
+from holdfast.core.study.judges import CONTINUE, PAUSE, Judges
+from holdfast.core.study.reservations import Bundles, Room, reserve, total
+from holdfast.core.study.rules import Rules
+from holdfast.core.study.state import become, state_of
+from holdfast.core.study.trial import Donor, Status, Trial
+
+log = logging.getLogger(__name__)
+
+
+class Study:
+    """All trials of a study that are not over, and those who judge them; also a `StudyView`.
+
+    Attributes:
+        trials: Those that are not over, by id, in the order in which they were made.
+        finished: Those that are over and not archived yet, by id.
+        counts: How many are over, by status, archived ones included.
+        made: How many were made.
+        delays: How long trials that were lost are to wait, by id; for whoever starts them.
+        is_search_over: Whether no more trials will be made.
+        stopping: Why all trials are to end, None if they are not.
+        archives: Where trials that are over are kept: a key and a count each.
+        folders: What was chosen by the user as the folder of a trial.
+    """
+
+    def __init__(self, judges: Judges, rules: Rules) -> None:
+        self.judges, self.rules = judges, rules
+        self.trials: dict[str, Trial] = {}
+        self.finished: dict[str, Trial] = {}
+        self.ended: list[Trial] = []  # since somebody asked last; not part of the state
+        self.counts: dict[str, int] = {}
+        self.made, self.is_search_over = 0, False
+        self.delays: dict[str, float] = {}
+        self.waiting: set[str] = set()  # trials that may not start yet; not part of the state
+        self.stopping: str | None = None
+        self.archives: list[tuple[str, int]] = []
+        self.folders = FolderNames()
+        self.room = Room(lambda: [(one.resources, one.places) for one in self.trials.values()])
+        self.last_resources: Bundles = ()
+        self._usual = UsualCourse(rules.budget, rules.backoff_max_s)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every trial that will ever be is over."""
+        return not self.trials and (self.is_search_over or self.stopping is not None)
+
+    def donated_by(self, trial: Trial) -> set[str]:
+        """Return the checkpoints of a trial that others are to go on from, should they go on."""
+        takers = (*self.trials.values(), *self.finished.values())
+        donors = (taker.donor for taker in takers if taker.donor is not None)
+        return {donor.directory for donor in donors if donor.folder == trial.folder}
+
+    # ------------------------------------------------------------------ what happens
+
+    def take(self, kind: str, data: Mapping[str, Any], *, again: bool = False) -> None:
+        """Take in what has happened; `again` if this is told from the journal."""
+        match kind:
+            case "study_opened":
+                self._opened(data)
+            case "trial_added":
+                self._added(data, again=again)
+            case "search_ended":
+                self.is_search_over = True
+                if again:
+                    self.judges.recall_end()
+            case "study_extended":
+                self._extended(data)
+            case "study_stopped":
+                self._stopped(data["reason"])
+            case "rooms_changed":
+                self.room.become(data["rooms"])
+            case "trials_archived":
+                self._archived(data["key"], data["ids"])
+            case "study_state":
+                self.set_state(data)
+            case "trial_checkpoint" if (over := self.finished.get(data["id"])) is not None:
+                over.checkpoints.apply(data["what"], data["facts"])  # it was taken back
+            case _ if (trial := self.trials.get(data.get("id", ""))) is not None:
+                self._happened_to(trial, kind, data)
+            case _:
+                pass  # of a trial that is over, or of no concern here
+
+    def _happened_to(self, trial: Trial, kind: str, data: Mapping[str, Any]) -> None:
+        is_current = data.get("attempt") == trial.run.attempts  # or its attempt is over
+        if kind == "trial_started":
+            self._started(trial, data)
+        elif kind == "trial_result" and is_current:
+            self._reported(trial, data["step"], dict(data["result"]))
+        elif kind == "trial_checkpoint":
+            self._saved(trial, data["what"], data["facts"])
+        elif kind == "trial_donor" and trial.donor is not None:  # it was damaged
+            trial.donor = _instead_of(trial.donor, data)
+            if trial.donor is None and data.get("stays", False):
+                trial.stay()
+        elif kind == "trial_exited" and is_current:
+            self._exited(trial, data)
+        elif kind == "trial_not_started":
+            self._lost(trial, GroupNotStarted(data["attempt"], data["reason"]), data["reason"])
+
+    def _opened(self, data: Mapping[str, Any]) -> None:
+        """A driver has come; whatever ran under another is gone with it."""
+        self.room.become(data["rooms"])
+        self.stopping = None
+        for trial in list(self.trials.values()):
+            trial.resources = tuple(data.get("needs", {}).get(trial.trial_id, trial.resources))
+            if reason := data.get("refused", {}).get(trial.trial_id):
+                self._fail(trial, reason)
+                continue
+            if not data["resume_unfinished"]:
+                self._end(trial, Status.TERMINATED)
+                continue
+            self._put(trial, ())
+            self._renew(trial)
+            if trial.status is Status.RUNNING and not self._settle(trial):
+                trial.status, trial.cut_off = Status.PENDING, True
+        for again in data["again"]:
+            self._try_again(Trial.from_data(again["trial"]), from_scratch=again["from_scratch"])
+        for trial in self.trials.values():
+            trial.checkpoints.open(data.get("epoch", 0))
+
+    def _renew(self, trial: Trial) -> None:
+        """Give a trial a full budget: a launch is the user's word to try again."""
+        trial.run = renewed(trial.run, self.rules.budget, self.rules.backoff_max_s)
+
+    def _try_again(self, trial: Trial, *, from_scratch: bool) -> None:
+        """Bring back a trial that was over."""
+        self.finished.pop(trial.trial_id, None)
+        self.counts[trial.status] -= 1
+        trial.revive(from_scratch=from_scratch)
+        self._renew(trial)
+        self.trials[trial.trial_id] = trial
+        self.judges.revived(self, trial)
+
+    def _added(self, data: Mapping[str, Any], *, again: bool) -> None:
+        if again:
+            self.judges.recall(data)
+        trial = Trial.added(data)
+        self.last_resources, trial.run = trial.resources, self._usual.waiting
+        self.made += 1
+        if data.get("chosen"):
+            self.folders.add(trial.folder)
+        self.trials[trial.trial_id] = trial
+        self.judges.added(self, trial)
+        if refused := data.get("refused"):
+            self._fail(trial, refused)
+
+    def _extended(self, data: Mapping[str, Any]) -> None:
+        if data.get("num_samples"):
+            self.judges.search.extend(data["num_samples"])
+            self.is_search_over = False
+        self.stopping = None
+
+    def _stopped(self, reason: str, *, cuts: bool = False) -> None:
+        self.stopping = reason
+        for trial in list(self.trials.values()):
+            trial.cut_off = cuts and trial.verdict != "STOP"
+            if trial.status is Status.RUNNING:
+                trial.doomed = True
+            else:
+                self._end(trial, Status.TERMINATED)
+
+    def _archived(self, key: str, ids: Sequence[str]) -> None:
+        for trial_id in ids:
+            self.finished.pop(trial_id, None)
+        self.archives.append((key, len(ids)))
+
+    # ------------------------------------------------------------------ one trial
+
+    def _started(self, trial: Trial, data: Mapping[str, Any]) -> None:
+        was_paused = trial.status is Status.PAUSED
+        trial.run = self._usual.started(trial.run)
+        if trial.run.attempts != (attempt := data["attempt"]):  # the journal was damaged between
+            trial.run = replace(trial.run, phase=Active(attempt), attempts=attempt)
+        trial.status = Status.RUNNING
+        self._put(trial, tuple(data["places"]))
+        trial.step = data["after_step"]
+        trial.started_at = data["time"] if trial.started_at is None else trial.started_at
+        trial.save_wanted = trial.save_wanted and not trial.halted  # it was asked, and died over it
+        trial.halted = trial.cut_off = False
+        if was_paused:
+            self.judges.unpaused(trial)
+
+    def _reported(self, trial: Trial, step: int, result: dict[str, Any]) -> None:
+        trial.observe(step, result)
+        if trial.donor is not None and trial.has_given_up(trial.run.attempts):
+            # Others had it go on from elsewhere, and its process had not heard of it.
+            trial.donor = trial.donor._replace(step=max(step, trial.judged))
+            return
+        trial.former = None
+        if step <= trial.judged:
+            return  # it is done again after a loss
+        trial.judged, trial.verdict = step, CONTINUE
+        self.judges.look_for(self.rules.metric, trial, result)
+        trial.verdict = self.judges.judge(self, trial, result)
+        if trial.resize_to is not None and trial.verdict == CONTINUE:
+            trial.verdict = PAUSE  # what a loss leaves of a trial pauses when it is here again
+
+    def _saved(self, trial: Trial, what: str, facts: Mapping[str, Any]) -> None:
+        trial.checkpoints.apply(what, facts)
+        if what == "checkpoint_committed":
+            committed = CheckpointCommitted(facts["attempt"], facts["number"])
+            trial.run = advance(trial.run, committed).run
+            trial.save_wanted = False
+            if not trial.has_given_up(facts["attempt"]):
+                trial.donor = None  # or it is what an attempt before was about to save
+
+    def _exited(self, trial: Trial, data: Mapping[str, Any]) -> None:
+        ended = from_data(data["exit"])
+        self._put(trial, ())
+        if isinstance(ended, Finished) and data["how"] != "paused":
+            trial.cut_off = trial.cut_off and data["how"] != "done"
+            self._end(trial, Status.TERMINATED)
+        elif isinstance(ended, Finished) or self._settle(trial):
+            if not trial.is_finished():
+                self._paused(trial)
+        elif isinstance(ended, Evicted):
+            trial.run = advance(trial.run, GroupPaused(data["attempt"])).run
+            trial.status = Status.PENDING
+        else:
+            self._lost(trial, GroupEnded(data["attempt"], (ended,)), describe(ended))
+
+    def _settle(self, trial: Trial) -> bool:
+        """Carry out what was decided about a trial whose process is gone, if nothing is missing."""
+        match trial.reply().action:
+            case "STOP" if trial.doomed or not self.rules.miss_something_of(trial):
+                self._end(trial, Status.TERMINATED)
+            case "PAUSE" if trial.can_wait():
+                self._paused(trial)
+            case _:
+                return False
+        return True
+
+    def _paused(self, trial: Trial) -> None:
+        trial.run = advance(trial.run, GroupPaused(trial.run.attempts)).run
+        trial.status, trial.verdict, trial.halted = Status.PAUSED, CONTINUE, False
+        trial.take_size(self.room.nodes)
+        self.judges.paused(self, trial)
+
+    def _lost(self, trial: Trial, event: Event, error: str) -> None:
+        if isinstance(event, GroupNotStarted):
+            trial.run = replace(trial.run, budget=self._budget_for_starts(trial))
+        step = advance(trial.run, event)
+        trial.run = step.run
+        self._put(trial, ())
+        if isinstance(trial.run.phase, Over):
+            self._fail(trial, error)
+            return
+        trial.status = Status.PENDING
+        for action in step.actions:
+            if isinstance(action, StartGroup) and action.after_s:
+                self.delays[trial.trial_id] = action.after_s
+
+    def _budget_for_starts(self, trial: Trial) -> Budget:
+        """Return the budget of a trial that did not start: patient if others do."""
+        is_known_to_work = bool(self.counts.get(Status.TERMINATED)) or any(
+            one.status is Status.RUNNING or has_run(one.run)
+            for one in self.trials.values()
+            if one is not trial
+        )
+        alike = None if is_known_to_work else STARTS_ALIKE_MAX
+        return replace(self.rules.budget, starts_alike=alike)
+
+    def _fail(self, trial: Trial, error: str) -> None:
+        trial.error = error
+        self._end(trial, Status.ERROR)
+        if self.rules.fail_fast:
+            self._stopped(f"trial {trial} failed, and fail_fast is set", cuts=True)
+
+    def _end(self, trial: Trial, status: Status) -> None:
+        had_process = trial.status is Status.RUNNING
+        trial.cut_off = trial.cut_off and self.stopping is not None
+        trial.status = status
+        self._put(trial, ())
+        trial.run = self._usual.ended(trial.run)
+        self.judges.ended(self, trial, had_process=had_process, failed=status is Status.ERROR)
+        self.counts[status] = self.counts.get(status, 0) + 1
+        self.trials.pop(trial.trial_id, None)
+        self.delays.pop(trial.trial_id, None)
+        self.finished[trial.trial_id] = trial
+        self.ended.append(trial)
+
+    # ------------------------------------------------------------------ what comes next
+
+    def next_to_start(self) -> Trial | None:
+        """Return a trial that should run now and has room, None if there is none."""
+        if self.stopping is not None:
+            return None
+        waiting = (one for one in self.trials.values() if one.cut_off)
+        chosen = next(waiting, None) or self.judges.choose(self)
+        if chosen is None or chosen.status not in (Status.PENDING, Status.PAUSED):
+            return None
+        return chosen if self.has_resources_for_trial(chosen) else None
+
+    def next_anyhow(self) -> Trial | None:
+        """Return a trial that nobody has chosen, if nothing would ever happen otherwise."""
+        is_busy = any(one.status is Status.RUNNING for one in self.trials.values())
+        if self.stopping is not None or is_busy or self.waiting:
+            return None
+        return self.judges.choose_anyhow(self)
+
+    def place(self, trial: Trial) -> tuple[str, ...] | None:
+        """Return the nodes for what a trial reserves, None if it does not fit now."""
+        return self.room.place(trial.resources)
+
+    def _put(self, trial: Trial, places: tuple[str, ...]) -> None:
+        """Have a trial take up room in these places, and nowhere else."""
+        trial.places = places
+        self.room.changed()
+
+    def lacks_trials(self) -> bool:
+        """Whether the scheduler wants more trials to choose from, whether or not there is room."""
+        ahead: int = getattr(self.judges.scheduler, "trials_ahead", 0)
+        return ahead > 0 and self._may_be_more() and self._waiting_to_start() < ahead
+
+    def wants_more(self) -> bool:
+        """Whether another trial should be made: none waits to start, and there is room for one.
+
+        Not sooner, unless the scheduler wants it, so that a searcher has learned all there is to
+        learn by then. How much room a trial takes is guessed from the last one; if nothing is
+        reserved, there will not be more room than there is.
+        """
+        if not self._may_be_more() or self._waiting_to_start():
+            return self.lacks_trials()
+        if self.lacks_trials() or not any(one.places for one in self.trials.values()):
+            return True
+        return self.room.place(self.last_resources) is not None
+
+    def _may_be_more(self) -> bool:
+        return not self.is_search_over and self.stopping is None
+
+    def _waiting_to_start(self) -> int:
+        pending = (one for one in self.trials.values() if one.status is Status.PENDING)
+        return sum(1 for one in pending if one.trial_id not in self.waiting)
+
+    # ------------------------------------------------------------------ as a view
+
+    def get_trials(self) -> list[Trial]:
+        return list(self.trials.values())
+
+    def get_live_trials(self) -> list[Trial]:  # as Ray calls it
+        return self.get_trials()
+
+    def get_trial(self, trial_id: str) -> Trial | None:
+        return self.trials.get(trial_id)
+
+    def has_resources_for_trial(self, trial: Trial) -> bool:
+        return trial.trial_id not in self.waiting and self.place(trial) is not None
+
+    def free_resources(self) -> dict[str, float]:
+        return total(self.room.free())
+
+    def stop_trial(self, trial: Trial) -> None:
+        if trial.status is Status.RUNNING:
+            trial.doomed = True
+            return
+        self.judges.dismissed(trial)  # who asked for it knows
+        self._end(trial, Status.TERMINATED)
+
+    def pause_trial(self, trial: Trial, *, should_checkpoint: bool = True) -> None:
+        if trial.status is Status.RUNNING:
+            trial.halted, trial.save_wanted = True, should_checkpoint
+
+    def save_trial(self, trial: Trial) -> None:
+        trial.save_wanted = True
+
+    def exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> bool:
+        return trial.become(donor, config, tag)
+
+    def resize(self, trial: Trial, resources: Bundles) -> None:
+        if reserve(self.room.nodes, resources) is None:
+            log.warning("%s stays as it is: there is no room for %s", trial, list(resources))
+            return
+        trial.resize(resources, self.room.nodes)
+
+    # ------------------------------------------------------------------ at rest
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything that the study has become, as plain data."""
+        return state_of(self)
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Become what `get_state` told."""
+        become(self, state)
+
+
+def _instead_of(donor: Donor, data: Mapping[str, Any]) -> Donor | None:
+    """Return what a trial goes on from instead of a damaged checkpoint, None for its own."""
+    if not data["directory"]:
+        return None
+    # Records of before results were part of them leave the one that the trial had.
+    result = data.get("result", donor.result)
+    return donor._replace(directory=data["directory"], result=dict(result))

@@ -1,0 +1,459 @@
+"""A trial as everybody in a study sees it: schedulers, searchers, callbacks, reporters.
+
+It is data that only the study changes; what others want to happen to it, they ask for.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from holdfast.core.checkpoint.record import RunRecord
+from holdfast.core.config_data import as_kept, config_from_data, config_to_data
+from holdfast.core.metric_history import flattened, is_number
+from holdfast.core.run.budget import failures_in
+from holdfast.core.run.history import run_of, run_to_data
+from holdfast.core.run.machine import Run
+from holdfast.core.study.reservations import Rooms, reserve
+from holdfast.core.study.statistics import Statistics
+
+
+class Status(enum.StrEnum):
+    """Where a trial stands."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    TERMINATED = "TERMINATED"
+    ERROR = "ERROR"
+
+
+OVER = (Status.TERMINATED, Status.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a trial is told after a result: CONTINUE, PAUSE or STOP, and whether to save first."""
+
+    action: str
+    save: bool = False
+
+
+class Donor(NamedTuple):
+    """What a trial goes on from that was given the weights of another.
+
+    Attributes:
+        folder: The folder of the other trial.
+        directory: The folder of its checkpoint therein.
+        attempt: The last attempt of the trial that has not begun with it, 0 for any.
+        step: The step that the trial had come to by then; its own steps are counted on from there,
+            because they tell its results apart.
+        result: What the other had reported when it saved that; iterations and times are counted on
+            from there, because they are those of the weights.
+    """
+
+    folder: str
+    directory: str
+    attempt: int = 0
+    step: int = 0
+    result: Mapping[str, Any] = {}
+
+
+class Variant(NamedTuple):
+    """What a trial is called with, as `config`, `experiment_tag` and `evaluated_params` tell it."""
+
+    config: dict[str, Any]
+    tag: str
+    params: dict[str, Any]
+
+
+class Home(Protocol):
+    """Where the files of a study are, for those whom a trial is shown to."""
+
+    def path(self, folder: str) -> str:
+        """Return where a folder of the study is."""
+        ...
+
+    def local_path(self, folder: str) -> str | None:
+        """Return where a folder of the study is on this machine, None if it is not."""
+        ...
+
+    def checkpoint(self, folder: str, directory: str) -> Any:
+        """Return the checkpoint in a directory of the folder of a trial."""
+        ...
+
+
+@dataclass(eq=False)
+class Trial:
+    """One configuration in a study.
+
+    Attributes:
+        number: Its place in the order in which trials were made, from 0.
+        config: What its trainable is called with; a `Mark` stands for what only its process has.
+        evaluated_params: Those values of `config` that were searched for, by path, `a/b` if nested.
+        experiment_tag: The number and those values, as a short text.
+        folder: Where its files are, below the study's folder.
+        resources: What it reserves: one mapping per process, the trainable's own first.
+        is_resized: Whether it was the scheduler that said so.
+        resize_to: What it will reserve once its process has gone, None if that stays the same.
+        last_result: The newest result, {} before the first.
+        step: How many results it has come to, counted on from the checkpoint it carried on from.
+        judged: The highest step that was judged. A step is judged once: when it is done again after
+            a loss, what was decided then still holds.
+        verdict: What was decided at that step.
+        doomed: Whether it is to end without being asked.
+        halted: Whether its process is to be taken away, and it is to wait.
+        save_wanted: Whether it is to save itself before it goes on.
+        cut_off: Whether it ran when a driver died, or was ended because another failed; such trials
+            go first when another driver comes.
+        concluded: Whether scheduler and searcher know that no more results come.
+        places: The nodes of what it has reserved while it runs.
+        statistics: What is remembered of every metric, by its path.
+        run: Its attempts and losses; a trial is a run of one worker.
+        checkpoints: Those it has saved.
+        donor: What it starts from while it has no checkpoint of its own since, None if it was given
+            nothing.
+        former: What its newest result was made with, if it is to go on with something else since;
+            None if that is what it is called with now.
+        started_at: When it first ran, seconds since 1970, None before.
+        home: Where its study is kept, for callbacks and loggers; None where nobody said.
+    """
+
+    PENDING: ClassVar[str] = Status.PENDING
+    RUNNING: ClassVar[str] = Status.RUNNING
+    PAUSED: ClassVar[str] = Status.PAUSED
+    TERMINATED: ClassVar[str] = Status.TERMINATED
+    ERROR: ClassVar[str] = Status.ERROR
+
+    trial_id: str
+    number: int = 0
+    config: dict[str, Any] = field(default_factory=dict)
+    trainable_name: str = "trainable"
+    evaluated_params: dict[str, Any] = field(default_factory=dict)
+    experiment_tag: str = ""
+    folder: str = ""
+    resources: tuple[Mapping[str, float], ...] = ({"CPU": 1.0},)
+    is_resized: bool = False
+    resize_to: tuple[Mapping[str, float], ...] | None = None
+    status: Status = Status.PENDING
+    last_result: dict[str, Any] = field(default_factory=dict)
+    step: int = 0
+    judged: int = 0
+    verdict: str = "CONTINUE"
+    doomed: bool = False
+    halted: bool = False
+    save_wanted: bool = False
+    cut_off: bool = False
+    concluded: bool = False
+    places: tuple[str, ...] = ()
+    statistics: dict[str, Statistics] = field(default_factory=dict)
+    run: Run = field(default_factory=Run)
+    checkpoints: RunRecord = field(default_factory=RunRecord)
+    donor: Donor | None = None
+    former: Variant | None = None
+    error: str | None = None
+    started_at: float | None = None
+    custom_name: str | None = None
+    home: Home | None = field(default=None, repr=False)
+
+    @classmethod
+    def added(cls, data: Mapping[str, Any]) -> Trial:
+        """Return a new trial as the journal tells of it."""
+        return cls(
+            data["trial_id"],
+            number=data["number"],
+            config=config_from_data(data["config"]),
+            trainable_name=data["trainable"],
+            evaluated_params=config_from_data(data["params"]),
+            experiment_tag=data["tag"],
+            folder=data["folder"],
+            resources=tuple(data["resources"]),
+            custom_name=data.get("name"),
+        )
+
+    @property
+    def reported_as(self) -> Variant:
+        """What its newest result was made with; before the first, what that will be."""
+        return self.former or Variant(self.config, self.experiment_tag, self.evaluated_params)
+
+    def failures(self) -> int:
+        """Return how often it has failed, under all drivers; pauses and preemptions are none."""
+        return failures_in(self.run.losses) + failures_in(self.run.lost_before)
+
+    def is_finished(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.status in OVER
+
+    @property
+    def num_failures(self) -> int:
+        """How often it was lost, since the study was last launched."""
+        return sum(self.run.losses.values())
+
+    @property
+    def metric_analysis(self) -> dict[str, dict[str, float]]:
+        """The statistics of every metric, by its path."""
+        return {name: found.summary() for name, found in self.statistics.items()}
+
+    # ------------------------------------------------------------------ for who it is shown to
+
+    @property
+    def path(self) -> str | None:
+        """Where its files are, None if it is not known."""
+        return None if self.home is None else self.home.path(self.folder)
+
+    @property
+    def local_path(self) -> str | None:
+        """The folder of its files on this machine, None if they are elsewhere."""
+        return None if self.home is None else self.home.local_path(self.folder)
+
+    @property
+    def logdir(self) -> str | None:
+        """The same as `local_path`, by the name of before 2.7."""
+        return self.local_path
+
+    @property
+    def checkpoint(self) -> Any:
+        """The newest checkpoint, None if there is none."""
+        newest = next(iter(self.checkpoints.usable()), None)
+        if newest is None or self.home is None:
+            return None
+        return self.home.checkpoint(self.folder, newest.directory)
+
+    def has_checkpoint(self) -> bool:
+        """Whether it has been saved."""
+        return bool(self.checkpoints.usable())
+
+    @property
+    def error_file(self) -> str | None:
+        """The file with what it failed of, None if it has not, or if that is elsewhere."""
+        if self.local_path is None or not (self.error or self.num_failures):
+            return None
+        return f"{self.local_path}/error.txt"
+
+    @property
+    def start_time(self) -> float | None:
+        """When it first ran, seconds since 1970, None before."""
+        return self.started_at
+
+    @property
+    def relative_logdir(self) -> str:
+        """Where its files are, below the study's folder."""
+        return self.folder
+
+    @property
+    def custom_trial_name(self) -> str | None:
+        """What `trial_name_creator` calls it."""
+        return self.custom_name
+
+    # ------------------------------------------------------------------ for the study
+
+    def observe(self, step: int, result: dict[str, Any]) -> None:
+        """Take in a new result; a step done again after a loss counts in no average twice."""
+        self.last_result, self.step = result, step
+        known, is_new = self.statistics, step > self.judged
+        for name, value in flattened({k: v for k, v in result.items() if k != "config"}).items():
+            if not is_number(value):
+                continue
+            if name not in known:
+                known[name] = Statistics.of(float(value))
+            elif is_new:
+                known[name].add(float(value))
+            else:
+                known[name].last = float(value)
+
+    def reply(self) -> Reply:
+        """Return what it is to do after the step it has come to."""
+        is_judged = self.step >= self.judged
+        if self.doomed or (is_judged and self.verdict == "STOP"):
+            return Reply("STOP")
+        if self.halted:
+            return Reply("PAUSE", save=self.save_wanted)
+        if is_judged and self.verdict == "PAUSE":
+            return Reply("PAUSE", save=True)
+        return Reply("CONTINUE", save=is_judged and self.save_wanted)
+
+    def donation(self) -> Donor | None:
+        """Return what another would go on from that became this trial now, None if nothing."""
+        newest = next(iter(self.checkpoints.usable()), None)
+        if self.donor is not None or newest is None:
+            return self.donor
+        return Donor(self.folder, newest.directory, result=dict(newest.metrics))
+
+    def become(self, other: Trial, config: dict[str, Any], tag: str) -> bool:
+        """Go on from what another trial has saved; False, and no change, if that is nothing."""
+        donation = other.donation()
+        if donation is None:
+            return False
+        is_running = self.status is Status.RUNNING
+        config = as_kept(config)
+        self.former = self.reported_as if self.last_result else None
+        self.evaluated_params = values_now(self.evaluated_params, self.config, config)
+        self.config, self.experiment_tag = config, tag
+        attempt = self.run.attempts if is_running else 0
+        self.donor = donation._replace(attempt=attempt, step=max(self.step, self.judged))
+        if is_running:
+            self.halted, self.save_wanted = True, False
+        return True
+
+    def stay(self) -> None:
+        """Be what it was before it was to go on from another.
+
+        Its weights are its own, and so is the config that they were trained with. If it has
+        reported with the new config since, it keeps that: nobody knows the old one any more.
+        """
+        if self.former is not None:
+            self.config, self.experiment_tag, self.evaluated_params = self.former
+            self.former = None
+
+    def has_given_up(self, attempt: int) -> bool:
+        """Whether what an attempt does is of no use any more: the trial goes on from another."""
+        return self.donor is not None and attempt <= self.donor.attempt
+
+    def resize(self, wanted: Sequence[Mapping[str, float]], rooms: Rooms) -> None:
+        """Reserve something else from now on, or once the process has gone."""
+        self.resize_to = tuple(dict(one) for one in wanted)
+        if self.status is Status.RUNNING:
+            self.halted = self.save_wanted = True
+        else:
+            self.take_size(rooms)
+
+    def take_size(self, rooms: Rooms) -> None:
+        """Reserve from now on what it was to have, unless there is not as much any more."""
+        wanted, self.resize_to = self.resize_to, None
+        if wanted is not None and reserve(rooms, wanted) is not None:
+            self.resources, self.is_resized = wanted, True
+
+    def revive(self, *, from_scratch: bool) -> None:
+        """Wait to run again after it was over; from scratch, as if it never had."""
+        self.status, self.error, self.concluded = Status.PENDING, None, False
+        self.doomed, self.halted, self.verdict = False, False, "CONTINUE"
+        self.resize_to = None
+        if from_scratch:
+            self.step = self.judged = 0
+            self.donor, self.former, self.last_result = None, None, {}
+            for kept in self.checkpoints.usable():
+                self.checkpoints.apply("checkpoint_retired", {"number": kept.number})
+
+    def can_wait(self) -> bool:
+        """Whether what it is paused for can go on later without its process."""
+        begins_at = self.saved_step() if self.donor is None else self.donor.step
+        return not self.reply().save or begins_at >= self.judged
+
+    def saved_step(self) -> int:
+        """Return the step of the newest checkpoint that can be used, 0 if there is none."""
+        return next((kept.step or 0 for kept in self.checkpoints.usable()), 0)
+
+    def to_data(self) -> dict[str, Any]:
+        """Return all that is to be known of it, as plain data."""
+        [(_, record)] = self.checkpoints.to_events()
+        data: dict[str, Any] = dict(zip(_PLAIN, _plain_of(self), strict=True))
+        return data | {
+            "config": config_to_data(self.config),
+            "evaluated_params": config_to_data(self.evaluated_params),
+            "resources": [dict(one) for one in self.resources],
+            "resize_to": self.resize_to and [dict(one) for one in self.resize_to],
+            "status": str(self.status),
+            "statistics": {name: one.to_data() for name, one in self.statistics.items()},
+            "run": run_to_data(self.run),
+            "checkpoints": record,
+            "donor": None if self.donor is None else list(self.donor),
+            "former": self.former and _variant_to_data(self.former),
+            "places": list(self.places),
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Trial:
+        """Return the trial that `to_data` was given."""
+        trial = cls(**{name: data[name] for name in _PLAIN})
+        trial.config = config_from_data(data["config"])
+        trial.evaluated_params = config_from_data(data["evaluated_params"])
+        trial.resources = tuple(data["resources"])
+        trial.resize_to = tuple(data["resize_to"]) if data.get("resize_to") else None
+        trial.status = Status(data["status"])
+        known = data["statistics"]
+        trial.statistics = {name: Statistics.from_data(one) for name, one in known.items()}
+        trial.run = run_of(data["run"])
+        trial.checkpoints.apply("record_snapshot", data["checkpoints"])
+        if data["donor"] is not None:
+            trial.donor = Donor(*data["donor"])
+        if data.get("former") is not None:
+            config, tag, params = data["former"]
+            trial.former = Variant(config_from_data(config), tag, config_from_data(params))
+        trial.places = tuple(data["places"])
+        return trial
+
+    def __str__(self) -> str:
+        return self.custom_name or f"{self.trainable_name}_{self.trial_id}"
+
+    def __repr__(self) -> str:
+        return f"Trial({self}, {self.status})"
+
+
+def _variant_to_data(variant: Variant) -> list[Any]:
+    return [config_to_data(variant.config), variant.tag, config_to_data(variant.params)]
+
+
+def values_now(
+    known: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values that were searched for as a new config has them, by path.
+
+    Those of the `known` paths, and of others that have changed.
+    """
+    changed = {
+        path: value
+        for path, value in _changes(before, after)
+        if not any(f"{path}/".startswith(f"{one}/") or one.startswith(f"{path}/") for one in known)
+    }
+    return {path: _value_at(after, path, value) for path, value in known.items()} | changed
+
+
+def _value_at(config: Any, path: str, otherwise: Any) -> Any:
+    if isinstance(config, Mapping) and path in config:
+        return config[path]
+    first, _, rest = path.partition("/")
+    inner: Any = None
+    if isinstance(config, Mapping):
+        inner = next((value for key, value in config.items() if str(key) == first), None)
+    elif isinstance(config, list | tuple) and first.isdigit() and int(first) < len(config):
+        inner = config[int(first)]
+    if inner is None:
+        return otherwise
+    return _value_at(inner, rest, otherwise) if rest else inner
+
+
+def _changes(before: Any, after: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in after.items():
+        old = before.get(name) if isinstance(before, Mapping) else None
+        if isinstance(value, Mapping):
+            yield from _changes(old, value, f"{above}{name}/")
+        elif value != old:
+            yield f"{above}{name}", value
+
+
+_PLAIN = (
+    "trial_id",
+    "number",
+    "config",
+    "trainable_name",
+    "evaluated_params",
+    "experiment_tag",
+    "folder",
+    "is_resized",
+    "last_result",
+    "step",
+    "judged",
+    "verdict",
+    "doomed",
+    "halted",
+    "save_wanted",
+    "cut_off",
+    "concluded",
+    "error",
+    "started_at",
+    "custom_name",
+)
+_plain_of = attrgetter(*_PLAIN)

@@ -1,0 +1,60 @@
+"""What schedulers see of a study, and what they may ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from holdfast.core.study.trial import Trial
+
+
+class StudyView(Protocol):
+    """A study, for those who judge its trials.
+
+    What is asked for is done once the one who asks has returned, in the order of asking. After a
+    crash the same calls are made again in the same order, so whoever judges must depend on nothing
+    but its own state, its calls, and what it reads here.
+    """
+
+    def get_trials(self) -> Sequence[Trial]:
+        """Return the trials that are not over, in the order in which they were made.
+
+        Those that are over are forgotten sooner or later: keep what you need of them.
+        """
+        ...
+
+    def get_trial(self, trial_id: str) -> Trial | None:
+        """Return a trial that is not over by its id."""
+        ...
+
+    def has_resources_for_trial(self, trial: Trial) -> bool:
+        """Whether a trial could start right now."""
+        ...
+
+    def free_resources(self) -> Mapping[str, float]:
+        """Return what nobody has reserved, over all nodes."""
+        ...
+
+    def stop_trial(self, trial: Trial) -> None:
+        """End a trial as finished, whatever it does now; for others than the one being judged."""
+        ...
+
+    def pause_trial(self, trial: Trial, *, should_checkpoint: bool = True) -> None:
+        """Take a running trial's process away, after a save if wanted; for others likewise."""
+        ...
+
+    def save_trial(self, trial: Trial) -> None:
+        """Have a trial save itself before it goes on; also for the one being judged."""
+        ...
+
+    def exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> bool:
+        """Have a trial go on from the newest checkpoint of another, with another config and tag.
+
+        Both move together or not at all. Returns False, and nothing happens, if the donor has no
+        checkpoint. The trial is paused without a save, and runs again as soon as it is chosen.
+        """
+        ...
+
+    def resize(self, trial: Trial, resources: Sequence[Mapping[str, float]]) -> None:
+        """Have a trial go on with other resources: it is paused, with a save, and started anew."""
+        ...

@@ -1,0 +1,323 @@
+"""A store in a bucket of S3, Google Cloud Storage or Azure, through obstore.
+
+A put is one request, or a multipart upload that the last request makes visible, so every object is
+whole or not there. Conditions are the store's own, so that of two writers one wins. What is left by
+an uploader that was killed are unfinished uploads, which `litter` finds.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TypeVar
+
+import obstore
+
+from holdfast.errors import Conflict, ObjectMissing, StoreDenied, StoreError
+from holdfast.storage.base import (
+    ALWAYS,
+    IF_ABSENT,
+    Always,
+    Blob,
+    Buffer,
+    Condition,
+    Entry,
+    IfAbsent,
+    IfVersion,
+    Source,
+    TreeWriter,
+)
+from holdfast.storage.bucket import unfinished_uploads as signed
+from holdfast.storage.bucket.address import (
+    AT_ONCE,
+    DOWNLOAD,
+    QUICK,
+    UPLOAD,
+    Bucket,
+    Client,
+    Clients,
+    Cloud,
+    Patience,
+    clients_of,
+)
+from holdfast.storage.bucket.errors import BeyondEnd, BucketMissing, explained
+from holdfast.storage.feeds import Feed
+from holdfast.storage.local.store import TEMPORARY
+from holdfast.storage.object_streams import ObjectStream
+from holdfast.storage.trees import ObjectTree
+
+T = TypeVar("T")
+
+SINGLE_PUT_BYTES = 16 << 20  # above this, a file goes up in parts
+SLOW_PUT_BYTES = 1 << 20  # above this, a put may need minutes on a slow line
+PART_BYTES = 8 << 20
+PARTS_MAX = 9_000  # S3 ends at 10,000
+PARTS_AT_ONCE = 4
+DELETE_AT_ONCE = 1_000
+_UPLOAD_MARK = "?uploadId="  # between the key and the number in the name of an unfinished upload
+
+
+class ObjectStore:
+    """The objects of a bucket below a prefix; nothing is connected before the first request."""
+
+    fences = True
+    local = None
+
+    def __init__(self, bucket: Bucket, prefix: str = "") -> None:
+        self.bucket, self.prefix = bucket, prefix.strip("/")
+        self._broken_uploads: set[str] = set()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ObjectStore, (self.bucket, self.prefix)
+
+    @property
+    def url(self) -> str:
+        return f"{self.bucket.shown}/{self.prefix}".rstrip("/")
+
+    @property
+    def endpoint(self) -> str | None:
+        """The address that requests go to, None for the vendor's own."""
+        return self.bucket.options.get("endpoint") or self.bucket.options.get("base_url")
+
+    def describe(self) -> dict[str, object]:
+        """Return plain data to open the store again from; it holds the secrets that were given."""
+        return {"path": self.url, "options": dict(self.bucket.given)}
+
+    def child(self, key: str) -> ObjectStore:
+        """Return the store of what is below the folder `key`."""
+        return ObjectStore(self.bucket, self._path(key))
+
+    # ------------------------------------------------------------------ reading
+
+    def get(self, key: str) -> Blob:
+        def request(client: Client) -> Blob:
+            found = obstore.get(client, self._path(key))
+            return Blob(found.bytes().to_bytes(), self._version(found.meta))
+
+        return self._ask("read", key, request, DOWNLOAD)
+
+    def read(self, key: str, start: int, length: int) -> bytes:
+        if length <= 0:
+            if self.stat(key) is None:
+                raise ObjectMissing(f"there is no {self._what(key)}", key=key)
+            return b""
+
+        def request(client: Client) -> bytes:
+            return obstore.get_range(client, self._path(key), start=start, length=length).to_bytes()
+
+        try:
+            return self._ask("read", key, request, DOWNLOAD)
+        except BeyondEnd:
+            return b""
+
+    def stream(self, key: str, chunk_bytes: int = 1 << 20) -> Iterator[Buffer]:
+        def open_at(start: int, tag: str | None) -> obstore.GetResult:
+            options: obstore.GetOptions = {}
+            if start:
+                options["range"] = {"offset": start}
+            if tag is not None:
+                options["if_match"] = tag
+            path = self._path(key)
+            return self._ask(
+                "read", key, lambda client: obstore.get(client, path, options=options), DOWNLOAD
+            )
+
+        return ObjectStream(self.bucket, self._what(key), key, chunk_bytes, open_at)
+
+    def stat(self, key: str) -> Entry | None:
+        try:
+            found = self._ask("look at", key, lambda client: obstore.head(client, self._path(key)))
+        except ObjectMissing:
+            return None
+        return Entry(key, found["size"], found["last_modified"].timestamp())
+
+    def entries(self, prefix: str = "") -> Iterator[Entry]:
+        return (entry for entry in self._listed(prefix) if not entry.key.endswith(TEMPORARY))
+
+    def folders(self, prefix: str = "") -> list[str]:
+        below = self._path(prefix)
+        found = self._ask(
+            "list", prefix, lambda client: obstore.list_with_delimiter(client, below or None)
+        )
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
+
+    # ------------------------------------------------------------------ writing
+
+    def put(self, key: str, data: bytes, condition: Condition = ALWAYS) -> str:
+        mode: obstore.PutMode
+        match condition:
+            case Always():
+                mode = "overwrite"
+            case IfAbsent():
+                mode = "create"
+            case IfVersion(version) if self.bucket.cloud is Cloud.GCS:
+                mode = {"version": version}
+            case IfVersion(version):
+                mode = {"e_tag": version}
+
+        def request(client: Client) -> str:
+            made = obstore.put(client, self._path(key), data, mode=mode, use_multipart=False)
+            return self._version(made)
+
+        # Only an unconditional put may be repeated by obstore: after a lost answer it cannot tell
+        # its own success from another writer's, and `Retrying` can.
+        is_slow = len(data) > SLOW_PUT_BYTES and isinstance(condition, Always)
+        return self._ask("write", key, request, UPLOAD if is_slow else QUICK)
+
+    def delete(self, key: str) -> None:
+        try:
+            self._ask("delete", key, lambda client: obstore.delete(client, self._path(key)))
+        except ObjectMissing:
+            return
+
+    def delete_tree(self, prefix: str) -> None:
+        paths = [self._path(entry.key) for entry in self._listed(prefix)]
+        for start in range(0, len(paths), DELETE_AT_ONCE):
+            some = paths[start : start + DELETE_AT_ONCE]
+            self._delete_all(prefix, some)
+
+    def _delete_all(self, prefix: str, paths: list[str]) -> None:
+        try:
+            self._ask("delete", prefix, lambda client: obstore.delete(client, paths))
+        except ObjectMissing:
+            # Somebody else is deleting too, and some stores stop at the first that is gone.
+            for path in paths:
+                self.delete(self._key(path))
+
+    def write_tree(self, prefix: str) -> TreeWriter:
+        return ObjectTree(self._write_file, prefix)
+
+    def _write_file(self, key: str, source: Source) -> None:
+        if source.size <= SINGLE_PUT_BYTES:
+            self.put(key, b"".join(map(bytes, source.chunks())))
+        else:
+            with self._clients.large_uploads:
+                self._write_parts(key, source)
+
+    def _write_parts(self, key: str, source: Source) -> None:
+        path, feed = self._path(key), Feed(source)
+        if path in self._broken_uploads:
+            self._abort_uploads_of(path)
+
+        def request(client: Client) -> None:
+            obstore.put(
+                client,
+                path,
+                iter(feed),
+                use_multipart=True,
+                chunk_size=max(PART_BYTES, -(-source.size // PARTS_MAX)),
+                max_concurrency=PARTS_AT_ONCE,
+            )
+
+        try:
+            self._ask("write", key, request, UPLOAD)
+        except BaseException:
+            self._broken_uploads.add(path)
+            if feed.error is not None:
+                raise feed.error from None
+            raise
+
+    def _abort_uploads_of(self, path: str) -> None:
+        """Remove what an upload of ours to this very path left when it broke off."""
+        for upload in signed.unfinished_uploads(self._clients, path):
+            if upload.path == path:
+                signed.abort(self._clients, upload)
+        self._broken_uploads.discard(path)
+
+    # ------------------------------------------------------------------ litter, probing
+
+    def litter(self, prefix: str = "") -> Iterator[Entry]:
+        """Yield unfinished uploads; `key` then is a name for `delete_litter`, not an object's."""
+        for entry in self._listed(prefix):
+            if entry.key.endswith(TEMPORARY):
+                yield entry
+        below = self._path(prefix)
+        for upload in signed.unfinished_uploads(self._clients, f"{below}/" if below else ""):
+            name = f"{self._key(upload.path)}{_UPLOAD_MARK}{upload.upload_id}"
+            yield Entry(name, signed.size_of(self._clients, upload), upload.begun)
+
+    def delete_litter(self, entry: Entry) -> None:
+        key, mark, upload_id = entry.key.rpartition(_UPLOAD_MARK)
+        if mark:
+            signed.abort(self._clients, signed.Upload(self._path(key), upload_id, entry.modified))
+        else:
+            self.delete(entry.key)
+
+    def probe(self, *, writable: bool) -> None:
+        try:
+            self._look()
+        except BucketMissing:
+            if not (writable and self.bucket.may_create):
+                raise
+            signed.create_bucket(self._clients)
+            self._look()
+        if writable:
+            self._try_conditions()
+
+    def _look(self) -> None:
+        below = self._path("") or None
+        self._ask("list", "", lambda client: next(iter(obstore.list(client, below)), None), AT_ONCE)
+
+    def _try_conditions(self) -> None:
+        """Find out now whether we may write, and whether of two writers one would lose."""
+        key = f".{secrets.token_hex(8)}{TEMPORARY}"
+        try:
+            self.put(key, b"", IF_ABSENT)
+            try:
+                self.put(key, b"", IF_ABSENT)
+            except Conflict:
+                return
+        finally:
+            self.delete(key)
+        raise StoreError(
+            f"{self.url} ignores conditional writes: two drivers could both take the same run",
+            hint="use a server that honours If-None-Match, or pass a storage_filesystem",
+        )
+
+    # ------------------------------------------------------------------ pieces
+
+    @cached_property
+    def _clients(self) -> Clients:
+        return clients_of(self.bucket)
+
+    def _ask(
+        self, verb: str, key: str, request: Callable[[Client], T], patience: Patience = QUICK
+    ) -> T:
+        """Make one request; if it is refused, once more with credentials read anew."""
+        client = self._clients.get(patience)
+        try:
+            with explained(self.bucket, verb, self._what(key), key):
+                return request(client)
+        except StoreDenied:
+            renewed = self._clients.renewed(client, patience)
+            with explained(self.bucket, verb, self._what(key), key):
+                return request(renewed)
+
+    def _listed(self, prefix: str) -> list[Entry]:
+        below = self._path(prefix)
+
+        def request(client: Client) -> list[Entry]:
+            return [
+                Entry(self._key(found["path"]), found["size"], found["last_modified"].timestamp())
+                for page in obstore.list(client, below or None)
+                for found in page
+            ]
+
+        # Most stores list in order, but S3 Express and servers built on folders do not.
+        return sorted(self._ask("list", prefix, request), key=lambda entry: entry.key)
+
+    def _version(self, meta: obstore.PutResult | obstore.ObjectMeta) -> str:
+        found = meta["version" if self.bucket.cloud is Cloud.GCS else "e_tag"]
+        if not found:
+            raise StoreError(f"{self.url} gives its objects no version, so it cannot hold a run")
+        return found
+
+    def _path(self, key: str) -> str:
+        return f"{self.prefix}/{key}".strip("/")
+
+    def _key(self, path: str) -> str:
+        return path[len(self.prefix) + 1 :] if self.prefix else path
+
+    def _what(self, key: str) -> str:
+        return f"{self.url}/{key}".rstrip("/")

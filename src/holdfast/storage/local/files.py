@@ -1,0 +1,182 @@
+"""Files that `LocalStore` handles piece by piece: trees, files that grow, files to be digested."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from holdfast.storage.base import Buffer, Source
+from holdfast.storage.buffers import borrow, give_back
+from holdfast.storage.local.disk import NO_FILE, READABLE, Disk
+from holdfast.storage.local.errors import explained
+
+if TYPE_CHECKING:
+    from holdfast.storage.local.store import LocalStore
+
+WRITE_BACK_BYTES = 8 << 20
+
+
+class Appender:
+    """A file that grows; what was written is durable once `sync` has returned."""
+
+    def __init__(self, disk: Disk, handle: int, path: str, key: str) -> None:
+        self._disk, self._handle, self._path, self._key = disk, handle, path, key
+
+    def write(self, data: Buffer) -> None:
+        with explained("append to", self._path, self._key):
+            self._disk.write(self._handle, data)
+
+    def sync(self) -> None:
+        with explained("sync", self._path, self._key):
+            self._disk.sync(self._handle)
+
+    def close(self) -> None:
+        self._disk.close(self._handle)
+
+
+class LocalTree:
+    """Files below one folder: each synced as it is written, folders synced once at the end."""
+
+    def __init__(self, store: LocalStore, prefix: str) -> None:
+        self._store, self._prefix = store, prefix
+        self._folders: set[str] = set()
+        self._lock = threading.RLock()
+
+    def write(self, name: str, source: Source) -> None:
+        disk = self._store.disk
+        key = f"{self._prefix}/{name}" if self._prefix else name
+        path = self._store.path(key)
+        with explained("write", path, key):
+            self._enter(os.path.dirname(path))
+            try:
+                handle = disk.create(path)
+            except FileExistsError:
+                disk.remove(path)
+                handle = disk.create(path)
+            try:
+                self._copy(disk, handle, source)
+                disk.sync(handle)
+            finally:
+                disk.close(handle)
+
+    @staticmethod
+    def _copy(disk: Disk, handle: int, source: Source) -> None:
+        written = begun = 0
+        for chunk in source.chunks():
+            disk.write(handle, chunk)
+            written += len(chunk)
+            if written - begun >= WRITE_BACK_BYTES:
+                disk.write_back(handle, begun, written - begun)
+                begun = written
+
+    def make_folder(self, name: str) -> None:
+        path = self._store.path(f"{self._prefix}/{name}" if self._prefix else name)
+        with explained("make", path, name):
+            self._enter(path)
+
+    def finish(self) -> None:
+        root = self._store.path(self._prefix)
+        with explained("sync", root, self._prefix):
+            self._enter(root)
+            for folder in sorted(self._folders, key=len, reverse=True):
+                self._store.disk.sync_dir(folder)
+            self._store.make_folder(root)
+
+    def _enter(self, folder: str) -> None:
+        """Make a folder of the tree, and remember it and those above it to be synced."""
+        with self._lock:
+            if folder in self._folders:
+                return
+            if folder != self._store.path(self._prefix):
+                self._enter(os.path.dirname(folder))
+            self._store.make_folder_soon(folder)
+            self._folders.add(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Digested:
+    """The digest of a part of an object, how many bytes were there, and whether more follow."""
+
+    digest: bytes
+    size: int
+    is_longer: bool
+
+
+def digest_ranges(
+    store: LocalStore, ranges: Iterable[tuple[str, int, int]]
+) -> Iterator[Digested | None]:
+    """Yield the xxh3-128 of parts of objects, given as key, start and length; None if gone."""
+    buffer = borrow()
+    try:
+        for key, start, length in ranges:
+            path = store.path(key)
+            with explained("read", path, key):
+                found = _digest_part(store.disk, path, buffer, start, start + length)
+            yield found
+    finally:
+        give_back(buffer)
+
+
+def _digest_part(
+    disk: Disk, path: str, buffer: memoryview, start: int, end: int
+) -> Digested | None:
+    try:
+        handle = disk.open(path)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return None
+        raise
+    try:
+        return _digest_range(disk, handle, buffer, start, end)
+    except IsADirectoryError:
+        return None
+    finally:
+        disk.close(handle)
+
+
+def _digest_range(disk: Disk, handle: int, buffer: memoryview, start: int, end: int) -> Digested:
+    digest, at = xxhash.xxh3_128(), start
+    while at < end:
+        size = disk.read_into(handle, buffer[: end - at], at)
+        if not size:
+            break
+        digest.update(buffer[:size])
+        at += size
+    is_longer = bool(disk.read_into(handle, buffer[:1], end))
+    return Digested(digest.digest(), at - start, is_longer)
+
+
+def write_new(disk: Disk, path: str, data: Buffer, mode: int = READABLE) -> None:
+    """Make a file whose bytes are durable on return; its name is not."""
+    handle = disk.create(path, mode)
+    try:
+        disk.write(handle, data)
+        disk.sync(handle)
+    finally:
+        disk.close(handle)
+
+
+def remove_tree(disk: Disk, path: str) -> None:
+    """Remove a file, a link, or a folder and all in it; what is gone meanwhile is no error.
+
+    No link is followed: what it leads to is somebody else's.
+    """
+    found = disk.lstat(path)
+    if found is None or not found.is_folder:
+        disk.remove(path)
+        return
+    for name, is_folder in disk.scan(path):
+        below = os.path.join(path, name)
+        if is_folder:
+            remove_tree(disk, below)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                disk.remove(below)
+    with contextlib.suppress(FileNotFoundError):
+        disk.rmdir(path)

@@ -1,0 +1,170 @@
+r"""`progress.csv`: a line for each result under a header that grows as new metrics appear.
+
+A field is quoted if it holds a comma, a quote or a line break, so that every record ends in `\n`
+outside quotes, and one that does not is torn. Every record has a field for each column: what has
+another number of them, or a NUL, is damage and is left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from holdfast.tune.logger.formats import STEP, Content, Record, each_once
+from holdfast.tune.logger.json_text import encode, flat
+from holdfast.tune.result import CONFIG, TRAINING_ITERATION
+
+_NUMBERS = frozenset({float, int, bool})
+_TEXT = frozenset({str})
+_PLAIN = _NUMBERS | _TEXT
+_special = re.compile(r'[,"\n\r]').search
+
+
+class CsvRows:
+    """Payloads are what is not empty, by column, and never changes; the head is the columns."""
+
+    def prepare(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        filled = {
+            name: value for name, value in row.items() if value is not None and name != CONFIG
+        }
+        if not (_PLAIN.issuperset(map(type, filled.values())) and _TEXT.issuperset(map(type, row))):
+            filled = {str(name): _field(value) for name, value in flat(filled).items()}
+        if "" in filled.values():
+            filled = {name: value for name, value in filled.items() if value != ""}
+        return filled
+
+    def load(self, data: bytes) -> Content[dict[str, Any]]:
+        lines = data.split(b"\n")[:-1]  # what comes after the last newline is torn, or nothing
+        head: tuple[str, ...] = ()
+        records: list[Record[dict[str, Any]]] = []
+        at = 0
+        while at < len(lines):
+            end, fields = _fields_from(lines, at)
+            if fields is None or not (len(fields) == len(head) if head else _can_be_head(fields)):
+                at += 1  # damage; perhaps the next line begins a record again
+                continue
+            at = end
+            if not head:
+                head = tuple(fields)
+                continue
+            payload = {name: text for name, text in zip(head, fields, strict=True) if text}
+            records.append(Record(_step_in(payload), payload))
+        return Content(head, records)
+
+    def grown(self, head: tuple[str, ...], payloads: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+        known = dict.fromkeys(head or ())
+        count = len(known)
+        for payload in payloads:
+            if not payload.keys() <= known.keys():
+                known.update(dict.fromkeys(payload))
+        return tuple(known) if len(known) > count else head
+
+    def opening(self, head: tuple[str, ...]) -> bytes:
+        return _title_line(head) if head else b""
+
+    def render(self, head: tuple[str, ...], payload: dict[str, Any]) -> bytes:
+        line = ",".join(
+            [
+                repr(value) if type(value) in _NUMBERS else _text(value)
+                for value in map(payload.get, head)
+            ]
+        )
+        return (line or '""').encode() + b"\n"
+
+
+def rows_in(data: bytes) -> list[dict[str, Any]]:
+    """Return the results in the bytes of a `progress.csv`, each step once.
+
+    A field is a number if it reads as one.
+    """
+    records = each_once(CsvRows().load(data.replace(b"\r\n", b"\n")).records)
+    return [
+        {name: _value(text) for name, text in one.payload.items() if name != STEP}
+        for one in records
+    ]
+
+
+def _field(value: Any) -> str:
+    if type(value) in _NUMBERS:
+        return repr(value)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        if value.isascii() and "\x00" not in value:
+            return str(value)
+        return value.replace("\x00", "").encode(errors="replace").decode()
+    if isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, int | float):  # also those of numpy that are one of these
+        return repr(float(value) if isinstance(value, float) else int(value))
+    text = encode(value)
+    return text[1:-1] if text.startswith('"') else text
+
+
+@lru_cache(64)
+def _title_line(titles: tuple[str, ...]) -> bytes:
+    return (",".join(map(_quoted, titles)) or '""').encode() + b"\n"
+
+
+@lru_cache(4096)
+def _text(value: Any) -> str:
+    """Return what stands for a text; most of them are there in one row after the other."""
+    return _quoted(_field(value))
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if _special(text) else text
+
+
+def _fields_from(lines: list[bytes], at: int) -> tuple[int, list[str] | None]:
+    """Return where the record that begins at a line ends, and its fields; None if it is none."""
+    end, quotes = at, 0
+    while end < len(lines):
+        quotes += lines[end].count(b'"')
+        end += 1
+        if quotes % 2 == 0:
+            break
+    record = b"\n".join(lines[at:end])
+    if quotes % 2 or b"\x00" in record or not record:
+        return end, None
+    try:
+        found = list(csv.reader([record.decode()], strict=True))
+    except (csv.Error, UnicodeDecodeError):
+        return end, None
+    return end, found[0] if len(found) == 1 else None
+
+
+def _can_be_head(fields: list[str]) -> bool:
+    """Whether a line can be the header, and not a row whose header was lost."""
+    if len(set(fields)) < len(fields):
+        return False
+    return TRAINING_ITERATION in fields or not any(_is_number(text) for text in fields)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _step_in(payload: Mapping[str, str]) -> int | None:
+    try:
+        return int(float(payload[STEP if STEP in payload else TRAINING_ITERATION]))
+    except (KeyError, ValueError, OverflowError):
+        return None
+
+
+def _value(text: str) -> Any:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

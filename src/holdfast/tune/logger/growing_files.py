@@ -1,0 +1,358 @@
+"""Where the files of trials rest: on a disk they grow, on an object store they are put anew.
+
+Both keep no file open between two calls. What was appended is durable once `sync` has returned;
+what was replaced is whole at any moment, and durable when `replace` has returned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import threading
+from collections import OrderedDict
+from functools import cache
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from holdfast.errors import Conflict, HoldfastError, ObjectMissing
+from holdfast.storage.base import IF_ABSENT, Blob, IfVersion, Store
+from holdfast.storage.local.disk import PosixDisk
+from holdfast.storage.local.errors import explained
+from holdfast.storage.local.store import TEMPORARY, LocalStore
+
+CACHE_BYTES = 32 << 20
+OBJECT_BYTES_MIN = 64 << 10
+UNSYNCED_MAX = 4096
+MANY = 16  # files, from which on the whole file system is synced at once
+
+
+class Changed(HoldfastError):
+    """A file is not as long as it was left: somebody else has written to it."""
+
+    code = "HF710"
+
+
+class Shelf(Protocol):
+    """Files by key; whoever calls holds `lock`."""
+
+    lock: threading.RLock
+
+    def read(self, key: str) -> bytes | None:
+        """Return a whole file, None if it is not there."""
+        ...
+
+    def adopt(self, key: str) -> None:
+        """Take a file over from whoever wrote it: it is durable with the next `sync`."""
+        ...
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Make a file; return False, and do nothing, if there is one already.
+
+        It may be cut short by a crash until the next `sync` has returned.
+        """
+        ...
+
+    def may_have(self, folder: str) -> bool:
+        """Whether there may be numbered files in a folder."""
+        ...
+
+    def append(self, key: str, at: int, data: bytes, *, repair: bool) -> None:
+        """Add to a file that is `at` bytes long, made if that is 0.
+
+        Raises `Changed`, and nothing is written, if it has another length; with `repair` a longer
+        one is cut first, because our own last write may have been cut short.
+        """
+        ...
+
+    def replace(self, key: str, data: bytes) -> None:
+        """Put a whole file in place of what is there, for good."""
+        ...
+
+    def replace_soon(self, key: str, data: bytes) -> None:
+        """Put a whole file in place of what is there, for good with the next `sync`."""
+        ...
+
+    def remove(self, key: str) -> None: ...
+
+    def names(self, folder: str) -> list[str] | None:
+        """Return the names of the files in a folder; None where names need not change."""
+        ...
+
+    def sync(self) -> None:
+        """Return once everything written so far is durable."""
+        ...
+
+    def is_due(self, size: int, waiting: int) -> bool:
+        """Whether it is time to add `waiting` bytes to a file of `size`, if nobody presses."""
+        ...
+
+
+def shelf_on(store: Store) -> Shelf:
+    """Return the shelf that a store offers, the same for all who ask while somebody has it."""
+    kept = store if store.local is None else store.local
+    found: Shelf | None = _shelves.get(id(kept))
+    if found is None:
+        found = DiskShelf(store.local) if store.local is not None else ObjectShelf(store)
+        _shelves[id(kept)] = found
+    return found
+
+
+# By the store that the shelf keeps: while there is one, no other store has that id.
+_shelves: WeakValueDictionary[int, Any] = WeakValueDictionary()
+
+
+class DiskShelf:
+    """Files that grow."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self.lock = threading.RLock()
+        self._store = store
+        self._unsynced: dict[str, bool] = {}  # by key, whether the file is new
+        self._suspect: set[str] = set()  # whose bytes a sync has failed to keep
+
+    def read(self, key: str) -> bytes | None:
+        try:
+            return self._store.get(key).data
+        except ObjectMissing:
+            return None
+
+    def adopt(self, key: str) -> None:
+        self._unsynced[key] = True
+
+    def create(self, key: str, data: bytes) -> bool:
+        disk, path = self._store.disk, self._store.path(key)
+        with explained("write", path, key):
+            try:
+                handle = disk.create(path)
+            except FileExistsError:
+                return False
+            except FileNotFoundError:
+                self._store.make_folder_soon(os.path.dirname(path))
+                handle = disk.create(path)
+            self._unsynced[key] = True
+            try:
+                disk.write(handle, data)
+            finally:
+                disk.close(handle)
+        self._sync_if_many()
+        return True
+
+    def may_have(self, folder: str) -> bool:
+        path = self._store.path(folder)
+        with explained("look at", path, folder):
+            return self._store.disk.stat(path) is not None
+
+    def append(self, key: str, at: int, data: bytes, *, repair: bool) -> None:
+        if at == 0 and self.create(key, data):
+            return
+        disk, path = self._store.disk, self._store.path(key)
+        with explained("append to", path, key):
+            try:
+                handle = disk.open_append(path)
+            except FileNotFoundError:
+                raise Changed(f"{path} is gone") from None
+            try:
+                self._unsynced.setdefault(key, False)
+                found = disk.stat(path)
+                size = 0 if found is None else found.size
+                if size > at and repair:
+                    disk.truncate(handle, at)
+                elif size != at:
+                    raise Changed(f"{path} has {size} bytes, and was left with {at}")
+                disk.write(handle, data)
+            finally:
+                disk.close(handle)
+        self._sync_if_many()
+
+    def _sync_if_many(self) -> None:
+        if len(self._unsynced) > UNSYNCED_MAX:  # nobody has asked for it in a long time
+            self.sync()
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._store.put(key, data)
+        self._unsynced.pop(key, None)
+        self._suspect.discard(key)
+
+    def replace_soon(self, key: str, data: bytes) -> None:
+        disk, path = self._store.disk, self._store.path(key)
+        folder = os.path.dirname(path)
+        temporary = os.path.join(folder, f".{secrets.token_hex(8)}{TEMPORARY}")
+        with explained("write", path, key):
+            self._store.make_folder_soon(folder)
+            handle = disk.create(temporary)
+            try:
+                disk.write(handle, data)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    disk.remove(temporary)
+                raise
+            finally:
+                disk.close(handle)
+            disk.rename(temporary, path)
+        self._unsynced[key] = True
+
+    def remove(self, key: str) -> None:
+        self._store.delete(key)
+        self._unsynced.pop(key, None)
+
+    def names(self, folder: str) -> list[str] | None:
+        path = self._store.path(folder)
+        with explained("list", path, folder):
+            try:
+                return [name for name, is_folder in self._store.disk.scan(path) if not is_folder]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def sync(self) -> None:
+        for key in sorted(self._suspect):
+            # What a failed sync has lost may still be in memory, and only there.
+            data = self.read(key)
+            if data is not None:
+                self.replace(key, data)
+            self._suspect.discard(key)
+        if self._unsynced and (len(self._unsynced) <= MANY or not self._sync_at_once()):
+            self._sync_each()
+        self._unsynced.clear()
+
+    def _sync_at_once(self) -> bool:
+        """Make the whole file system durable, which takes no longer than a few files do."""
+        sync = _syncfs() if type(self._store.disk) is PosixDisk else None
+        if sync is None:
+            return False
+        with explained("sync", self._store.root, None):
+            handle = self._store.disk.open(self._store.root)
+            try:
+                if sync(handle) != 0:
+                    # One of the files has a problem; one by one it is found out which.
+                    self._suspect.update(self._unsynced)
+                    error = ctypes.get_errno()
+                    raise OSError(error, os.strerror(error))
+            finally:
+                self._store.disk.close(handle)
+        return True
+
+    def _sync_each(self) -> None:
+        folders: set[str] = set()
+        for key, is_new in sorted(self._unsynced.items()):
+            path = self._store.path(key)
+            if is_new:
+                folders.add(os.path.dirname(path))
+            with explained("sync", path, key):
+                self._sync_file(key, path)
+        for folder in sorted(folders):
+            with explained("sync", folder, None):
+                if self._store.disk.stat(folder) is not None:
+                    self._store.make_folder(folder)
+                    self._store.disk.sync_dir(folder)
+
+    def _sync_file(self, key: str, path: str) -> None:
+        disk = self._store.disk
+        try:
+            handle = disk.open_append(path)
+        except FileNotFoundError:
+            return  # it was deleted since
+        try:
+            disk.sync(handle)
+        except OSError:
+            self._suspect.add(key)
+            raise
+        finally:
+            disk.close(handle)
+
+    def is_due(self, size: int, waiting: int) -> bool:
+        return True
+
+
+class ObjectShelf:
+    """Files that are put again, longer each time, unless somebody else has put them meanwhile.
+
+    The newest are kept in memory, `CACHE_BYTES` at most, so that they need not be read to grow.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.lock = threading.RLock()
+        self._store = store
+        self._cache: OrderedDict[str, Blob] = OrderedDict()
+        self._cached_bytes = 0
+
+    def read(self, key: str) -> bytes | None:
+        self._forget(key)
+        try:
+            found = self._store.get(key)
+        except ObjectMissing:
+            return None
+        self._remember(key, found)
+        return found.data
+
+    def adopt(self, key: str) -> None:
+        """Every put is durable."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        try:
+            self._store.put(key, data, IF_ABSENT)
+        except Conflict:
+            return False
+        return True
+
+    def may_have(self, folder: str) -> bool:
+        return False
+
+    def append(self, key: str, at: int, data: bytes, *, repair: bool) -> None:
+        if at and key not in self._cache:
+            self.read(key)
+        before = self._cache.get(key)
+        size = 0 if before is None else len(before.data)
+        if size != at:
+            raise Changed(f"{self._store.url}/{key} has {size} bytes, and was left with {at}")
+        self._forget(key)  # if the put fails, nobody knows what is there
+        condition = IF_ABSENT if before is None else IfVersion(before.version)
+        grown = data if before is None else before.data + data
+        try:
+            version = self._store.put(key, grown, condition)
+        except Conflict:
+            raise Changed(f"{self._store.url}/{key} was put by somebody else") from None
+        self._remember(key, Blob(grown, version))
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._forget(key)
+        self._remember(key, Blob(data, self._store.put(key, data)))
+
+    def replace_soon(self, key: str, data: bytes) -> None:
+        self._store.put(key, data)
+
+    def remove(self, key: str) -> None:
+        self._forget(key)
+        self._store.delete(key)
+
+    def names(self, folder: str) -> list[str] | None:
+        return None
+
+    def sync(self) -> None:
+        """Every put is durable."""
+
+    def is_due(self, size: int, waiting: int) -> bool:
+        # Each put sends all there is, so a file is sent again only when it has grown by a share.
+        return waiting >= max(OBJECT_BYTES_MIN, size // 4)
+
+    def _remember(self, key: str, found: Blob) -> None:
+        self._cache[key] = found
+        self._cached_bytes += len(found.data)
+        while self._cached_bytes > CACHE_BYTES:
+            _, dropped = self._cache.popitem(last=False)
+            self._cached_bytes -= len(dropped.data)
+
+    def _forget(self, key: str) -> None:
+        dropped = self._cache.pop(key, None)
+        if dropped is not None:
+            self._cached_bytes -= len(dropped.data)
+
+
+@cache
+def _syncfs() -> Any | None:
+    """Return Linux's syncfs(2), or None elsewhere."""
+    function = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if function is not None:
+        function.argtypes = [ctypes.c_int]
+    return function

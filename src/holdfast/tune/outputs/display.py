@@ -1,0 +1,235 @@
+"""Shows people how a study goes, as their `RunConfig` says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.checkpoint import Checkpoint
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.control.study.plan import Resumption, StudyObserver
+from holdfast.core.names import shown
+from holdfast.core.not_finite import NotFinite, in_words
+from holdfast.core.study.machine import Study
+from holdfast.core.study.reservations import total
+from holdfast.core.study.trial import Status, Trial
+from holdfast.errors import ConfigError
+from holdfast.tune.outputs import Progress, ReporterOutput, StudyOutput
+from holdfast.tune.outputs.lines import Before
+from holdfast.tune.outputs.tables import best_of
+from holdfast.tune.progress_reporter import ProgressReporter
+from holdfast.tune.results.best import metric_of
+from holdfast.tune.study.spec import StudySpec
+
+log = logging.getLogger(__name__)
+
+UPDATE_EVERY_S = 0.25
+KEPT_MAX = 20  # trials that are over and still shown
+_IN_BYTES = ("memory", "object_store_memory")
+
+
+class Shower(StudyObserver):
+    """Tells a study's output of everything, and how the study stands, not too often."""
+
+    def __init__(
+        self, spec: StudySpec, study: Study, samples: int | None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._spec, self._study, self._samples, self._clock = spec, study, samples, clock
+        self._mode = spec.tune_config.mode
+        self._metric = metric_of(spec.tune_config.metric, self._mode)
+        self.output = output_of(spec)
+        self._began = clock.monotonic()
+        self._updated_at = float("-inf")
+        self._over: dict[str, Trial] = {}
+        self._begun: dict[str, Before] = {}
+        self._not_finite = NotFinite([self._metric])
+        self._with_nan: set[str] = set()  # trials that are not over
+        self._nan_count = 0
+        self._first_nan = ""
+        self._best: Trial | None = None
+        self._has_told_of_pauses = False
+
+    def begin(self, path: str, how: Resumption) -> None:
+        """Say what begins, or goes on, and where it is kept."""
+        facts: dict[str, Any] = {}
+        judges = self._study.judges
+        if self._spec.tune_config.search_alg is not None:
+            facts["searcher"] = type(self._spec.tune_config.search_alg).__name__
+        if self._spec.tune_config.scheduler is not None:
+            facts["scheduler"] = type(judges.scheduler).__name__
+        if self._samples is not None:
+            facts["trials"] = self._samples
+        if self._study.made:
+            facts |= resumption_facts(self._study, how)
+        for trial in self._study.finished.values():
+            self._note_end(trial)
+        self.output.begin(self._spec.name, path, facts)
+        if isinstance(self.output, ReporterOutput):
+            self.output.setup(total_samples=self._samples, metric=self._metric, mode=self._mode)
+
+    def trial_started(self, trial: Trial, after_step: int) -> None:
+        del after_step
+        self._over.pop(trial.trial_id, None)  # it had ended, and goes on
+        before = self._begun.get(trial.trial_id)
+        if before is None and trial.run.attempts > 1:  # under another driver
+            before = Before(None, trial.failures(), None)
+        self._begun[trial.trial_id] = Before.of(trial)
+        self.output.trial_started(trial, before, self._donor_of(trial))
+
+    def _donor_of(self, trial: Trial) -> str | None:
+        """Return whose weights a trial has been given, None if it goes on from its own."""
+        if trial.donor is None:
+            return None
+        folder = trial.donor.folder
+        known = [*self._study.trials.values(), *self._study.finished.values()]
+        return next((str(one) for one in known if one.folder == folder), folder)
+
+    def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
+        self._look_for_nan(trial, result)
+        self.output.trial_reported(trial, result)
+
+    def _look_for_nan(self, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Warn once in a study of a metric that is not finite, and count the trials with one."""
+        not_finite = self._not_finite.found(result)
+        if not not_finite or trial.trial_id in self._with_nan:
+            return
+        self._with_nan.add(trial.trial_id)
+        self._nan_count += 1
+        if self._nan_count == 1:
+            self._first_nan = f"{in_words(not_finite)} of {trial}"
+            log.warning(
+                "%s reported %s at step %d; the study goes on, and other trials are only counted",
+                trial, in_words(not_finite), trial.step,
+            )  # fmt: skip
+
+    def trial_saved(self, trial: Trial, checkpoint: Checkpoint) -> None:
+        self.output.trial_saved(trial, checkpoint.path)
+
+    def trial_lost(self, trial: Trial, card: str, *, is_last: bool) -> None:
+        self.output.trial_failed(trial, card, is_last=is_last)
+
+    def trial_paused(self, trial: Trial) -> None:
+        saved = trial.saved_step()
+        if self._has_told_of_pauses or trial.donor is not None or saved >= trial.step:
+            return
+        self._has_told_of_pauses = True
+        log.warning(
+            "%s has paused %s after step %d, and %s; what a trial did since its last checkpoint is "
+            "done again when it goes on. Report a checkpoint with every step, or take a scheduler "
+            "that does not pause, as ASHAScheduler",
+            type(self._study.judges.scheduler).__name__,
+            trial,
+            trial.step,
+            f"its newest checkpoint is of step {saved}" if saved else "it has saved nothing",
+        )
+
+    def trial_ended(self, trial: Trial) -> None:
+        self._begun.pop(trial.trial_id, None)
+        self._with_nan.discard(trial.trial_id)
+        if trial.status is Status.TERMINATED:
+            self.output.trial_finished(trial)
+        self._note_end(trial)
+
+    def _note_end(self, trial: Trial) -> None:
+        self._over[trial.trial_id] = trial
+        if len(self._over) > KEPT_MAX:
+            del self._over[next(iter(self._over))]
+        if self._metric is None:
+            return
+        known = [*([self._best] if self._best else []), trial]
+        found = best_of(known, self._metric, self._mode)
+        if found is not None and found.name == str(trial):
+            self._best = trial
+
+    def turned(self, *, is_over: bool) -> None:
+        now = self._clock.monotonic()
+        if is_over or now - self._updated_at < UPDATE_EVERY_S:
+            return
+        self._updated_at = now
+        self.output.update(self.progress())
+
+    def progress(self) -> Progress:
+        """Return how the study stands."""
+        study = self._study
+        live = study.get_trials()
+        counts = {str(status): count for status, count in study.counts.items() if count}
+        for trial in live:
+            counts[trial.status] = counts.get(trial.status, 0) + 1
+        going = {trial.trial_id for trial in live}
+        best = [one for one in (self._best,) if one is not None and one.trial_id not in going]
+        over = [trial for trial_id, trial in self._over.items() if trial_id not in going]
+        return Progress(
+            trials=[*(one for one in best if one.trial_id not in self._over), *over, *live],
+            counts=counts,
+            total=self._samples,
+            elapsed_s=self._clock.monotonic() - self._began,
+            now=self._clock.now(),
+            notes=self._notes(),
+            resources=in_use(total(study.room.nodes), study.free_resources()),
+            best=best_of([*best, *live], self._metric, self._mode),
+        )
+
+    def _notes(self) -> list[str]:
+        if not self._nan_count:
+            return []
+        some = "1 trial has" if self._nan_count == 1 else f"{self._nan_count} trials have"
+        return [f"{some} reported what is not finite, first {self._first_nan}"]
+
+
+def in_use(there: Mapping[str, float], free: Mapping[str, float]) -> str:
+    """Return how much of what there is has been reserved; memory only if any of it has."""
+    told = []
+    for name, amount in there.items():
+        taken = amount - free.get(name, 0.0)
+        if name not in _IN_BYTES:
+            told.append(f"{taken:g}/{amount:g} {name}")
+        elif taken:
+            told.append(f"{taken / 2**30:.1f}/{amount / 2**30:.1f} GiB {name}")
+    return ", ".join(told)
+
+
+def resumption_facts(study: Study, how: Resumption) -> dict[str, str]:
+    """Return what a study that goes on will do with the trials it has."""
+    counts = study.counts
+    facts = {}
+    if done := counts.get(Status.TERMINATED, 0):
+        facts["kept"] = f"{done} trials that are done"
+        if how.finished:
+            facts["kept"] = f"{done} trials that had ended go on, as they may do more now"
+    if failed := counts.get(Status.ERROR, 0):
+        fate = "stay so"
+        if how.errored or how.errored_from_scratch:
+            fate = "go on from their last checkpoint" if how.errored else "begin anew"
+        facts["failed"] = f"{failed} trials that failed {fate}"
+    if study.trials:
+        saved = sum(1 for one in study.trials.values() if one.saved_step() or one.donor)
+        fate = f"{saved} go on from a checkpoint, {len(study.trials) - saved} begin"
+        facts["unfinished"] = f"{len(study.trials)} trials: " + (
+            fate if how.unfinished else "they end here"
+        )
+    if how.num_samples is not None:
+        facts["samples"] = f"{how.num_samples} in all from now on"
+    return facts
+
+
+def output_of(spec: StudySpec) -> StudyOutput:
+    """Return where people see how a study goes."""
+    config, tune = spec.run_config, spec.tune_config
+    verbose = 1 if config.verbose is None else config.verbose
+    if not isinstance(verbose, int):
+        raise ConfigError(
+            f"verbose={shown(verbose)}: must be 0, 1, 2 or 3", hint="0 shows nothing, 1 is usual"
+        )
+    verbosity = int(verbose)
+    if config.progress_reporter is not None:
+        if not isinstance(config.progress_reporter, ProgressReporter):
+            raise ConfigError(
+                f"progress_reporter={shown(config.progress_reporter)} is not a ProgressReporter",
+                hint="an object of tune.CLIReporter, or of a class of your own that derives from"
+                " tune.ProgressReporter",
+            )
+        return ReporterOutput(config.progress_reporter, verbosity=verbosity)
+    return StudyOutput(
+        verbosity=verbosity, metric=metric_of(tune.metric, tune.mode), mode=tune.mode
+    )

@@ -1,0 +1,299 @@
+"""What is shown of a study while it goes on; nothing here can delay it or fail it.
+
+A terminal gets one table that is always up to date, a notebook the same as HTML, and anything else
+a line for each event, so that a log file can be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.core.study.trial import Status, Trial
+from holdfast.errors import ConfigError
+from holdfast.tune.outputs import lines
+from holdfast.tune.outputs.tables import (
+    Layout,
+    Progress,
+    as_text,
+    best_line,
+    best_of,
+    counts_of,
+    error_table,
+    header_lines,
+    span,
+    status_line,
+    trial_table,
+)
+
+if TYPE_CHECKING:
+    from holdfast.tune.progress_reporter import ProgressReporter
+
+log = logging.getLogger(__name__)
+
+STATUS_EVERY_S = 30.0
+CARDS_MAX = 10
+VERBOSITY_MAX = 3
+
+
+class Screen(Protocol):
+    """Where things are shown: lines come one after the other, a status is always the newest."""
+
+    keeps_status: (
+        bool  # whether a status is seen until the next; if not, it is printed now and then
+    )
+
+    def print(self, text: str) -> None: ...
+
+    def show(self, progress: Progress, layout: Layout, header: Sequence[str]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class StudyOutput:
+    """Tells people of a study.
+
+    Verbosity 0 shows nothing; 1 how it goes, what fails and what comes out; 2 results and
+    checkpoints as well; 3 with all metrics. No method raises, and none waits long.
+    """
+
+    def __init__(
+        self,
+        *,
+        verbosity: int = 1,
+        screen: Screen | None = None,
+        layout: Layout | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if verbosity not in range(VERBOSITY_MAX + 1):
+            raise ConfigError(
+                f"verbose={verbosity!r}: must be 0, 1, 2 or 3", hint="0 shows nothing, 1 is usual"
+            )
+        self._verbosity, self._clock = int(verbosity), clock
+        self._metric, self._mode = metric, mode
+        self._layout = layout if layout is not None else Layout(mode=mode or "max")
+        self._screen = screen if screen is not None else screen_for(sys.stderr)
+        self._budget, self._results = lines.LineBudget(), lines.ResultLines()
+        self._status_at = clock.monotonic()
+        self._cards = 0
+        self._is_broken = False
+
+    # ------------------------------------------------------------------ events
+
+    def begin(self, name: str, path: str, facts: Mapping[str, Any] | None = None) -> None:
+        """The study begins, or goes on; `facts` are told as they are."""
+        if self._verbosity:
+            told = "".join(f"\n  {key}: {value}" for key, value in (facts or {}).items())
+            self._print(f"Study {name!r} at {path}{told}")
+
+    def trial_started(
+        self, trial: Trial, before: lines.Before | None = None, donor: str | None = None
+    ) -> None:
+        """An attempt of a trial has begun; see `lines.started`."""
+        if self._tells_events():
+            self._line("started", lines.started, trial, before, donor)
+
+    def trial_reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
+        """A trial has a new result."""
+        now = self._clock.monotonic()
+        if self._tells_events() and (self._verbosity >= 2 or self._results.is_due(trial, now)):
+            all_metrics = self._verbosity >= VERBOSITY_MAX
+            self._line("results", lines.reported, trial, result, all_metrics=all_metrics)
+
+    def trial_saved(self, trial: Trial, folder: str) -> None:
+        """A checkpoint of a trial is committed."""
+        if self._verbosity >= 2:
+            self._line("saved", lines.saved, trial, folder)
+
+    def trial_finished(self, trial: Trial) -> None:
+        """A trial has ended well, or was stopped."""
+        self._results.forget(trial)
+        if self._tells_events():
+            self._line("finished", lines.finished, trial)
+
+    def trial_failed(self, trial: Trial, card: str, *, is_last: bool) -> None:
+        """An attempt was lost; `card` says why in full, and is shown for the first few."""
+        self._results.forget(trial)
+        if not self._verbosity:
+            return
+        self._cards += 1
+        if card and self._cards <= CARDS_MAX:
+            self._print(f"{lines.failed(trial, is_last=is_last)}\n{card}")
+        else:
+            self._line("failed", lines.failed, trial, is_last=is_last)
+
+    def update(self, progress: Progress) -> None:
+        """Show how the study stands, if it is time to; to be called often."""
+        if not self._verbosity:
+            return
+        now = self._clock.monotonic()
+        for line in self._budget.rest(now):
+            self._print(line)
+        if self._screen.keeps_status:
+            self._show(progress)
+        elif now - self._status_at >= STATUS_EVERY_S:
+            self._status_at = now
+            self._print("\n".join(self._header(progress)))
+
+    def end(
+        self, progress: Progress, *, resume: str | None = None, interrupted: bool = False
+    ) -> None:
+        """The study is over, or this driver leaves it; `resume` is the call that goes on with it.
+
+        `interrupted` if somebody wanted that, and the script may take the study for done.
+
+        The last table stays, and under it the best trial and what has failed.
+        """
+        self.close()
+        if not self._verbosity:
+            return
+        for line in self._budget.rest(self._clock.monotonic(), is_end=True):
+            self._print(line)
+        with self._guarded():
+            self._screen.print(self._summary(progress, resume, interrupted=interrupted))
+
+    def close(self) -> None:
+        """Give the terminal back, also if the study ends badly; may be called more than once."""
+        with self._guarded():
+            self._screen.close()
+
+    # ------------------------------------------------------------------ pieces
+
+    def _tells_events(self) -> bool:
+        return self._verbosity >= (2 if self._screen.keeps_status else 1)
+
+    def _header(self, progress: Progress) -> list[str]:
+        return header_lines(progress, self._metric, self._mode)
+
+    def _summary(self, progress: Progress, resume: str | None, *, interrupted: bool) -> str:
+        counts = progress.counts or counts_of(progress.trials)
+        parts = [as_text(trial_table(progress, self._layout))]
+        total = sum(counts.values()) if progress.total is None else progress.total
+        parts.append(f"{status_line(counts, total)} in {span(progress.elapsed_s)}")
+        best = progress.best or best_of(progress.trials, self._metric, self._mode)
+        if best is not None:
+            parts.append(best_line(best).replace("Best so far", "Best", 1))
+        errors = error_table(progress.trials, count=counts.get(Status.ERROR, 0))
+        if errors.rows:
+            parts.append(f"Failed:\n{as_text(errors)}")
+        parts += progress.notes
+        if interrupted:
+            parts.append(lines.interrupted(counts, progress.total))
+        if resume:
+            parts.append(f"To go on with it:\n  {resume}")
+        return "\n".join(part for part in parts if part)
+
+    def _line(self, kind: str, make: Callable[..., str], *facts: Any, **more: Any) -> None:
+        now = self._clock.monotonic()
+        if self._budget.leaves_out(kind, now):
+            return
+        for one in self._budget.take(kind, make(*facts, **more), now):
+            self._print(one)
+
+    def _print(self, text: str) -> None:
+        with self._guarded():
+            self._screen.print(text)
+
+    def _show(self, progress: Progress) -> None:
+        with self._guarded():
+            self._screen.show(progress, self._layout, self._header(progress))
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """A screen that fails is told of once; the study goes on."""
+        try:
+            yield
+        except Exception:
+            if not self._is_broken:
+                self._is_broken = True
+                log.exception("progress cannot be shown; the study goes on")
+
+
+class ReporterOutput(StudyOutput):
+    """Tells people of a study by way of a reporter of the user's; failures are told as ever."""
+
+    def __init__(self, reporter: ProgressReporter, **options: Any) -> None:
+        options.setdefault("screen", PlainScreen(sys.stderr))
+        super().__init__(**options)
+        self._reporter = reporter
+
+    def setup(self, **facts: Any) -> None:
+        """Tell the reporter what it is to know before anything else."""
+        with self._guarded():
+            self._reporter.setup(**facts)
+
+    def update(self, progress: Progress) -> None:
+        self._report(progress, done=False)
+
+    def end(
+        self, progress: Progress, *, resume: str | None = None, interrupted: bool = False
+    ) -> None:
+        self._report(progress, done=True)
+        if interrupted and self._verbosity:
+            counts = progress.counts or counts_of(progress.trials)
+            self._print(lines.interrupted(counts, progress.total))
+        if resume and self._verbosity:
+            self._print(f"To go on with it:\n  {resume}")
+
+    def _tells_events(self) -> bool:
+        return self._verbosity >= 2
+
+    def _report(self, progress: Progress, *, done: bool) -> None:
+        told = [line for line in (progress.resources, *progress.notes) if line]
+        with self._guarded():
+            if self._reporter.should_report(progress.trials, done=done):
+                self._reporter.report(progress.trials, done, *told)
+
+
+class PlainScreen:
+    """A file, a pipe, or a terminal that can do nothing but text."""
+
+    keeps_status = False
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_gone = False
+
+    def print(self, text: str) -> None:
+        if self._is_gone:
+            return
+        try:
+            self._stream.write(text + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):  # nobody reads it any more
+            self._is_gone = True
+            log.debug("progress is no longer shown", exc_info=True)
+
+    def show(self, progress: Progress, layout: Layout, header: Sequence[str]) -> None:
+        self.print("\n".join([*header, as_text(trial_table(progress, layout))]))
+
+    def close(self) -> None:
+        """Nothing is left to be written."""
+
+
+def screen_for(
+    stream: TextIO, *, clock: Clock = SYSTEM_CLOCK, display: Callable[[str], None] | None = None
+) -> Screen:
+    """Return the best screen there is: of a notebook, of a terminal, or else plain lines."""
+    from holdfast.tune.outputs.notebook import NotebookScreen, notebook_display
+
+    shown = display if display is not None else notebook_display()
+    if shown is not None:
+        return NotebookScreen(shown, clock=clock)
+    try:
+        is_terminal = stream.isatty()
+    except ValueError:  # it is closed
+        is_terminal = False
+    if is_terminal:
+        from holdfast.tune.outputs.terminal import live_screen
+
+        live = live_screen(stream, clock)
+        if live is not None:
+            return live
+    return PlainScreen(stream)

@@ -1,0 +1,389 @@
+"""What people see of a study, as data and text: no terminal, no clock, nothing printed.
+
+Rows are trials; where there are too many, every status gets its fair share of the room, and what is
+left out is counted.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from holdfast.core.card_text import plain
+from holdfast.core.checkpoint.retention import score_of
+from holdfast.core.metric_history import flattened
+from holdfast.core.study.trial import Status, Trial
+from holdfast.tune.result import (
+    AUTO_RESULT_KEYS,
+    NODE_IP,
+    PID,
+    TIME_TOTAL_S,
+    TIMESTEPS_TOTAL,
+    TRAINING_ITERATION,
+)
+
+ORDER = (Status.RUNNING, Status.PAUSED, Status.PENDING, Status.TERMINATED, Status.ERROR)
+BASE_METRICS = {TRAINING_ITERATION: "iter", TIME_TOTAL_S: "total time (s)", TIMESTEPS_TOTAL: "ts"}
+_TEXT_MAX = 200
+
+Columns: TypeAlias = Mapping[str, str] | Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Titles, rows of texts, and a word on what is left out ('' for nothing)."""
+
+    titles: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best trial so far."""
+
+    name: str
+    metric: str
+    value: float
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A study at one moment.
+
+    Attributes:
+        trials: Those to be shown: at least all that are not over.
+        counts: How many trials there are of each status, also of those that are not in `trials`;
+            empty if `trials` are all.
+        total: How many there will be, None if that is not known.
+        elapsed_s: How long the study has run, over all drivers.
+        now: Seconds since 1970.
+        resources: What is in use, in words.
+        best: The best trial so far, None if it is not known.
+        notes: What else to say, a line each.
+    """
+
+    trials: Sequence[Trial]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    total: int | None = None
+    elapsed_s: float = 0.0
+    now: float = 0.0
+    resources: str = ""
+    best: Best | None = None
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What a table of trials shows.
+
+    Attributes:
+        parameters: Which of the config, or None for those that were searched for.
+        metrics: Which metrics, or None for the usual ones and a few of what is reported.
+        rows_max: How many trials; None for all.
+        width_max: How long a text may be.
+        infer_max: How many metrics are picked from what is reported.
+        sort_by: The metric by which rows are sorted, best first; None leaves them as they are.
+        mode: Whether the highest ("max") or lowest are best.
+    """
+
+    parameters: Columns = None
+    metrics: Columns = None
+    rows_max: int | None = 20
+    width_max: int = 20
+    infer_max: int = 3
+    sort_by: str | None = None
+    mode: str = "max"
+
+
+# ---------------------------------------------------------------------- lines
+
+
+def counts_of(trials: Iterable[Trial]) -> dict[str, int]:
+    """Return how many trials there are of each status."""
+    found: dict[str, int] = {}
+    for trial in trials:
+        found[str(trial.status)] = found.get(str(trial.status), 0) + 1
+    return found
+
+
+def status_line(counts: Mapping[str, int], total: int | None = None) -> str:
+    """Return `Trials: 2 of 8 done (1 RUNNING, …)`: how many there are of each status.
+
+    `total` is how many there will be; not known, it is said how many there are so far.
+    """
+    made = sum(counts.values())
+    over = counts.get(Status.TERMINATED, 0) + counts.get(Status.ERROR, 0)
+    done = f"{over} of {total} done" if total is not None else f"{over} of {made} so far done"
+    return f"Trials: {done} ({_counted(counts) or 'none yet'})"
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    known = [(str(status), counts.get(str(status), 0)) for status in ORDER]
+    other = [(name, count) for name, count in counts.items() if name not in list(ORDER)]
+    return ", ".join(f"{count} {name}" for name, count in [*known, *other] if count)
+
+
+def best_of(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Best | None:
+    """Return the best of trials by their last value, of equals the first."""
+    if metric is None or mode is None:
+        return None
+    found: Best | None = None
+    for trial in trials:
+        value = score_of(trial.last_result, metric)
+        if value is None or math.isnan(value):
+            continue
+        if found is None or (value > found.value if mode == "max" else value < found.value):
+            parameters = trial.evaluated_params or trial.config
+            found = Best(str(trial), metric, value, parameters)
+    return found
+
+
+def best_line(best: Best) -> str:
+    """Return one line on the best trial."""
+    known = ", ".join(f"{name}={cell(value)}" for name, value in flattened(best.parameters).items())
+    with_ = f" with {known}" if known else ""
+    return f"Best so far: {best.name}, {best.metric}={cell(best.value)}{shortened(with_, 120)}"
+
+
+def span(seconds: float) -> str:
+    """Return a time as people say it: `2 h 5 min`."""
+    whole = int(max(0.0, seconds))
+    days, hours = divmod(whole // 3600, 24)
+    minutes, rest = whole // 60 % 60, whole % 60
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    first = next((place for place, (count, _) in enumerate(parts) if count), 3)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count) or "0 s"
+
+
+def cell(value: Any, width: int = _TEXT_MAX) -> str:
+    """Return a value as a table shows it."""
+    if value is None:
+        return ""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool | int):
+        number = float(value)
+        return f"{number:.0f}" if number.is_integer() and abs(number) < 1e6 else f"{number:.5g}"
+    return shortened(str(value).replace("\n", " "), width)
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a text that is no longer than `width`; what tells values apart is at both ends."""
+    if len(text) <= width:
+        return text
+    keep = max(1, width - 1)
+    return f"{text[: (keep + 1) // 2]}…{text[len(text) - keep // 2 :]}"
+
+
+# ---------------------------------------------------------------------- which rows
+
+
+def fair_shares(sizes: Mapping[str, int], room: int) -> dict[str, int]:
+    """Return how many of each may be shown: equally many, and what one leaves goes to others."""
+    shares = dict.fromkeys(sizes, 0)
+    left = max(0, room)
+    while left:
+        open_ = [name for name in sizes if shares[name] < sizes[name]]
+        if not open_:
+            break
+        each = max(1, left // len(open_))
+        for name in open_:
+            more = min(each, sizes[name] - shares[name], left)
+            shares[name] += more
+            left -= more
+    return shares
+
+
+def chosen(progress: Progress, layout: Layout) -> tuple[list[Trial], str]:
+    """Return the trials to show, by status, and a word on those that are not."""
+    by_status: dict[str, list[Trial]] = {str(status): [] for status in ORDER}
+    for trial in progress.trials:
+        by_status.setdefault(str(trial.status), []).append(trial)
+    for trials in by_status.values():
+        trials.sort(key=_sort_key(layout))
+    here = {name: len(trials) for name, trials in by_status.items() if trials}
+    room = sum(here.values()) if layout.rows_max is None else layout.rows_max
+    shares = fair_shares(here, room)
+    shown = [trial for name, share in shares.items() for trial in by_status[name][:share]]
+    all_ = {**here, **progress.counts}
+    hidden = {
+        name: count - shares.get(name, 0)
+        for name, count in all_.items()
+        if count > shares.get(name, 0)
+    }
+    if not hidden:
+        return shown, ""
+    return shown, f"… {sum(hidden.values())} more trials not shown ({_counted(hidden)})"
+
+
+def _sort_key(layout: Layout) -> Callable[[Trial], tuple[int, float, int]]:
+    def place(trial: Trial) -> tuple[int, float, int]:
+        value = score_of(trial.last_result, layout.sort_by) if layout.sort_by else None
+        if value is None or math.isnan(value):
+            return int(layout.sort_by is not None), 0.0, trial.number
+        return 0, -value if layout.mode == "max" else value, trial.number
+
+    return place
+
+
+# ---------------------------------------------------------------------- columns
+
+
+def trial_table(progress: Progress, layout: Layout | None = None) -> Table:
+    """Return a table of trials: name, status, place, parameters, iteration, time, metrics."""
+    layout = layout if layout is not None else Layout()
+    shown, note = chosen(progress, layout)
+    parameters = _named(layout.parameters, _searched(shown))
+    metrics = _named(layout.metrics, BASE_METRICS)
+    if layout.metrics is None:
+        metrics |= {name: name for name in inferred_metrics(shown, layout.infer_max)}
+    width = layout.width_max
+    columns: list[tuple[str, list[str]]] = [
+        ("trial", [shortened(str(trial), max(width, 30)) for trial in shown]),
+        ("status", [str(trial.status) for trial in shown]),
+        ("loc", [_location(trial) for trial in shown]),
+    ]
+    for name, title in parameters.items():
+        values = [_parameter(trial, name) for trial in shown]
+        columns.append((title, [cell(value, width) for value in values]))
+    for name, title in metrics.items():
+        values = [flattened(trial.last_result).get(name) for trial in shown]
+        columns.append((title, [cell(value, width) for value in values]))
+    columns.append(("checkpoint", [_checkpoint_age(trial, progress.now) for trial in shown]))
+    columns.append(("failures", [cell(trial.failures() or None) for trial in shown]))
+    kept = [(title, cells) for title, cells in columns if any(cells)]
+    rows = tuple(zip(*(cells for _, cells in kept), strict=True))
+    return Table(tuple(title for title, _ in kept), rows, note)
+
+
+def inferred_metrics(trials: Iterable[Trial], limit: int) -> list[str]:
+    """Return metrics that are worth a column: numbers that users report, in order of reporting."""
+    found: dict[str, None] = {}
+    for trial in trials:
+        for name, value in flattened(trial.last_result).items():
+            is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+            if is_number and name.partition("/")[0] not in AUTO_RESULT_KEYS:
+                found[name] = None
+        if len(found) >= limit:
+            break
+    return list(found)[: max(0, limit)]
+
+
+def error_table(
+    trials: Iterable[Trial], rows_max: int | None = 20, width_max: int = 80, count: int = 0
+) -> Table:
+    """Return a table of what has failed: the trial, how often, and why, in one line each.
+
+    `count` is how many there are, if not all of them are in `trials`.
+    """
+    failed = [trial for trial in trials if trial.status is Status.ERROR]
+    shown = failed if rows_max is None else failed[:rows_max]
+    rows = tuple(
+        (str(trial), cell(trial.failures() or 1), shortened(error_line(trial.error), width_max))
+        for trial in shown
+    )
+    more = max(count, len(failed)) - len(shown)
+    note = f"… {more} more trials have failed" if more else ""
+    return Table(("trial", "failures", "error"), rows, note)
+
+
+def _named(given: Columns, otherwise: Mapping[str, str]) -> dict[str, str]:
+    if given is None:
+        return dict(otherwise)
+    if isinstance(given, Mapping):
+        return dict(given)
+    return {name: name for name in given}
+
+
+def _searched(trials: Iterable[Trial]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for trial in trials:
+        for name in trial.evaluated_params:
+            found.setdefault(name, name.rpartition("/")[2] if "/" in name else name)
+    # Two that end alike are told apart by all they have.
+    ends = list(found.values())
+    return {name: end if ends.count(end) == 1 else name for name, end in found.items()}
+
+
+def _parameter(trial: Trial, name: str) -> Any:
+    if name in trial.evaluated_params:
+        return trial.evaluated_params[name]
+    return flattened(trial.config).get(name)
+
+
+def _location(trial: Trial) -> str:
+    if trial.status is not Status.RUNNING:
+        return ""
+    node, pid = trial.last_result.get(NODE_IP), trial.last_result.get(PID)
+    return f"{node}:{pid}" if node and pid else str(node or "")
+
+
+def _checkpoint_age(trial: Trial, now: float) -> str:
+    newest = max((kept.created for kept in trial.checkpoints.usable()), default=None)
+    return "" if newest is None else f"{span(now - newest)} ago"
+
+
+def error_line(error: str | None) -> str:
+    """Return the line that says what an error is; the rest of it, and what to try, is on its card.
+
+    That is the first one, or the first below a traceback, which is indented.
+    """
+    lines = [line for line in (error or "").splitlines() if line.strip()]
+    if lines and lines[0].startswith("Traceback"):
+        lines = [line for line in lines[1:] if not line[0].isspace()] or lines[-1:]
+    return lines[0].strip() if lines else "failed"
+
+
+# ---------------------------------------------------------------------- forms
+
+
+def as_text(table: Table) -> str:
+    """Return a table as plain text, ruled with dashes, without control characters in it."""
+    if not table.titles:
+        return table.note
+    table = Table(
+        tuple(map(plain, table.titles)),
+        tuple(tuple(map(plain, row)) for row in table.rows),
+        table.note,
+    )
+    widths = [
+        max(len(title), *(len(row[place]) for row in table.rows)) if table.rows else len(title)
+        for place, title in enumerate(table.titles)
+    ]
+    rule = tuple("-" * width for width in widths)
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in (table.titles, rule, *table.rows)
+    ]
+    return "\n".join([*lines, *([table.note] if table.note else [])])
+
+
+def as_html(table: Table) -> str:
+    """Return a table as HTML."""
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in table.titles)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>"
+        for row in table.rows
+    )
+    note = f"<p>{html.escape(table.note)}</p>" if table.note else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+
+
+def header_lines(
+    progress: Progress, metric: str | None = None, mode: str | None = None
+) -> list[str]:
+    """Return the lines above the table: counts, time, resources, the best trial."""
+    lines = [
+        status_line(progress.counts or counts_of(progress.trials), progress.total)
+        + f", running for {span(progress.elapsed_s)}"
+    ]
+    if progress.resources:
+        lines.append(progress.resources)
+    best = progress.best or best_of(progress.trials, metric, mode)
+    if best is not None:
+        lines.append(best_line(best))
+    return [*lines, *progress.notes]

@@ -1,0 +1,1 @@
+"""What a study has come to, read from its storage."""

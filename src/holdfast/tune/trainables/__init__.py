@@ -1,0 +1,1 @@
+"""What a trial runs: functions, classes and trainers, and the process around them."""

@@ -1,0 +1,70 @@
+"""When a group that is smaller than wanted is started again with more workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from holdfast.control.run.group import Group
+from holdfast.control.run.plan import Plan
+from holdfast.control.run.relocation import Move, Moving
+from holdfast.core.checkpoint.retention import Retention
+from holdfast.core.placement import Demand, Node, Place
+from holdfast.core.run.budget import Budget
+from holdfast.engine.base import Engine
+from holdfast.wire import Message
+from tests.faults.stories import FakeClock
+
+PLAN = Plan(
+    function=print,
+    config=None,
+    workers=2,
+    workers_min=1,
+    demand=Demand(each={"CPU": 1.0}),
+    budget=Budget(),
+    retention=Retention(),
+    log_folder="logs",
+)
+
+
+@dataclass
+class Some:
+    """A group of one worker, as far as it is looked at here."""
+
+    places: tuple[Place, ...] = (Place(0, 1, 0, 1, 0, "a"),)
+    is_over: bool = False
+    told: list[Message] = field(default_factory=list)
+
+    def ranks_by_node(self) -> dict[str, list[int]]:
+        return {"a": [0]}
+
+    def tell_all(self, message: Message) -> None:
+        self.told.append(message)
+
+
+@dataclass
+class Cluster:
+    """An engine, as far as it is looked at here."""
+
+    names: list[str] = field(default_factory=lambda: ["a"])
+
+    def nodes(self) -> list[Node]:
+        return [Node(name, {"CPU": 1.0}) for name in self.names]
+
+
+def test_a_group_does_not_move_for_room_that_is_gone_again() -> None:
+    cluster, some = Cluster(), Some()
+    moving = Moving(PLAN, cast(Engine, cluster), FakeClock())
+    moving.begin(cast(Group, some))
+    cluster.names = ["a", "b"]
+    moving.nodes_changed()
+    cluster.names = ["a"]
+    moving.nodes_changed()
+
+    assert moving.saved(1) is Move.STAY
+
+    cluster.names = ["a", "c"]
+    moving.nodes_changed()
+
+    assert moving.saved(2) is Move.RESTART
+    assert len(some.told) == 2  # that a checkpoint is wanted

@@ -1,0 +1,455 @@
+"""What is shown of a study: lines that do not flood, screens that cannot fail."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from holdfast.tune.outputs.notebook import NotebookScreen
+from holdfast.tune.outputs.terminal import LiveScreen
+
+from holdfast.core.checkpoint.record import Kept
+from holdfast.core.run.budget import Blame
+from holdfast.core.run.machine import Run
+from holdfast.core.study.trial import Status, Trial, values_now
+from holdfast.errors import ConfigError
+from holdfast.tune.outputs import lines
+from holdfast.tune.outputs.lines import Before, LineBudget
+from holdfast.tune.outputs.output import ReporterOutput, Screen
+from holdfast.tune.progress import Layout, PlainScreen, Progress, StudyOutput, screen_for
+from holdfast.tune.progress_reporter import (
+    CLIReporter,
+    JupyterNotebookReporter,
+    ProgressReporter,
+)
+from tests.unit.tune.logger.logging_files import HandClock
+from tests.unit.tune.outputs.shown_trials import several, trial
+
+
+class Paper:
+    """A screen that keeps what is printed."""
+
+    def __init__(self, *, keeps_status: bool = False) -> None:
+        self.keeps_status = keeps_status
+        self.lines: list[str] = []
+        self.shown = 0
+
+    def print(self, text: str) -> None:
+        self.lines.append(text)
+
+    def show(self, progress: Progress, layout: Layout, header: Sequence[str]) -> None:
+        self.shown += 1
+
+    def close(self) -> None:
+        self.lines.append("closed")
+
+
+def output(screen: Screen, verbosity: int = 1, clock: HandClock | None = None) -> StudyOutput:
+    return StudyOutput(
+        verbosity=verbosity, screen=screen, clock=clock or HandClock(), metric="loss", mode="min"
+    )
+
+
+def test_without_a_terminal_every_event_is_a_line() -> None:
+    paper = Paper()
+    told = output(paper)
+    one = trial(3, run=Run(attempts=2))
+    told.begin("bert", "s3://lab/bert", {"search": "random"})
+    told.trial_started(one)
+    told.trial_reported(one, one.last_result)
+    told.trial_failed(trial(1, Status.ERROR, error="ValueError: lr"), "+-card-+", is_last=True)
+    told.trial_finished(one)
+
+    assert paper.lines == [
+        "Study 'bert' at s3://lab/bert\n  search: random",
+        "trainable_t003 started again (attempt 2) with lr=0.3, net/depth=3",
+        "trainable_t003 iteration 4, loss=0.25, 1.5 s in all",
+        "trainable_t001 failed for good: ValueError: lr\n+-card-+",
+        "trainable_t003 finished: iteration 4, loss=0.25, 1.5 s in all",
+    ]
+
+
+def test_results_of_a_trial_are_told_every_few_seconds_only() -> None:
+    paper, clock = Paper(), HandClock()
+    told = output(paper, clock=clock)
+    for _ in range(100):
+        told.trial_reported(trial(0), trial(0).last_result)
+        clock.at += 0.1
+
+    assert len(paper.lines) == 2
+
+
+def test_a_flood_of_events_is_counted_and_not_printed() -> None:
+    paper, clock = Paper(), HandClock()
+    told = output(paper, clock=clock)
+    for number in range(5000):
+        told.trial_started(trial(number))
+        told.trial_finished(trial(number))
+        clock.at += 0.0001
+    assert len(paper.lines) == 20
+
+    clock.at += 1
+    told.update(Progress(trials=[]))
+    assert paper.lines[-1] == "… and 4990 started, 4990 finished more"
+    budget = LineBudget(lines_max=1)
+    assert budget.take("x", "one", 0.0) == ["one"]
+    assert budget.take("x", "two", 0.5) == []
+    assert budget.take("x", "three", 1.5) == ["… and 1 x more", "three"]
+
+
+def test_a_status_is_printed_now_and_then_where_it_does_not_stay() -> None:
+    paper, clock = Paper(), HandClock()
+    told = output(paper, clock=clock)
+    for _ in range(700):
+        told.update(Progress(trials=several(RUNNING=1)))
+        clock.at += 0.1
+    assert len(paper.lines) == 2 and paper.shown == 0
+
+    live = Paper(keeps_status=True)
+    output(live).update(Progress(trials=several(RUNNING=1)))
+    assert live.shown == 1 and not live.lines
+
+
+@pytest.mark.parametrize(("verbosity", "count"), [(0, 0), (1, 1), (2, 5), (3, 5)])
+def test_a_live_table_says_what_lines_need_not(verbosity: int, count: int) -> None:
+    live = Paper(keeps_status=True)
+    told = output(live, verbosity)
+    told.trial_started(trial(0))
+    told.trial_reported(trial(0), {"loss": 1, "other": 2})
+    told.trial_saved(trial(0), "checkpoint_000001")
+    told.trial_finished(trial(0))
+    told.trial_failed(trial(1), "card", is_last=False)
+
+    assert len(live.lines) == count
+    if verbosity == 3:
+        assert live.lines[1].endswith("loss=1, other=2")
+
+
+def test_only_the_first_cards_are_shown_in_full() -> None:
+    paper, clock = Paper(), HandClock()
+    told = output(paper, clock=clock)
+    for number in range(30):
+        told.trial_failed(trial(number, error="E: x"), "the whole card", is_last=True)
+        clock.at += 1
+
+    assert sum("the whole card" in line for line in paper.lines) == 10
+    assert sum("failed for good: E: x" in line for line in paper.lines) == 30
+
+
+def test_the_end_says_what_came_out_and_how_to_go_on() -> None:
+    paper = Paper()
+    trials = [trial(0, Status.TERMINATED), trial(1, Status.ERROR, error="ValueError: lr")]
+    told = output(paper)
+
+    told.end(
+        Progress(trials=trials, elapsed_s=61), resume="Tuner.restore('/a/b', trainable=f).fit()"
+    )
+
+    closed, text = paper.lines
+    assert closed == "closed"
+    assert "Trials: 2 of 2 done (1 TERMINATED, 1 ERROR) in 1 min 1 s" in text
+    assert "Best: trainable_t001, loss=0.5" in text
+    assert "ValueError: lr" in text
+    assert text.endswith("To go on with it:\n  Tuner.restore('/a/b', trainable=f).fit()")
+
+
+@pytest.mark.parametrize("is_reporter", [False, True])
+def test_a_script_that_goes_on_after_ctrl_c_is_told_of_with_what_is_done(
+    is_reporter: bool,
+) -> None:
+    paper = Paper()
+    told = output(paper)
+    if is_reporter:
+        told = ReporterOutput(CLIReporter(), screen=paper)
+    trials = several(TERMINATED=3, ERROR=1, RUNNING=2)
+
+    told.end(Progress(trials=trials, total=20), resume="restore(…)", interrupted=True)
+
+    text = "\n".join(paper.lines)
+    assert (
+        "Interrupted: 3 of 20 trials are done. fit() returns what there is, and the script goes on;"
+        " .interrupted of the results is True\n"
+    ) in text
+    assert text.endswith("To go on with it:\n  restore(…)")
+
+
+def test_nothing_is_said_at_verbosity_0() -> None:
+    paper = Paper()
+    told = output(paper, 0)
+    told.begin("a", "b")
+    told.trial_failed(trial(0), "card", is_last=True)
+    told.update(Progress(trials=[]))
+    told.end(Progress(trials=[]), resume="x")
+
+    assert paper.lines == ["closed"]
+
+
+def test_a_verbosity_that_there_is_not_is_refused() -> None:
+    for bad in (4, -1, "loud"):
+        with pytest.raises(ConfigError, match="0, 1, 2 or 3"):
+            output(Paper(), bad)  # type: ignore[arg-type]
+
+
+def test_a_screen_that_fails_is_told_of_once_and_the_study_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Torn(Paper):
+        def print(self, text: str) -> None:
+            raise RuntimeError("torn")
+
+    told = output(Torn())
+    for _ in range(3):
+        told.trial_started(trial(0))
+    told.end(Progress(trials=[]))
+
+    assert len(caplog.records) == 1
+
+
+# ---------------------------------------------------------------------- screens
+
+
+def test_a_pipe_that_nobody_reads_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = open(writer, "w")  # noqa: SIM115  # closing it fails, because nobody reads it
+    screen = PlainScreen(stream)
+    screen.print("one")
+    screen.print("two")
+
+    with pytest.raises(BrokenPipeError):
+        stream.close()
+
+
+def test_a_file_gets_plain_lines_without_colour() -> None:
+    stream = io.StringIO()
+    told = output(screen_for(stream))
+    told.trial_started(trial(0))
+    told.end(Progress(trials=[trial(0)]))
+
+    assert "\x1b" not in stream.getvalue() and "started" in stream.getvalue()
+
+
+def read_all(handle: int) -> str:
+    found = b""
+    while True:
+        try:
+            data = os.read(handle, 65536)
+        except OSError:  # the other side is closed, and all is read
+            return found.decode()
+        if not data:
+            return found.decode()
+        found += data
+
+
+def test_a_terminal_gets_one_live_table_that_is_drawn_over() -> None:
+    master, slave = pty.openpty()
+    clock = HandClock()
+    with open(slave, "w") as stream:
+        screen = screen_for(stream, clock=clock)
+        assert isinstance(screen, LiveScreen)
+        told = output(screen, clock=clock)
+        for count in (1, 2):
+            told.update(Progress(trials=several(RUNNING=count)))
+            told.update(Progress(trials=several(RUNNING=9)))  # too soon
+            clock.at += 1
+        told.trial_failed(trial(7, error="E: x"), "[bold]card[/bold]", is_last=False)
+        told.end(Progress(trials=several(TERMINATED=2)), resume="restore(…)")
+    seen = read_all(master)
+    os.close(master)
+
+    assert "1 RUNNING" in seen and "2 RUNNING" in seen and "9 RUNNING" not in seen
+    assert "\x1b[" in seen
+    assert "[bold]card[/bold]" in seen, "markup of the user's is text"
+    assert seen.rstrip().endswith("restore(…)")
+
+
+def test_a_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("rich", "rich.console"):
+        monkeypatch.setitem(sys.modules, name, None)
+    master, slave = pty.openpty()
+    with open(slave, "w") as stream:
+        assert isinstance(screen_for(stream), PlainScreen)
+    os.close(master)
+
+
+def test_a_notebook_gets_one_table_that_is_replaced() -> None:
+    shown: list[str] = []
+    clock = HandClock()
+    screen = screen_for(io.StringIO(), clock=clock, display=shown.append)
+    assert isinstance(screen, NotebookScreen)
+    told = output(screen, clock=clock)
+    told.update(Progress(trials=several(RUNNING=1)))
+    told.update(Progress(trials=several(RUNNING=2)))
+    clock.at += 2
+    told.update(Progress(trials=several(RUNNING=3)))
+    told.trial_failed(trial(0, error="<E>"), "<card>", is_last=True)
+
+    assert len(shown) == 3
+    assert "1 RUNNING" in shown[0] and "3 RUNNING" in shown[1]
+    assert "&lt;card&gt;" in shown[2] and "<table>" in shown[2]
+
+
+# ---------------------------------------------------------------------- reporters
+
+
+def test_a_reporter_prints_a_status_as_people_know_it(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = HandClock()
+    reporter = CLIReporter(
+        metric_columns=["loss"], parameter_columns={"lr": "rate"}, max_progress_rows=2, clock=clock
+    )
+    reporter.setup(start_time=clock.now(), total_samples=5, metric="loss", mode="min")
+    clock.at = 3.0
+
+    reporter.report(several(RUNNING=3, ERROR=1), False, "FIFO", "")
+
+    text = capsys.readouterr().out
+    assert text.startswith(
+        "== Status ==\nTrials: 1 of 5 done (3 RUNNING, 1 ERROR), running for 3 s"
+    )
+    assert "Best so far: trainable_t003" in text and "FIFO" in text
+    assert "rate" in text and "… 2 more trials not shown (2 RUNNING)" in text
+    assert "Failed:" in text
+
+
+def test_a_reporter_reports_no_more_often_than_told_but_always_at_the_end() -> None:
+    clock = HandClock()
+    reporter = CLIReporter(max_report_frequency=5, clock=clock)
+    told = []
+    for _ in range(12):
+        told.append(reporter.should_report([]))
+        clock.at += 1
+
+    assert [second for second, one in enumerate(told) if one] == [0, 5, 10]
+    assert reporter.should_report([], done=True)
+
+
+def test_columns_can_be_added_to_a_reporter() -> None:
+    reporter = CLIReporter()
+    reporter.add_metric_column("loss", "the loss")
+    reporter.add_parameter_column("fixed")
+    with pytest.raises(ConfigError, match="has a column already"):
+        reporter.add_metric_column("loss")
+    with pytest.raises(ConfigError, match="pass a list"):
+        CLIReporter(metric_columns="loss")
+    with pytest.raises(ConfigError, match="max_progress_rows=-1"):
+        CLIReporter(max_progress_rows=-1)
+    with pytest.raises(ConfigError, match="mode='max'"):
+        CLIReporter(mode="maximize")
+
+
+def test_a_reporter_in_a_notebook_shows_html_and_elsewhere_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown: list[str] = []
+    JupyterNotebookReporter(display=shown.append).report(several(ERROR=1), True)
+    assert "<table>" in shown[0] and "1 ERROR" in shown[0]
+
+    JupyterNotebookReporter().report(several(ERROR=1), True)
+    assert "== Status ==" in capsys.readouterr().out
+
+
+class Own(ProgressReporter):
+    """As users write them: reports when a trial has ended."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, bool, tuple[Any, ...]]] = []
+
+    def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
+        return done or any(one.is_finished() for one in trials)
+
+    def report(self, trials: Sequence[Trial], done: bool, *sys_info: Any) -> None:
+        self.told.append((len(trials), done, sys_info))
+        if done:
+            raise RuntimeError("a bug of the user's")
+
+
+def test_a_reporter_of_the_users_decides_when_and_cannot_end_the_study(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own, paper = Own(), Paper()
+    told = ReporterOutput(own, screen=paper, clock=HandClock())
+    told.setup(start_time=0.0, total_samples=3, metric="loss", mode="min")
+    told.update(Progress(trials=several(RUNNING=1)))
+    told.update(Progress(trials=several(RUNNING=1, TERMINATED=1), resources="1 CPU"))
+    told.end(Progress(trials=several(TERMINATED=2)), resume="restore()")
+
+    assert own.told == [(2, False, ("1 CPU",)), (2, True, ())]
+    assert paper.lines == ["To go on with it:\n  restore()"]
+    assert len(caplog.records) == 1
+
+
+# ---------------------------------------------------------------------- attempts, not failures
+
+
+def paused(config: dict[str, Any], **fields: Any) -> Trial:
+    known = {"lr": config["lr"], "net/depth": config["net"]["depth"]}
+    return trial(3, config=config, evaluated_params=known, step=6, run=Run(attempts=11), **fields)
+
+
+def other(number: int) -> Trial:
+    """Return a trial that has saved itself."""
+    saved = Kept(number=0, directory="c", epoch=1, attempt=1, step=1, metrics={}, created=1.0)
+    donor = trial(number, folder=f"folder-{number}")
+    donor.checkpoints.kept[0] = saved
+    return donor
+
+
+def test_a_pause_does_not_read_as_a_failure() -> None:
+    one = paused({"lr": 0.1, "net": {"depth": 2}})
+
+    assert lines.started(one, Before.of(one)) == (
+        "trainable_t003 goes on after step 6 with lr=0.1, net/depth=2"
+    )
+
+
+def test_a_trial_that_has_failed_since_is_started_again() -> None:
+    one = paused({"lr": 0.1, "net": {"depth": 2}})
+    before = Before.of(one)
+    one.run = Run(attempts=12, losses={Blame.PROCESS: 1})
+
+    assert lines.started(one, before).startswith("trainable_t003 started again (attempt 12) with")
+
+
+def test_who_takes_over_weights_is_told_with_what_has_changed() -> None:
+    one = paused({"lr": 0.00012, "net": {"depth": 2}, "batch": 8, "fixed": [1]})
+    before = Before.of(one)
+    config = {"lr": 0.0152, "net": {"depth": 2}, "batch": 16, "fixed": [1]}
+
+    assert one.become(other(7), config, "3@perturbed")
+
+    assert one.evaluated_params == {"lr": 0.0152, "net/depth": 2, "batch": 16}
+    assert lines.started(one, before, "trainable_t007") == (
+        "trainable_t003 took over the weights of trainable_t007: lr 0.00012 → 0.0152, batch 8 → 16"
+    )
+    assert lines.started(one, Before.of(one), "trainable_t007").startswith(
+        "trainable_t003 goes on after step 6 with lr=0.0152"
+    )
+
+
+def test_under_another_driver_only_what_is_now_is_told() -> None:
+    one = paused({"lr": 0.1, "net": {"depth": 2}})
+    one.become(other(7), {"lr": 0.5, "net": {"depth": 2}}, "tag")
+    before = Before(None, 0, None)
+
+    assert lines.started(one, before, "trainable_t007") == (
+        "trainable_t003 took over the weights of trainable_t007 with lr=0.5, net/depth=2"
+    )
+
+
+def test_values_that_are_no_plain_ones_are_found_in_a_new_config() -> None:
+    known = {"size": (1, 2), "layers/0": 8, "a/b": 1, "by/3": 1}
+    before = {"size": (1, 2), "layers": [8, 4], "a/b": 1, "gone": 1, "by": {3: 1}}
+    after = {"size": (3, 4), "layers": [9, 4], "a/b": 2, "by": {3: 2, (4,): {5: 6}}}
+
+    assert values_now(known, before, after) == {
+        "size": (3, 4),
+        "layers/0": 9,
+        "a/b": 2,
+        "by/3": 2,
+        "by/(4,)/5": 6,
+    }
