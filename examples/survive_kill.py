@@ -21,9 +21,9 @@ import time
 from pathlib import Path
 
 from holdfast.checkpoint.commit import deliver
+from holdfast.control.record.litter import sweep
 from holdfast.control.record.open_run import open_run
 from holdfast.control.record.run_view import look, verify
-from holdfast.control.record.litter import sweep
 from holdfast.core.checkpoint.retention import Retention
 from holdfast.storage.locate import open_store
 

@@ -6,7 +6,9 @@ import gc
 import itertools
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +23,7 @@ from tools import install_servers
 pytest.register_assert_rewrite("holdfast.testing.suites")
 
 BUCKET = "lab"
+MODULE_LINES_LONG = 400
 
 # What a shell starts in the background is deaf to Ctrl+C, and so is all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -32,6 +35,17 @@ settings.load_profile("patient")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run what is marked `long` as well")
+
+
+def pytest_report_header() -> str | None:
+    """Name the modules that are long for one idea, so that somebody looks at them."""
+    source = Path(__file__).parents[1] / "src" / "holdfast"
+    lines = {path: path.read_bytes().count(b"\n") for path in source.rglob("*.py")}
+    long = sorted(
+        (path for path in lines if lines[path] > MODULE_LINES_LONG), key=lines.__getitem__
+    )
+    named = (f"{path.relative_to(source).as_posix()} {lines[path]}" for path in reversed(long))
+    return f"modules over {MODULE_LINES_LONG} lines: {', '.join(named)}" if long else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -61,6 +75,15 @@ def nobodys_account() -> Iterator[None]:
         patch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
         patch.setenv("NO_PROXY", "127.0.0.1,localhost")
         yield
+
+
+@pytest.fixture(autouse=True)
+def every_lease_is_let_go() -> Iterator[None]:
+    """Fail a test that leaves a run open: its lease is written to while other tests look on."""
+    before = set(threading.enumerate())
+    yield
+    left = [one for one in set(threading.enumerate()) - before if one.name == "holdfast-lease"]
+    assert not left, "a run was left open; open it in a `with`, or pass beats=False"
 
 
 @pytest.fixture(scope="session", autouse=True)

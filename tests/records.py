@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.control.record.open_run import open_run
-from holdfast.control.study.tail import StudyTail
+from holdfast.control.record.open_run import OpenStudy
 from holdfast.storage.locate import open_store
 from holdfast.storage.records import seal, unseal
 from holdfast.tune.study.stored_spec import StoredStudy
@@ -62,7 +61,7 @@ def study_at_rest(
         events = [OPENED, added("a1"), started("a1"), result("a1", 1, loss=0.5), finished("a1")]
     stored = StoredStudy(**{"trainable": "train", "keys": ["x"], "space": {"x": 1}, **fields})
     store = open_store(folder)
-    with open_run(store, name=folder.name, kind="tune", accounts=[StudyTail]) as run:
+    with OpenStudy.open(store, name=folder.name) as run:
         stored.write(store)
         for kind, data in events:
             run.append(kind, data).wait()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
     from holdfast import checkpoint as checkpoint
     from holdfast import errors as errors
@@ -18,50 +20,13 @@ if TYPE_CHECKING:
     from holdfast.objects import ObjectRef as ObjectRef
     from holdfast.objects import get as get
     from holdfast.objects import put as put
+else:
+    from holdfast.lazy_exports import lazy_exports
 
-__version__ = "0.1.0"
-
-__all__ = [
-    "Checkpoint",
-    "ObjectRef",
-    "__version__",
-    "get",
-    "init",
-    "is_initialized",
-    "put",
-    "shutdown",
-]
-
-_HOMES = {
-    "Checkpoint": "holdfast.checkpoint",
-    "ObjectRef": "holdfast.objects",
-    "get": "holdfast.objects",
-    "init": "holdfast.engine.selection",
-    "is_initialized": "holdfast.engine.selection",
-    "put": "holdfast.objects",
-    "shutdown": "holdfast.engine.selection",
-}
-
-if not TYPE_CHECKING:  # hidden from type checkers, which would take any name for a good one
-
-    def __getattr__(name: str) -> object:
-        from importlib import import_module
-
-        if name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if name in _HOMES:
-            found = getattr(import_module(_HOMES[name]), name)
-        else:
-            module = f"{__name__}.{name}"
-            try:
-                found = import_module(module)
-            except ModuleNotFoundError as error:
-                if error.name != module:
-                    raise  # the submodule is there; something it needs is not
-                raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    _NAMES = {
+        "holdfast.checkpoint": "Checkpoint",
+        "holdfast.engine.selection": "init is_initialized shutdown",
+        "holdfast.objects": "ObjectRef get put",
+    }
+    __all__, __getattr__, __dir__ = lazy_exports(__name__, _NAMES)
+    __all__ += ["__version__"]

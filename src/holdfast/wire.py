@@ -119,9 +119,13 @@ class Leaving(msgspec.Struct, tag=True, frozen=True):
 
 
 class Assigned(msgspec.Struct, tag=True, frozen=True):
-    """What to run, and everything there is to know about it: the first message, or after a job."""
+    """What to run, and everything there is to know about it: the first message, or after a job.
+
+    `log` is the file that gets what is printed from now on, None for the one that does.
+    """
 
     job: bytes
+    log: str | None = None
 
 
 class Dismissed(msgspec.Struct, tag=True, frozen=True):

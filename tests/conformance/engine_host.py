@@ -17,9 +17,11 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from holdfast.core.placement import Demand
 from holdfast.engine.base import EngineEvent, Node, WorkerSpec
 from holdfast.engine.local.engine import LocalEngine
 from holdfast.engine.local.zygote_line import Start
+from holdfast.engine.log_files import LogFile
 from holdfast.engine.nodes import LocalNodes
 from holdfast.testing.suites.engine import ENTRY
 from holdfast.wire import Message
@@ -107,17 +109,26 @@ class EngineHost:
     def can_grow(self) -> bool:
         return self._call("can_grow")
 
-    def start_group(self, attempt: int, workers: Sequence[WorkerSpec]) -> None:
-        self._call("start_group", attempt, workers)
+    def reserve(self, demand: Demand, workers_min: int, workers_max: int) -> bool:
+        return self._call("reserve", demand, workers_min, workers_max)
 
-    def send(self, attempt: int, rank: int, message: Message) -> None:
-        self._call("send", attempt, rank, message)
+    def warm_up(self) -> None:
+        self._call("warm_up")
 
-    def stop_group(self, attempt: int, *, grace_s: float = 0.0) -> None:
-        self._call("stop_group", attempt, grace_s=grace_s)
+    def start_group(self, group: int, workers: Sequence[WorkerSpec]) -> None:
+        self._call("start_group", group, workers)
 
-    def stacks(self, attempt: int, timeout_s: float = 5.0) -> Mapping[int, str]:
-        return self._call("stacks", attempt, timeout_s)
+    def send(self, group: int, rank: int, message: Message) -> None:
+        self._call("send", group, rank, message)
+
+    def stop_group(self, group: int, *, grace_s: float = 0.0) -> None:
+        self._call("stop_group", group, grace_s=grace_s)
+
+    def stacks(self, group: int, timeout_s: float = 5.0) -> Mapping[int, str]:
+        return self._call("stacks", group, timeout_s)
+
+    def log(self, group: int, rank: int) -> LogFile:
+        return self._call("log", group, rank)  # which no process has opened yet
 
     def next_event(self, timeout_s: float | None) -> EngineEvent | None:
         return self._call("next_event", timeout_s)

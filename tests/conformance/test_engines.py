@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,16 @@ from holdfast.engine.base import Engine
 from holdfast.engine.inline import InlineEngine
 from holdfast.engine.local.engine import LocalEngine
 from holdfast.engine.nodes import LocalNodes
-from holdfast.testing.suites.engine import ENTRY, EngineSuite, ProcessEngineSuite
+from holdfast.testing.suites.engine import (
+    ENTRY,
+    EngineSuite,
+    ProcessEngineSuite,
+    RealEngineSuite,
+)
 from holdfast.testing.suites.engine_groups import GroupsSuite
 from holdfast.testing.suites.engine_stacks import StacksSuite
 from tests.conformance.engine_host import EngineHost
+from tests.conformance.engine_on_stage import EngineOnStage
 
 
 class TestLocalWithNewInterpreter(ProcessEngineSuite, StacksSuite, GroupsSuite):
@@ -40,7 +47,7 @@ class TestLocalWithForkedDriver(ProcessEngineSuite, StacksSuite, GroupsSuite):
         return host
 
 
-class TestInline(EngineSuite):
+class TestInline(RealEngineSuite):
     @pytest.fixture
     def engine(self) -> Iterator[Engine]:
         engine = InlineEngine(ENTRY)
@@ -49,6 +56,14 @@ class TestInline(EngineSuite):
         yield engine
         engine.close()
         worker.join()
+
+
+class TestSimulated(EngineSuite, GroupsSuite):
+    @pytest.fixture
+    def engine(self, tmp_path: Path) -> Iterator[Engine]:
+        engine = EngineOnStage(str(tmp_path))
+        yield engine
+        engine.leave()
 
 
 def _serve(engine: InlineEngine) -> None:

@@ -11,21 +11,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from holdfast.checkpoint.commit import deliver
 from holdfast.clock import Clock
 from holdfast.control.observers import Observers
 from holdfast.control.record.litter import sweep
-from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.record.open_run import OpenRun, OpenStudy, open_run
 from holdfast.control.study.journal import StudyJournal
 from holdfast.control.study.plan import StudyPlan
 from holdfast.control.study.resume import continue_study, recall
-from holdfast.control.study.tail import StudyTail
 from holdfast.control.study.trial_process import TrialCheckpoints
 from holdfast.core.checkpoint.record import RunRecord
 from holdfast.core.checkpoint.retention import Retention
-from holdfast.core.outcomes import Finished, to_data
+from holdfast.core.run.outcomes import Finished
+from holdfast.core.study.events import StudyOpened, TrialAdded, TrialExited, TrialStarted
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
@@ -38,6 +38,8 @@ from tests.runs import commit_to, save_files
 
 ROOMS = {"node": {"CPU": 4.0}}
 ENGINE: Any = SimpleNamespace(nodes=list)
+
+HeldRun = TypeVar("HeldRun", bound=OpenRun)
 
 
 class Left(ABC):
@@ -82,23 +84,20 @@ class LeftStudy(Left):
     }
 
     def leave(self, store: Store, sources: Path, clock: Clock) -> None:
-        with open_run(store, name="left", kind="tune", clock=clock, beats=False) as run:
+        with OpenStudy.open(store, name="left", clock=clock, beats=False) as run:
             study, journal = _begun(run)
-            opened = {"rooms": ROOMS, "resume_unfinished": True, "again": []}
-            journal.happen("study_opened", opened)
+            journal.happen(StudyOpened(rooms=ROOMS))
             for number, trial_id in enumerate(("a", "b", "a taken over")):
-                journal.happen("trial_added", _added(trial_id, number))
+                journal.happen(_added(trial_id, number))
             for trial_id in ("a", "b"):
-                started = {"id": trial_id, "attempt": 1, "places": ["node"], "time": 0.0}
-                journal.happen("trial_started", {**started, "after_step": 0})
+                journal.happen(TrialStarted(trial_id, 1, ["node"], 0, time=0.0))
                 for step in (1, 2):
                     checkpoints = _checkpoints(run, study.trials[trial_id], journal, clock)
                     slot = checkpoints.begin_checkpoint(attempt=1)
                     [source] = _sources(sources, step)
                     part = deliver(checkpoints.store, slot, 0, source)
                     checkpoints.commit_checkpoint(slot, [part], step=step)
-            ended = {"id": "b", "attempt": 1, "how": "paused", "exit": to_data(Finished(0, "node"))}
-            journal.happen("trial_exited", ended)
+            journal.happen(TrialExited("b", 1, "paused", Finished(0, "node")))
             taker = study.trials["a taken over"]
             assert taker.become(study.trials["a"], {}, "copied")
             journal.write_state()
@@ -106,7 +105,7 @@ class LeftStudy(Left):
             journal.close()
 
     def restore(self, store: Store, clock: Clock) -> tuple[Any, list[RunRecord]]:
-        with _held(open_run(store, name="left", kind="tune", clock=clock, beats=False)) as run:
+        with _held(OpenStudy.open(store, name="left", clock=clock, beats=False)) as run:
             study, journal = _begun(run)
             with _closed(journal):
                 for trial in study.get_trials():
@@ -151,7 +150,7 @@ def _sources(folder: Path, step: int, ranks: int = 1) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _held(run: OpenRun) -> Iterator[OpenRun]:
+def _held(run: HeldRun) -> Iterator[HeldRun]:
     """Close a run at last; that it cannot be is not what is looked at."""
     try:
         yield run
@@ -169,19 +168,24 @@ def _closed(journal: StudyJournal) -> Iterator[None]:
             journal.close()
 
 
-def _begun(run: OpenRun) -> tuple[Study, StudyJournal]:
+def _begun(run: OpenStudy) -> tuple[Study, StudyJournal]:
     onlooker = Onlooker()
     study = Study(Judges(onlooker, onlooker, onlooker), Rules())
-    [tail] = run.accounts
-    assert isinstance(tail, StudyTail)
-    recall(study, tail)
+    recall(study, run.tail)
     return study, StudyJournal(run, study, Observers())
 
 
-def _added(trial_id: str, number: int) -> dict[str, Any]:
-    folder = trial_id.replace(" ", "-")
-    made = {"trial_id": trial_id, "number": number, "config": {}, "params": {}, "tag": ""}
-    return {**made, "folder": folder, "trainable": "t", "name": None, "resources": [{"CPU": 1.0}]}
+def _added(trial_id: str, number: int) -> TrialAdded:
+    return TrialAdded(
+        trial_id=trial_id,
+        number=number,
+        config={},
+        params={},
+        tag="",
+        trainable="t",
+        folder=trial_id.replace(" ", "-"),
+        resources=[{"CPU": 1.0}],
+    )
 
 
 def _checkpoints(

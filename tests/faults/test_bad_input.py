@@ -13,7 +13,7 @@ import pytest
 from holdfast.checkpoint.commit import deliver
 from holdfast.checkpoint.manifests import get_manifest, manifest_key
 from holdfast.control.record.identity import RUN_KEY, run_store
-from holdfast.control.record.open_run import open_run
+from holdfast.control.record.open_run import OpenRun, OpenStudy, OpenTrainingRun, open_run
 from holdfast.control.record.run_view import look
 from holdfast.errors import (
     CannotResume,
@@ -89,10 +89,10 @@ def test_storage_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
             parent.chmod(parent.stat().st_mode | 0o055)
     script = f"""
 import os
-from holdfast.control.record.open_run import open_run
+from holdfast.control.record.open_run import OpenRun, OpenStudy, OpenTrainingRun, open_run
 from holdfast.errors import StoreDenied
 from holdfast.storage.locate import open_store
-from holdfast.control.record import litter as upkeep
+from holdfast.control.record import litter
 if os.getuid() == 0:
     os.setuid(65534)
 try:
@@ -214,16 +214,18 @@ def test_a_folder_that_cannot_be_saved_is_refused_and_the_run_goes_on(
         assert run.newest_good() is not None
 
 
-@pytest.mark.parametrize(("kind", "other"), [("train", "tune"), ("tune", "train")])
+@pytest.mark.parametrize(
+    ("kind", "other"), [(OpenTrainingRun, OpenStudy), (OpenStudy, OpenTrainingRun)]
+)
 def test_neither_a_run_nor_a_study_takes_the_place_of_the_other(
-    kind: str, other: str, tmp_path: Path
+    kind: type[OpenRun], other: type[OpenRun], tmp_path: Path
 ) -> None:
     store = LocalStore(tmp_path / "run")
-    open_run(store, kind=kind, beats=False).close()
+    kind.open(store, beats=False).close()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     with pytest.raises(CannotResume, match=r"there is a .* at .*run, and it is not a") as refused:
-        open_run(store, kind=other, beats=False)
+        other.open(store, beats=False)
 
     assert refused.value.hint
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before

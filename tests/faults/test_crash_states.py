@@ -17,8 +17,7 @@ from holdfast.core.checkpoint.record import RunRecord
 from holdfast.errors import HoldfastError
 from holdfast.journal.lease import Lease
 from holdfast.journal.segments import SegmentReader
-from holdfast.storage import transfer
-from holdfast.storage import verify as damage
+from holdfast.storage import transfer, verify
 from holdfast.storage.base import Store
 from holdfast.testing.crashes import CrashPoint, crash_states, effective_syncs
 from holdfast.testing.disk import SimDisk
@@ -36,7 +35,7 @@ DOUBLE_CUTS = 1700  # of each story
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are written one after the other, so that a state's number means the same every time."""
     monkeypatch.setattr(transfer, "THREADS_LOCAL", 1)
-    monkeypatch.setattr(damage, "THREADS_VERIFY", 1)
+    monkeypatch.setattr(verify, "THREADS_VERIFY", 1)
 
 
 def violation(point: CrashPoint, left: SimDisk, *, now: float = 2_000_000.0) -> str | None:

@@ -20,8 +20,7 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.journal.segments import JOURNAL
-from holdfast.storage import transfer
-from holdfast.storage import verify as damage
+from holdfast.storage import transfer, verify
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.testing.disk import SimDisk
@@ -38,7 +37,7 @@ RUN, STUDY = LeftRun(), LeftStudy()
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are read one after the other, so that the nth look is always the same one."""
     monkeypatch.setattr(transfer, "THREADS_LOCAL", 1)
-    monkeypatch.setattr(damage, "THREADS_VERIFY", 1)
+    monkeypatch.setattr(verify, "THREADS_VERIFY", 1)
 
 
 @cache

@@ -175,7 +175,7 @@ def test_gc_says_what_it_would_remove_and_then_removes_just_that(
     assert not (run / staged).exists()
     assert (run / "my-notes").exists()
     assert holdfast("verify", run).code == 0
-    assert holdfast("gc", run).out.startswith("removed 0 things")
+    assert holdfast("gc", run).out.startswith("removed 0 objects")
 
 
 def test_gc_refuses_while_a_driver_holds_the_run(holdfast: Any, storage: Path) -> None:

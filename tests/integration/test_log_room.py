@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.control.host import log_quota as log_room
+from holdfast.control.host import log_quota
 from holdfast.control.host.log_quota import BYTES_MAX, LogRoom, bytes_allowed
 from holdfast.engine import log_files
 from holdfast.engine.log_files import MARK, cut_middle, used_bytes
@@ -114,7 +114,7 @@ def test_what_is_written_while_a_log_is_cut_is_all_there(
 def test_where_logs_cannot_be_cut_that_is_said_once_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(log_room, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(log_quota, "LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(log_files, "_COLLAPSE_RANGE", 1 << 30)
     monkeypatch.setattr(log_files, "_PUNCH_HOLE", 1 << 30)
     write(tmp_path, 1, 8 * MIB)

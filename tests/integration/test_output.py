@@ -11,11 +11,12 @@ from tests.patience import PATIENCE_S
 _DRIVER = """
 import sys, threading
 from holdfast.control.host.worker_output import Echo
+from holdfast.engine.log_files import LogFile
 
 with open(sys.argv[1], "w") as log:
     log.writelines(f"line {number} of many\\n" for number in range(5_000))
 echo = Echo(sys.stdout, lines_max=10**6)
-echo.watch(1, {0: sys.argv[1]})
+echo.watch(1, {0: LogFile(sys.argv[1])})
 echo.stop(timeout_s=2)
 assert any(one.name == "holdfast-output-1" for one in threading.enumerate()), "it did not block"
 """

@@ -15,7 +15,7 @@ import pytest
 from obstore.exceptions import GenericError
 
 from holdfast.storage.base import Entry, Store
-from holdfast.storage.bucket import unfinished_uploads as signed
+from holdfast.storage.bucket import unfinished_uploads
 from holdfast.storage.bucket.store import ObjectStore
 from holdfast.storage.locate import describe, open_store
 from holdfast.storage.retry import Retrying
@@ -80,7 +80,7 @@ def test_what_a_killed_uploader_leaves_is_found_and_aborted(
 
 
 def test_litter_longer_than_a_page_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signed, "PAGE", 2)
+    monkeypatch.setattr(unfinished_uploads, "PAGE", 2)
     names = [f"odd é&=%+/{number}" for number in range(5)]
     leave_uploads(store, names)
 
@@ -125,7 +125,7 @@ def leave_uploads(store: Store, names: list[str]) -> None:
     inner = store.store
     clients = inner._clients  # noqa: SLF001  # nobody else has a use for this
     for name in names:
-        signed.ask(clients, "POST", f"{inner.prefix}/{name}", {"uploads": ""})
+        unfinished_uploads.ask(clients, "POST", f"{inner.prefix}/{name}", {"uploads": ""})
 
 
 def until(look: Callable[[], list[Entry]]) -> list[Entry]:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import StoreError
 from tests.patience import PATIENCE_S, wait_until
-from tests.servers import storage as servers
+from tests.servers import storage
 
 STARTER = """
 from tests.servers.storage import moto
@@ -44,7 +44,7 @@ def test_a_server_dies_with_a_starter_that_is_killed() -> None:
 
 
 def test_a_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "_program", lambda name: "/bin/false")
+    monkeypatch.setattr(storage, "_program", lambda name: "/bin/false")
 
     with pytest.raises(StoreError, match="S3Server did not start"):
-        servers.moto()
+        storage.moto()

@@ -14,9 +14,8 @@ from holdfast.cli import cli, main
 from holdfast.cli.logs import logs
 from holdfast.control.metrics.writer import METRICS, MetricRows
 from holdfast.control.record.open_run import OpenRun, open_run
-from holdfast.core.outcomes import Died, Finished, Raised
 from holdfast.core.run.budget import Budget
-from holdfast.core.run.history import KIND, RunHistory, data_of
+from holdfast.core.run.history import KIND, data_of
 from holdfast.core.run.machine import (
     DriverStarted,
     Ending,
@@ -25,6 +24,7 @@ from holdfast.core.run.machine import (
     GroupNotStarted,
     StopRequested,
 )
+from holdfast.core.run.outcomes import Died, Finished, Raised
 from holdfast.storage.locate import open_store
 from tests.runs import commit_to, save_files
 
@@ -69,7 +69,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(folder: Path) -> Iterator[OpenRun]:
-    with open_run(open_store(folder), accounts=[RunHistory]) as run:
+    with open_run(open_store(folder)) as run:
         yield run
 
 
@@ -112,7 +112,7 @@ def test_show_says_how_a_run_goes_or_came_out(
 def test_a_run_whose_driver_left_without_an_ending_is_interrupted(
     holdfast: Any, folder: Path
 ) -> None:
-    with open_run(open_store(folder), accounts=[RunHistory]) as run:
+    with open_run(open_store(folder)) as run:
         happen(run, START)
 
     assert holdfast("show", folder).fact("state") == "interrupted"
@@ -120,7 +120,7 @@ def test_a_run_whose_driver_left_without_an_ending_is_interrupted(
 
 def test_ls_says_how_every_run_goes_or_came_out(holdfast: Any, run: OpenRun, folder: Path) -> None:
     happen(run, START, GroupEnded(1, (RAISED,)))
-    with open_run(open_store(folder.parent / "gpt"), accounts=[RunHistory]) as other:
+    with open_run(open_store(folder.parent / "gpt")) as other:
         happen(other, START)
         running = holdfast("ls", folder.parent)
     listed = holdfast("ls", folder.parent, "--json").json["runs"]
@@ -143,11 +143,11 @@ def test_show_counts_losses_of_all_drivers_and_names_the_last_failure(
     happen(run, START, GroupEnded(6, (RAISED, DIED)))
     failed = holdfast("show", folder)
 
-    assert again.fact("attempts") == "5; lost 1 to code, 1 to process, 1 to start"
+    assert again.fact("attempts") == "5, 3 lost (code 1, process 1, start 1)"
     assert again.fact("last failure") == (
         "a process died, and others raised ValueError: loss is nan, before a checkpoint was saved"
     )
-    assert failed.fact("attempts") == "6; lost 1 to code, 2 to process, 1 to start"
+    assert failed.fact("attempts") == "6, 4 lost (code 1, process 2, start 1)"
     assert failed.fact("last failure") == (
         "rank 0 raised ValueError: loss is nan; rank 1 (pid 77) was killed by SIGKILL"
     )
@@ -191,11 +191,16 @@ def test_show_says_that_metrics_are_damaged_and_goes_on(
     assert list(verified.json["damaged"]) == [METRICS]
 
 
+class Uncomprehending(OpenRun):
+    """A run whose journal is written to by somebody who takes nothing of it in."""
+
+    kind = "train"
+
+
 def test_a_run_whose_journal_makes_no_sense_is_shown_as_far_as_it_goes(
     holdfast: Any, folder: Path
 ) -> None:
-    nobody_understands: tuple[()] = ()
-    with open_run(open_store(folder), accounts=nobody_understands) as run:
+    with Uncomprehending.open(open_store(folder)) as run:
         happen(run, START)
         run.note(KIND, {"event": "something new", "attempt": 1})
 

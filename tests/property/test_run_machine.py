@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.outcomes import Died, Evicted, Finished, Hung, Raised
-from holdfast.core.run.budget import Blame, Budget, failures_in
+from holdfast.core.run.budget import Budget, failures_in
 from holdfast.core.run.history import KIND, RunHistory, data_of, event_of
 from holdfast.core.run.machine import (
     Active,
@@ -24,6 +23,7 @@ from holdfast.core.run.machine import (
     StopRequested,
     advance,
 )
+from holdfast.core.run.outcomes import Blame, Died, Evicted, Finished, Hung, Raised
 
 attempts = st.integers(1, 6)  # small, so that current and stale attempts are both common
 ranks = st.integers(0, 3)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.config_data import config_from_data, config_to_data
+from holdfast.core.plain_data import same
 from holdfast.tune.search.basic_variant import BasicVariantGenerator
-from holdfast.tune.search.plain import config_from_data, config_to_data, same
 from holdfast.tune.search.sample import (
     choice,
     grid_search,

@@ -6,11 +6,11 @@ from holdfast.checkpoint.manifests import manifest_key
 from holdfast.control.metrics.reader import read_metric_rows
 from holdfast.control.metrics.writer import BATCH_S
 from holdfast.control.record.litter import find_litter, sweep
-from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.record.open_run import OpenRun, OpenTrainingRun
 from holdfast.control.run.plan import Outcome
-from holdfast.core.outcomes import Finished
 from holdfast.core.run.history import RunHistory
 from holdfast.core.run.machine import Ending
+from holdfast.core.run.outcomes import Finished
 from holdfast.core.run.validation import ValidationLedger
 from holdfast.storage.base import Store
 from tests.simulation.clock import SimClock
@@ -27,16 +27,13 @@ def check(truth: Truth, store: Store) -> None:
     """Raise `Violation` if something is not as it must be; leaves the run swept and closed."""
     final = [one for one in _that_succeeded(truth) if not truth.is_replaced(one)]
     clock = SimClock(truth.stage)
-    accounts = (RunHistory, ValidationLedger)
-    with open_run(store, clock=clock, beats=False, accounts=accounts) as run:
-        history, ledger = run.accounts
-        assert isinstance(history, RunHistory) and isinstance(ledger, ValidationLedger)
-        the_record_is_as_it_was(truth, run, history, final)
+    with OpenTrainingRun.open(store, clock=clock, beats=False) as run:
+        the_record_is_as_it_was(truth, run, run.history, final)
         success_means_done(truth)
         a_run_without_faults_is_not_held_up(truth)
         the_newest_checkpoint_stays(truth, run)
         only_what_is_damaged_is_set_aside(truth, run)
-        every_validation_has_its_verdict(ledger, final)
+        every_validation_has_its_verdict(run.validations, final)
         every_step_has_its_row(truth, run)
         nothing_is_left_over(truth, run)
 

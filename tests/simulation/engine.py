@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.outcomes import WorkerExit
-from holdfast.core.placement import Node
+from holdfast.core.placement import Demand, Node
+from holdfast.core.run.outcomes import WorkerExit
 from holdfast.engine.base import Ended, EngineError, EngineEvent, NodesChanged, Said, WorkerSpec
+from holdfast.engine.log_files import LogFile
 from holdfast.wire import Committed, Listed, Message, Reported
 from tests.simulation.invariants import Violation
 from tests.simulation.stage import Actor
 from tests.simulation.truth import Group, Launch
-from tests.simulation.workers import SimWorker
+from tests.simulation.workers import SimWorker, Work, do_job
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -28,15 +30,20 @@ class SimEngine:
     """Keeps the contract of `holdfast.engine.base.Engine`, and no more than that.
 
     Now and then a message of a group that is over comes once more, as a network may have it.
+
+    Args:
+        trains: Whether its groups are attempts of the run, whose rules are checked; otherwise they
+            run beside it, in the driver's machine.
+        work: What its workers do.
     """
 
-    def __init__(self, world: World, launch: Launch, *, trains: bool = True) -> None:
+    def __init__(
+        self, world: World, launch: Launch, *, trains: bool = True, work: Work = do_job
+    ) -> None:
         self._world, self._stage, self._launch = world, world.stage, launch
         self.driver = launch.process
-        self._trains = trains
-        self._workers: dict[int, SimWorker] = {}
-        self._attempt = 0
-        self._group: Group | None = None
+        self._trains, self._work = trains, work
+        self._workers: dict[tuple[int, int], SimWorker] = {}
         self._events: deque[EngineEvent] = deque()
         self._last_said: deque[Said] = deque(maxlen=SAID_AGAIN)
         self._listener: Actor | None = None
@@ -52,13 +59,20 @@ class SimEngine:
     def can_grow(self) -> bool:
         return True
 
-    def live_workers(self) -> list[SimWorker]:
-        """Return the workers that have not ended."""
-        return [worker for worker in self._workers.values() if not worker.is_over]
+    def reserve(self, demand: Demand, workers_min: int, workers_max: int) -> bool:
+        return True  # nobody else is in this world
+
+    def warm_up(self) -> None:
+        pass  # nothing is imported
+
+    def live_workers(self, group: int | None = None) -> list[SimWorker]:
+        """Return the workers that have not ended, of one group or of all."""
+        live = [worker for worker in self._workers.values() if not worker.is_over]
+        return [worker for worker in live if group is None or worker.attempt == group]
 
     # ------------------------------------------------------------------ groups
 
-    def start_group(self, attempt: int, workers: Sequence[WorkerSpec]) -> None:
+    def start_group(self, group: int, workers: Sequence[WorkerSpec]) -> None:
         self._stage.check()
         self._stage.sleep(self._world.dice.uniform(0, 0.3), "a group to start")
         there = [node.name for node in self.nodes()]
@@ -66,22 +80,25 @@ class SimEngine:
             self._refuse(f"there is no node {missing[0]!r}")
         if self._trains and self._world.next_start() is not None:
             self._refuse("the story says so")
-        self._attempt = attempt
-        if self._trains:
-            nodes = {spec.rank: spec.node for spec in workers}
-            alive = [one for engine in self._world.cluster.engines for one in engine.live_workers()]
-            self._group = self._world.truth.group_started(self._launch, attempt, nodes, alive)
-        self._workers = {
-            spec.rank: SimWorker(
-                self._world, spec, attempt, self._group, say=self._hear, ended=self._note_end
+        facts = self._note_start(group, workers) if self._trains else None
+        self._workers = {(one.attempt, one.rank): one for one in self.live_workers()}
+        for spec in workers:
+            worker = SimWorker(
+                *(self._world, spec, group, facts),
+                say=self._hear,
+                ended=self._note_end,
+                work=self._work,
             )
-            for spec in workers
-        }
-        for worker in self._workers.values():
+            self._workers[group, spec.rank] = worker
             self._stage.after(self._world.dice.uniform(0, 0.5), worker.begin)
         if self._world.story.setting.repeats:
             self._say_again()
         self._last_said.clear()
+
+    def _note_start(self, group: int, workers: Sequence[WorkerSpec]) -> Group:
+        nodes = {spec.rank: spec.node for spec in workers}
+        alive = [one for engine in self._world.cluster.engines for one in engine.live_workers()]
+        return self._world.truth.group_started(self._launch, group, nodes, alive)
 
     def _say_again(self) -> None:
         """Let the last messages of the group before come once more, in order."""
@@ -94,34 +111,39 @@ class SimEngine:
         self._world.tell(f"a group does not start: {why}")
         raise EngineError(why)
 
-    def send(self, attempt: int, rank: int, message: Message) -> None:
+    def send(self, group: int, rank: int, message: Message) -> None:
         self._stage.check()
-        worker = self._workers.get(rank)
-        if worker is None or worker.attempt != attempt:
+        worker = self._workers.get((group, rank))
+        if worker is None:
             return
-        if isinstance(message, Committed) and self._group is not None:
-            self._world.truth.acknowledge(self._group, message.index, message.directory)
-        elif isinstance(message, Listed) and self._group is not None:
-            self._world.truth.listed(self._group, [one for one, *_ in message.checkpoints])
+        if isinstance(message, Committed) and worker.group is not None:
+            self._world.truth.acknowledge(worker.group, message.index, message.directory)
+        elif isinstance(message, Listed) and worker.group is not None:
+            self._world.truth.listed(worker.group, [one for one, *_ in message.checkpoints])
         if not worker.is_over:
             worker.channel.take(message)
 
-    def stop_group(self, attempt: int, *, grace_s: float = 0.0) -> None:
+    def stop_group(self, group: int, *, grace_s: float = 0.0) -> None:
         self._stage.check()
-        if attempt != self._attempt or not self.live_workers():
+        live = self.live_workers(group)
+        if not live:
             return
-        if self._group is not None:
-            self._world.truth.group_stopped(self._group)
+        if live[0].group is not None:
+            self._world.truth.group_stopped(live[0].group)
         self._stage.sleep(self._world.dice.uniform(0, 0.02), "a group to be gone")
-        self._end_all()
+        self._end_all(group)
 
-    def _end_all(self) -> None:
-        for worker in self.live_workers():
+    def _end_all(self, group: int | None = None) -> None:
+        for worker in self.live_workers(group):
             worker.is_stopped = True
             worker.die(9)
 
-    def stacks(self, attempt: int, timeout_s: float = 5.0) -> Mapping[int, str]:
-        return {worker.rank: "somewhere" for worker in self.live_workers()}
+    def stacks(self, group: int, timeout_s: float = 5.0) -> Mapping[int, str]:
+        live = self.live_workers(group)
+        return {worker.rank: self._stage.stacks_of(worker.process) for worker in live}
+
+    def log(self, group: int, rank: int) -> LogFile:
+        return LogFile(os.devnull)  # nobody prints
 
     # ------------------------------------------------------------------ what happens to it
 

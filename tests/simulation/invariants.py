@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.core.outcomes import Died, Evicted, Finished
 from holdfast.core.run.machine import Ending
+from holdfast.core.run.outcomes import Died, Evicted, Finished
 from holdfast.errors import HoldfastError, LeaseLost, RanksDisagree, RunHeld, StoreError
 from tests.simulation.stage import Killed
 

@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 
-from holdfast.control.record.open_run import open_run
+from holdfast.control.record.open_run import OpenTrainingRun
 from holdfast.control.run import controller as run_controller
 from holdfast.control.run.controller import RunController
 from holdfast.control.run.plan import Outcome, Plan
 from holdfast.control.run.validation import Validator
 from holdfast.core.placement import Demand
 from holdfast.core.run.budget import Budget
-from holdfast.core.run.history import RunHistory
 from holdfast.core.run.machine import Ending
-from holdfast.core.run.validation import ValidationLedger
 from holdfast.errors import RunHeld, StoreError
 from holdfast.journal import journal, lease
 from holdfast.storage import locate
@@ -146,27 +144,21 @@ class Player:
         engine = SimEngine(world, launch)
         try:
             store = patient(world, self.store)
-            accounts = (RunHistory, ValidationLedger)
-            with open_run(
+            with OpenTrainingRun.open(
                 store,
                 name="simulated",
                 clock=world.clock,
                 time_to_live_s=world.story.setting.lease_s,
-                accounts=accounts,
             ) as run:
                 launch.epoch = run.lease.epoch
                 world.truth.lease_taken(launch)
-                history, ledger = run.accounts
-                assert isinstance(history, RunHistory) and isinstance(ledger, ValidationLedger)
                 try:
                     launch.controller = RunController(
                         run,
-                        history,
                         engine,
                         plan_of(world, launch),
                         observers=[Onlooker(world)],
                         clock=world.clock,
-                        ledger=ledger,
                     )
                     return launch.controller.drive()
                 finally:
@@ -247,7 +239,7 @@ def simulate(seed: int | Story, *, without: Sequence[int] = ()) -> Report:
 
 def _quickest_folder() -> str | None:
     """Return a folder in memory if this machine has one; the files are small, and many."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def _located(error: BaseException) -> str:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -56,13 +58,15 @@ class Actor:
         "joined",
         "name",
         "process",
+        "thread",
         "turn",
         "why",
         "woken",
     )
 
-    def __init__(self, process: Process, name: str, baton: threading.Lock) -> None:
-        self.process, self.name, self.baton = process, name, baton
+    def __init__(self, process: Process, name: str, player: _Player) -> None:
+        self.process, self.name = process, name
+        self.baton, self.thread = player.baton, player.ident
         self.turn = 0  # counts its waits, so that an alarm of an earlier one is known for it
         self.is_waiting = self.woken = self.is_over = False
         self.why = "its first turn"
@@ -163,7 +167,7 @@ class Stage:
         player = _idle.pop() if _idle else _Player()
         if not player.is_alive():
             player.start()
-        actor = Actor(process, name, player.baton)
+        actor = Actor(process, name, player)
         if not process.actors and process not in self._processes:
             self._processes.append(process)
         process.actors.append(actor)
@@ -229,6 +233,16 @@ class Stage:
         """Return who waits for what, one line each."""
         actors = [actor for process in self._processes for actor in process.actors]
         return [f"{actor} waits for {actor.why}" for actor in actors if actor.is_waiting]
+
+    def stacks_of(self, process: Process) -> str:
+        """Return where the actors of a process are, innermost call last."""
+        frames = sys._current_frames()  # noqa: SLF001  # there is no public one
+        threads = [
+            (actor.name, frames[actor.thread]) for actor in process.actors if actor.thread in frames
+        ]
+        return "\n".join(
+            "".join([f"{name}:\n", *traceback.format_stack(frame)]) for name, frame in threads
+        )
 
     # ------------------------------------------------------------------ waiting
 

@@ -13,13 +13,13 @@ from holdfast.storage.base import (
     Buffer,
     Condition,
     Entry,
+    ObjectTree,
     Source,
     Store,
     TreeWriter,
 )
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.retry import Retrying, RetryPolicy
-from holdfast.storage.trees import ObjectTree
 from tests.simulation.clock import SimClock
 from tests.simulation.disk import disk_store
 from tests.simulation.workers import SimWorker

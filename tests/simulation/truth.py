@@ -10,7 +10,7 @@ from holdfast.checkpoint.manifests import get_manifest
 from holdfast.control.run.controller import RunController
 from holdfast.control.run.plan import Outcome
 from holdfast.core.checkpoint.manifest import Manifest
-from holdfast.core.outcomes import Finished, WorkerExit
+from holdfast.core.run.outcomes import Finished, WorkerExit
 from holdfast.errors import ObjectMissing, RanksDisagree
 from holdfast.journal.lease import lease_key
 from holdfast.storage.base import Store

@@ -11,13 +11,13 @@ import os
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import msgspec
 
 from holdfast.channel import Channel
 from holdfast.checkpoint import Checkpoint
-from holdfast.core.outcomes import Died, Evicted, Finished, Raised, WorkerExit, describe
+from holdfast.core.run.outcomes import Died, Evicted, Finished, Raised, WorkerExit
 from holdfast.engine.base import WorkerSpec
 from holdfast.errors import ConfigError, NotSaved, StoreError
 from holdfast.wire import Assigned, LastWords, Message, Warned
@@ -104,6 +104,7 @@ class SimWorker:
         is_stuck: Whether it will never get anything to the store again.
         is_unsavable: Whether the next folder that it saves is not there.
         slow_store_s: How long the next thing takes that it puts to the store.
+        work: What it does in place of the entry point of a process.
     """
 
     def __init__(
@@ -115,10 +116,11 @@ class SimWorker:
         *,
         say: Callable[[SimWorker, Message], None],
         ended: Callable[[SimWorker, WorkerExit], None],
+        work: Work,
     ) -> None:
         self.world, self.spec, self.attempt, self.group = world, spec, attempt, group
         self.rank, self.node = spec.rank, spec.node
-        self.say, self._on_end = partial(say, self), ended
+        self.say, self._on_end, self._work = partial(say, self), ended, work
         self.process = Process(f"rank {self.rank} of attempt {attempt}", self)
         self.channel = SimChannel(self)
         if spec.first is not None:
@@ -141,12 +143,7 @@ class SimWorker:
 
     def _run(self) -> None:
         try:
-            # Given the task, it does not wait for signals, which nobody sends here.
-            desk = entry.Desk(self.channel, self._exit)
-            job = desk.next_job()
-            assert job is not None, "the end of its driver ends a worker"
-            value = entry._work(desk, job, task=self._task())  # noqa: SLF001
-            self.channel.send(LastWords(value=entry._pickled(value)))  # noqa: SLF001
+            self._work(self)
         except Killed:
             raise
         except _Exited as exited:
@@ -155,13 +152,9 @@ class SimWorker:
             self.channel.send(entry._last_words(error))  # noqa: SLF001
         self._end()
 
-    def _task(self) -> Task:
-        if isinstance(self.spec.first, Assigned):
-            return unpack_task(unpack_job(self.spec.first.job).task)
-        return Task(train, None, (remember,))
-
-    def _exit(self) -> None:
-        raise _Exited(entry.DRIVER_IS_GONE)
+    def exit(self, code: int) -> NoReturn:
+        """End it from inside, as `os._exit` does."""
+        raise _Exited(code)
 
     def die(self, signal: int) -> None:
         """End it from outside, as a signal does that cannot be caught."""
@@ -192,7 +185,7 @@ class SimWorker:
         self.is_over = True
         self.world.stage.kill(self.process)
         ended = self._outcome()
-        self.world.tell(f"attempt {self.attempt}: {describe(ended)}")
+        self.world.tell(f"attempt {self.attempt}: {ended.describe()}")
         self._on_end(self, ended)
 
     def _outcome(self) -> WorkerExit:
@@ -208,6 +201,27 @@ class SimWorker:
         if self._signal is not None:
             return Died(rank, node, 1, signal=self._signal)
         return Died(rank, node, 1, exit_code=self._code or 0)
+
+
+# ---------------------------------------------------------------------- what a worker does
+
+
+Work: TypeAlias = Callable[[SimWorker], None]
+
+
+def do_job(worker: SimWorker) -> None:
+    """Do the job that the driver sends, with the code of a real worker."""
+    first = worker.spec.first
+    # Given the task, it does not wait for signals, which nobody sends here.
+    if isinstance(first, Assigned):
+        task = unpack_task(unpack_job(first.job).task)
+    else:
+        task = Task(train, None, (remember,))
+    desk = entry.Desk(worker.channel, partial(worker.exit, entry.DRIVER_IS_GONE))
+    job = desk.next_job()
+    assert job is not None, "the end of its driver ends a worker"
+    value = entry._work(desk, job, task=task)  # noqa: SLF001
+    worker.channel.send(LastWords(value=entry._pickled(value)))  # noqa: SLF001
 
 
 # ---------------------------------------------------------------------- the user's program

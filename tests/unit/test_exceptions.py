@@ -8,11 +8,11 @@ import pytest
 
 import holdfast
 from holdfast import exceptions
-from holdfast.core.outcomes import Died, Raised
+from holdfast.core.run.outcomes import Died, Raised
 from holdfast.errors import HoldfastError
-from holdfast.objects.lost import ObjectLost
+from holdfast.objects.memory import ObjectLost
 from holdfast.train import WorkerGroupError
-from holdfast.train.callbacks import exceptions_of
+from holdfast.train.errors import exceptions_of
 
 
 @pytest.mark.parametrize("name", exceptions.__all__)

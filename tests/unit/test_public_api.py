@@ -76,7 +76,7 @@ def _declares_all(path: Path) -> bool:
     return any(
         isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign)
         and any(isinstance(name, ast.Name) and name.id == "__all__" for name in ast.walk(node))
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     )
 
 

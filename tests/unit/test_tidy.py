@@ -12,6 +12,7 @@ import re
 import sys
 import tokenize
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -25,7 +26,8 @@ CODE = ("src", "tests", "bench", "examples", "tools")
 TEXTS = (*CODE, "docs", ".ci")
 TEXT_ENDINGS = {".py", ".md", ".toml", ".txt", ".sh", ".json", ""}
 
-MODULE_LINES_MAX = 600  # from 400 on a reader wonders; a module is one idea, not a number of lines
+MODULE_LINES_MAX = 600  # from 400 on a reader wonders, and the head of every test run names it
+FOLDER_MODULES_MAX = 25
 FUNCTION_LINES_MAX = 70
 HURRY_S = 60.0
 BANNED_NAMES = {"utils", "util", "common", "misc", "helpers", "helper", "manager"}
@@ -36,11 +38,11 @@ MAY_PICKLE = frozenset(  # modules that send pickles through a pipe
         "src/holdfast/train/collective.py",
         "src/holdfast/api/picklable.py",
         "src/holdfast/objects/serial.py",
-        "src/holdfast/tune/class_checkpoints.py",
+        "src/holdfast/tune/trainables/class_checkpoints.py",
         "src/holdfast/worker/entry.py",
         "src/holdfast/worker/job.py",
         # The one that keeps them: a function that cannot be imported, for the V1 `restore` alone.
-        "src/holdfast/train/pickled.py",
+        "src/holdfast/train/restore/pickled.py",
     }
 )
 ANYTHING = re.compile(r"\b(Base)?Exception\b")
@@ -162,8 +164,13 @@ def nothing_swallowed(module: Module) -> Iterator[str]:
             yield f"line {node.lineno}: every error ends here without a word"
 
 
+def is_test(module: Module) -> bool:
+    """Servers on loopback are slow on purpose, and are no tests."""
+    return module.is_below("tests") and not module.is_below("tests/servers")
+
+
 def no_sleeping_tests(module: Module) -> Iterator[str]:
-    if not module.is_below("tests"):
+    if not is_test(module):
         return
     from_time = any(
         isinstance(node, ast.ImportFrom)
@@ -181,7 +188,7 @@ def no_sleeping_tests(module: Module) -> Iterator[str]:
 
 def patient_tests(module: Module) -> Iterator[str]:
     """No outcome depends on how busy the machine is; `tests.patience` is long enough for all."""
-    if not module.is_below("tests"):
+    if not is_test(module):
         return
     for node in module.nodes:
         match node:
@@ -285,6 +292,24 @@ def test_the_rules_are_tried_on_the_code_there_is() -> None:
     paths = {module.path for module in _modules()}
 
     assert {"src/holdfast/__init__.py", "tests/unit/test_tidy.py"} <= paths
+
+
+def test_a_folder_is_seen_at_a_glance() -> None:
+    sizes = Counter(path.parent for path in (ROOT / "src").rglob("*.py"))
+
+    full = {str(folder.relative_to(ROOT)): size for folder, size in sizes.items()}
+
+    assert not {folder: size for folder, size in full.items() if size > FOLDER_MODULES_MAX}
+
+
+def test_unit_tests_are_where_the_source_is() -> None:
+    """`tests/unit/control/run` tests `src/holdfast/control/run`; so does `bench` the benchmarks."""
+    unit, source = ROOT / "tests" / "unit", ROOT / "src" / "holdfast"
+    folders = {path.parent.relative_to(unit) for path in unit.rglob("*.py")}
+
+    astray = {str(folder) for folder in folders if not (source / folder).is_dir()}
+
+    assert astray <= {"bench"}
 
 
 # A home or work folder of somebody's machine; a pattern, so that it does not find itself.

@@ -7,8 +7,8 @@ without workers expects: a world of one worker, rank 0, and None for everything 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from holdfast import train, tune
 from holdfast.checkpoint import Checkpoint
@@ -34,6 +34,8 @@ __all__ = [
     "report",
 ]
 
+T = TypeVar("T")
+U = TypeVar("U")
 _warned: set[str] = set()
 
 
@@ -57,39 +59,32 @@ def get_dataset_shard(dataset_name: str | None = None) -> Any:
     """Return this rank's part of a dataset."""
     if _context("get_dataset_shard") is None:
         return None
-    from holdfast.train import functions
-
-    return functions.get_dataset_shard(dataset_name)
+    return train.get_dataset_shard(dataset_name)
 
 
 def get_metadata() -> Mapping[str, Any] | None:
     """Return the trainer's `metadata`."""
-    context = _context("get_metadata")
-    return None if context is None else context.get_metadata()
+    return _asked(TrainContext.get_metadata, None)
 
 
 def get_experiment_name() -> str | None:
     """Return the name of the run."""
-    context = _context("get_experiment_name")
-    return None if context is None else context.get_experiment_name()
+    return _asked(TrainContext.get_experiment_name, None)
 
 
 def get_trial_name() -> str | None:
     """Return the name of the trial, or of the run."""
-    context = _context("get_trial_name")
-    return None if context is None else context.get_trial_name()
+    return _asked(TrainContext.get_trial_name, None)
 
 
 def get_trial_id() -> str | None:
     """Return what identifies the trial in its study, or the run for good."""
-    context = _context("get_trial_id")
-    return None if context is None else context.get_trial_id()
+    return _asked(TrainContext.get_trial_id, None)
 
 
 def get_run_id() -> str | None:
     """Return what identifies the run for good."""
-    context = _context("get_run_id")
-    return None if context is None else context.get_run_id()
+    return _asked(TrainContext.get_run_id, None)
 
 
 def get_trial_resources() -> Any:
@@ -100,47 +95,46 @@ def get_trial_resources() -> Any:
 
 def get_trial_dir() -> str | None:
     """Return where the run is kept."""
-    context = _context("get_trial_dir")
-    return None if context is None else context.get_trial_dir()
+    return _asked(TrainContext.get_trial_dir, None)
 
 
 def get_world_size() -> int:
     """Return how many workers there are."""
-    context = _context("get_world_size")
-    return 1 if context is None else context.get_world_size()
+    return _asked(TrainContext.get_world_size, 1)
 
 
 def get_world_rank() -> int:
     """Return this worker's place among all."""
-    context = _context("get_world_rank")
-    return 0 if context is None else context.get_world_rank()
+    return _asked(TrainContext.get_world_rank, 0)
 
 
 def get_local_rank() -> int:
     """Return this worker's place among those of its node."""
-    context = _context("get_local_rank")
-    return 0 if context is None else context.get_local_rank()
+    return _asked(TrainContext.get_local_rank, 0)
 
 
 def get_local_world_size() -> int:
     """Return how many workers this node has; 0 outside of a training function."""
-    context = _context("get_local_world_size")
-    return 0 if context is None else context.get_local_world_size()
+    return _asked(TrainContext.get_local_world_size, 0)
 
 
 def get_node_rank() -> int:
     """Return the place of this node among all."""
-    context = _context("get_node_rank")
-    return 0 if context is None else context.get_node_rank()
+    return _asked(TrainContext.get_node_rank, 0)
 
 
 def get_storage() -> RunStorage | None:
     """Return where the run is kept."""
-    context = _context("get_storage")
-    return None if context is None else context.get_storage()
+    return _asked(TrainContext.get_storage, None)
 
 
-def _context(name: str) -> TrainContext | None:
+def _asked(method: Callable[[TrainContext], T], otherwise: U) -> T | U:
+    """Return what a method of this worker's context returns; `otherwise` where there is none."""
+    context = _context(method.__name__, depth=4)
+    return otherwise if context is None else method(context)
+
+
+def _context(name: str, *, depth: int = 3) -> TrainContext | None:
     """Return where this worker stands; outside of one, warn the first time and return None."""
     try:
         return train.get_context()
@@ -151,6 +145,6 @@ def _context(name: str) -> TrainContext | None:
                 f"session.{name}() has no meaning here: it works in a training function that a"
                 " trainer runs",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=depth,
             )
         return None

@@ -21,6 +21,7 @@ from holdfast.storage.foreign.arrow import (
     filesystem_of,
     filesystem_path,
 )
+from holdfast.storage.local.disk import NO_FILE
 from holdfast.storage.locate import child, describe, open_store, reopen
 from holdfast.storage.parallel import Watch
 from holdfast.storage.transfer import download_tree
@@ -195,12 +196,16 @@ class Checkpoint(metaclass=_Named):
     def _home_of(self, location: str) -> tuple[Store, str] | None:
         location, _, query = location.partition("?")
         parts = location.rstrip("/").split("/")
+        is_path = location.startswith("/") and self._given_filesystem is None
         for depth in range(1, min(4, len(parts))):
             run, folder = "/".join(parts[:-depth]), "/".join(parts[-depth:])
             if not run or run.endswith((":", ":/")):
                 return None
+            manifest = f"{PRIVATE}/manifests/{folder}.json"
+            if is_path and _is_missing(f"{run}/{manifest}"):
+                continue  # most folders are in no run, and the training loop waits for this
             store = open_store(run + (f"?{query}" if query else ""), self._given_filesystem)
-            if store.stat(f"{PRIVATE}/manifests/{folder}.json") is not None:
+            if store.stat(manifest) is not None:
                 return store, folder
         return None
 
@@ -254,6 +259,15 @@ def location_of(checkpoint: Checkpoint) -> str:
     """Return the folder of this machine that a checkpoint is in, or else its path far away."""
     local = checkpoint._store.local  # noqa: SLF001
     return checkpoint.path if local is None else local.root
+
+
+def _is_missing(path: str) -> bool:
+    """Whether nothing is there for certain: a disk that cannot tell is asked again by the store."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno in NO_FILE
+    return False
 
 
 def _instead_of(name: str) -> str:

@@ -21,8 +21,7 @@ from holdfast.errors import Conflict, Damaged, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.parallel import Watch
-from holdfast.storage.stock import take_stock
-from holdfast.storage.transfer import upload_files, upload_tree
+from holdfast.storage.transfer import take_stock, upload_files, upload_tree
 from holdfast.storage.verify import damage_of
 
 log = logging.getLogger(__name__)

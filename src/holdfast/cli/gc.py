@@ -22,6 +22,7 @@ def gc(run: str, dry_run: bool, as_json: bool) -> None:
 
     Refuses while a driver holds the run. Exits 0, or 3 if the run cannot be had.
     """
+    from holdfast.core.quantities import counted
     from holdfast.errors import ConfigError
     from holdfast.storage.locate import open_store
     from holdfast.tune.results.study_view import is_study, study_above
@@ -44,7 +45,7 @@ def gc(run: str, dry_run: bool, as_json: bool) -> None:
     verb = "would remove" if dry_run else "removed"
     for one in found:
         say(f"  {one.key} ({size(one.size)}): {one.why}")
-    say(f"{verb} {len(found)} things, {size(total)}, from {store.url}")
+    say(f"{verb} {counted(len(found), 'object')}, {size(total)}, from {store.url}")
 
 
 def _of_run(store: Store, *, dry_run: bool) -> list[Litter]:

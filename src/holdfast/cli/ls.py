@@ -66,7 +66,7 @@ def _of_run(view: RunView, identity: RunIdentity) -> dict[str, object]:
 
 
 def _of_study(study: StudyLook) -> dict[str, object]:
-    newest = [next(iter(trial.checkpoints.usable()), None) for trial in study.trials]
+    newest = [trial.checkpoints.newest() for trial in study.trials]
     found = [kept for kept in newest if kept is not None]
     count = sum(len(trial.checkpoints.usable()) for trial in study.trials)
     best, (metric, mode) = study.best(), study.metric

@@ -8,7 +8,6 @@ and so that no text is lost, or ends the command, where the locale has no letter
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,12 +15,12 @@ from typing import Any
 
 import click
 
-from holdfast.core.card_text import plain
-from holdfast.core.log_lines import shown_plainly
+from holdfast.core.log_lines import plain, shown_plainly
+from holdfast.core.plain_data import as_strict_json
+from holdfast.core.quantities import duration
 
 EXIT_DAMAGED = 1
 EXIT_UNUSABLE = 3
-_DEPTH_MAX = 100
 
 
 def say(text: str = "", *, err: bool = False) -> None:
@@ -42,19 +41,7 @@ def _print(text: str, *, err: bool = False) -> None:
 
 def print_json(value: object) -> None:
     """Print one JSON object, strict JSON: what is not finite is printed as text."""
-    _print(json.dumps(_strict(value), indent=2, allow_nan=False))
-
-
-def _strict(value: Any, depth: int = 0) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    if isinstance(value, Mapping | list | tuple) and depth > _DEPTH_MAX:
-        return "…"
-    if isinstance(value, Mapping):
-        return {str(key): _strict(inner, depth + 1) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(inner, depth + 1) for inner in value]
-    return value
+    _print(json.dumps(as_strict_json(value), indent=2, allow_nan=False))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -85,11 +72,7 @@ def size(count: int) -> str:
 
 def age(then: float) -> str:
     """Return how long ago a moment was: 12 s, 5 min, 3 h, 2 d."""
-    seconds = max(0.0, time.time() - then)
-    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / divisor:.0f} {unit}"
-    return f"{seconds / 86400:.0f} d"
+    return duration(int(time.time() - then))
 
 
 def metrics(values: Mapping[str, Any], most: int = 4) -> str:

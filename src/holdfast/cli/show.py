@@ -79,7 +79,7 @@ def _last_report(history: History) -> dict[str, object] | None:
 
 def _losses(run: Run) -> dict[str, int]:
     """Return how many groups were lost to what, under all drivers together."""
-    from holdfast.core.run.budget import Blame
+    from holdfast.core.run.outcomes import Blame
 
     total = {kind: run.lost_before.get(kind, 0) + run.losses.get(kind, 0) for kind in Blame}
     return {str(kind): count for kind, count in total.items() if count}
@@ -87,14 +87,11 @@ def _losses(run: Run) -> dict[str, int]:
 
 def _failure(run: Run) -> str | None:
     """Return one line on how the last group was lost, None if none was."""
-    from holdfast.core.loss_words import in_words
-    from holdfast.core.outcomes import Died, Hung, Raised, describe
     from holdfast.core.run.machine import Ending, Over
+    from holdfast.core.run.signature import in_words
 
     if isinstance(run.phase, Over) and run.phase.ending is Ending.FAILED:
-        culprits = [
-            describe(one) for one in run.phase.exits if isinstance(one, Raised | Died | Hung)
-        ]
+        culprits = [ended.describe() for ended in run.phase.exits if ended.has_failed]
         if culprits:
             return " ".join("; ".join(culprits).split())
     return in_words(run.signature) if run.signature else None
@@ -121,10 +118,12 @@ def _print(view: RunView, history: History) -> None:
         "created": f"{age(view.identity.created)} ago",
     }
     if lease is not None:
-        facts[verb] = f"{lease.owner}, {age(lease.renewed)} ago, epoch {lease.epoch}"
+        facts[verb] = f"{lease.owner}, {age(lease.renewed)} ago"
     if run.attempts:
-        lost = ", ".join(f"{count} to {kind}" for kind, count in _losses(run).items())
-        facts["attempts"] = f"{run.attempts}" + (f"; lost {lost}" if lost else "")
+        losses = _losses(run)
+        causes = ", ".join(f"{cause} {count}" for cause, count in losses.items())
+        lost = f", {sum(losses.values())} lost ({causes})" if losses else ""
+        facts["attempts"] = f"{run.attempts}{lost}"
     if failure := _failure(run):
         facts["last failure"] = failure
     if history.rows:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.cli.output import age, metrics, print_facts, say
 from holdfast.cli.show_checkpoints import checkpoint_facts, print_checkpoints
 from holdfast.cli.trial_logs import trial_logs
+from holdfast.core.plain_data import as_loose_json
 
 if TYPE_CHECKING:
     from holdfast.control.record.run_view import RunView
@@ -79,7 +80,7 @@ def trial_facts(study: StudyLook, trial: Trial) -> dict[str, object]:
 def _best_facts(study: StudyLook, name: str, value: float) -> dict[str, object]:
     trial = study.trial(name)
     params = trial.evaluated_params or trial.config
-    return {"trial": trial.trial_id, "name": name, "value": value, "params": _plain(params)}
+    return {"trial": trial.trial_id, "name": name, "value": value, "params": as_loose_json(params)}
 
 
 def _facts_of(trial: Trial) -> dict[str, object]:
@@ -90,26 +91,17 @@ def _facts_of(trial: Trial) -> dict[str, object]:
         "status": str(trial.status),
         "cut_off": trial.cut_off,
         "folder": trial.folder,
-        "config": _plain(trial.config),
-        "params": _plain(trial.evaluated_params),
+        "config": as_loose_json(trial.config),
+        "params": as_loose_json(trial.evaluated_params),
         "tag": trial.experiment_tag,
         "step": trial.step,
-        "last_result": _plain(trial.last_result),
+        "last_result": as_loose_json(trial.last_result),
         "attempts": trial.run.attempts,
         "failures": trial.failures(),
         "started": trial.started_at,
         "error": trial.error,
         "checkpoints": checkpoint_facts(trial.checkpoints),
     }
-
-
-def _plain(value: Any) -> Any:
-    """Return a config as JSON has it; what JSON has no word for, as it is shown."""
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 # ---------------------------------------------------------------------- for people
@@ -179,7 +171,7 @@ def _held(view: RunView) -> dict[str, object]:
     if view.lease is None:
         return {}
     verb = "held by" if view.is_live else "last held by"
-    said = f"{view.lease.owner}, {age(view.lease.renewed)} ago, epoch {view.lease.epoch}"
+    said = f"{view.lease.owner}, {age(view.lease.renewed)} ago"
     return {verb: said}
 
 

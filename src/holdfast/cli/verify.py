@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.output import EXIT_DAMAGED, EXIT_UNUSABLE, print_json, say, size
 from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
+from holdfast.core.quantities import counted
 
 if TYPE_CHECKING:
     from holdfast.control.record.run_view import RunView, Verification
@@ -109,9 +110,10 @@ def _facts(view: RunView, result: Verification) -> dict[str, object]:
 
 
 def _print(view: RunView, result: Verification, trials: object, says: Iterator[str]) -> None:
-    read = f"{result.checkpoints} checkpoints, {result.files} files, {size(result.size)}"
-    if trials is not None:
-        read = f"{trials} trials, {read}"
+    counts = [counted(result.checkpoints, "checkpoint"), counted(result.files, "file")]
+    if isinstance(trials, int):
+        counts.insert(0, counted(trials, "trial"))
+    read = ", ".join([*counts, size(result.size)])
     verdict = "DAMAGED" if result.damaged else "NOT READ" if result.unread else "whole"
     say(f"{verdict}: {view.store.url} ({read} read)")
     for key, problems in result.damaged.items():

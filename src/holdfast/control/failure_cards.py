@@ -1,49 +1,40 @@
-"""A lost group, told to people: gathers what the failure card needs to know."""
+"""Failure cards of runs and of trials: gathers what the card of a loss needs to know."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from holdfast.core.failure.card import Exits, GaveUp, Loss, Next, Retry, card
-from holdfast.core.outcomes import WorkerExit
-from holdfast.core.run.budget import Blame, Budget, blame, failures_in
+from holdfast.core.run.budget import Budget, blame, failures_in
 from holdfast.core.run.machine import Active, Ending, Over, Run
+from holdfast.core.run.outcomes import Blame, WorkerExit
+from holdfast.core.study.trial import Trial
 
 if TYPE_CHECKING:  # a study has use for this module, and none for groups
-    from holdfast.control.run.group import Group
+    from holdfast.control.record.open_run import OpenTrainingRun
+    from holdfast.control.run.attempt import Attempt
     from holdfast.control.run.plan import Plan
-    from holdfast.control.run.watchdog import Stopped
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 AGAIN = "give the same command again"
 
 
-def loss_card(
-    name: str,
-    plan: Plan,
-    group: Group,
-    exits: tuple[WorkerExit, ...],
-    after: Run,
-    stopped: Stopped | None,
-    waits_s: float,
-) -> str:
-    """Return the screen that tells of a lost group; `after` is what the run has become by it."""
-    newest = group.newest
+def loss_card(run: OpenTrainingRun, plan: Plan, attempt: Attempt, waits_s: float) -> str:
+    """Return the screen that tells of a lost group, once the run's history has taken it in."""
+    newest, after = run.record.newest(), run.history.run
+    group, stopped = attempt.group, attempt.stopped
     return card(
         Loss(
-            run=name,
-            attempt=group.attempt,
-            exits=exits,
+            run=run.identity.name,
+            attempt=attempt.number,
+            exits=attempt.exits,
             ranks=len(group.places),
-            then=next_of(after, plan.budget, exits, waits_s),
-            log_of=lambda rank: plan.log_path(group.attempt, rank),
+            then=_next_of(after, plan.budget, attempt.exits, waits_s),
+            log_of=lambda rank: plan.log_path(attempt.number, rank),
             saved_step=None if newest is None else newest.step,
             reached_step=group.step_reached or None,
             repeats=after.repeats,
             first_stopped=None if stopped is None else stopped.first,
             stacks_file=None if stopped is None else stopped.stacks_file,
-            ours=_OURS,
         )
     )
 
@@ -56,7 +47,7 @@ def start_card(name: str, plan: Plan, attempt: int, reason: str, after: Run, wai
             attempt=attempt,
             exits=(),
             ranks=plan.workers,
-            then=next_of(after, plan.budget, (), waits_s),
+            then=_next_of(after, plan.budget, (), waits_s),
             log_of=lambda rank: plan.log_path(attempt, rank),
             repeats=after.repeats,
             not_started=reason,
@@ -64,7 +55,51 @@ def start_card(name: str, plan: Plan, attempt: int, reason: str, after: Run, wai
     )
 
 
-def next_of(
+def trial_card(
+    trial: Trial,
+    attempt: int,
+    ended: WorkerExit,
+    *,
+    log: str,
+    reached: int,
+    waits_s: float,
+    again: str,
+) -> str:
+    """Return the screen that tells of a lost trial, which has become what it is by that.
+
+    `again` is the call that tries it again, if it is given up.
+    """
+    return card(
+        Loss(
+            run=str(trial),
+            attempt=attempt,
+            exits=(ended,),
+            ranks=1,
+            then=_next_of(trial.run, trial.run.budget, (ended,), waits_s, again),
+            log_of=lambda _: log,
+            saved_step=trial.saved_step() or None,
+            reached_step=reached or None,
+            repeats=trial.run.repeats,
+        )
+    )
+
+
+def refusal_card(trial: Trial, reason: str, again: str) -> str:
+    """Return the screen that tells of a trial that can never start."""
+    return card(
+        Loss(
+            run=str(trial),
+            attempt=1,
+            exits=(),
+            ranks=1,
+            then=GaveUp("it cannot start; the other trials go on", again),
+            log_of=str,  # there is none
+            not_started=reason,
+        )
+    )
+
+
+def _next_of(
     after: Run,
     budget: Budget,
     exits: tuple[WorkerExit, ...],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.checkpoint import Checkpoint
-from holdfast.core.outcomes import WorkerExit
+from holdfast.core.run.outcomes import WorkerExit
 
 log = logging.getLogger(__name__)
 

@@ -1,17 +1,31 @@
-"""Configs as data that can be written as JSON and comes back as it was.
+"""Configs of trials as data, and the marks that stand in them for objects of a search space.
 
-Plain data is None, True, False, numbers, texts, paths, and lists, tuples and dicts of them. Tuples,
-paths and dicts whose keys are not texts have no form in JSON, so they get one here: a dict with the
-key `$tuple`, `$path` or `$dict`. Numbers of numpy become Python's own. In memory a config is always
-as its user knows it; only what is written down, and what is read, has this form.
+Besides plain data a config may hold tuples, paths, dicts with other keys than texts, and marks;
+numbers of numpy become Python's own. In memory a config is always as its user knows it; only what
+is written down, and what is read, has this form.
 """
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.core.plain_data import (
+    PATH_FORMS,
+    PATH_READER,
+    KeyStep,
+    NotPlain,
+    Reader,
+    Steps,
+    Writer,
+    dict_or_pairs,
+    items,
+    marked_items,
+    own,
+    read_items,
+    read_pairs,
+    refused,
+)
 from holdfast.errors import ConfigError
 
 Step = str | int | tuple[int]  # a key, a place in a list, or (i,): the i-th option
@@ -39,125 +53,73 @@ class Mark:
         return "_".join([self.kind, *map(str, options)])
 
 
-_LEAVES = frozenset({type(None), bool, int, float, str})
-_NAMED = frozenset({str})
-_PATH = "Path"  # the name of the class that paths have on the machine they are on
-_PATHS: dict[str, type[pathlib.PurePath]] = {
-    _PATH: type(pathlib.Path()),
-    "PurePosixPath": pathlib.PurePosixPath,
-    "PureWindowsPath": pathlib.PureWindowsPath,
+def _mark(_writer: Writer, mark: Mark, _steps: Steps) -> dict[str, Any]:
+    steps = [list(step) if isinstance(step, tuple) else step for step in mark.steps]
+    return {"$mark": steps, "kind": mark.kind}
+
+
+def _read_mark(_reader: Reader, data: dict[str, Any]) -> Mark:
+    steps = ((step[0],) if isinstance(step, list) else step for step in data["$mark"])
+    return Mark(tuple(steps), data["kind"])
+
+
+def _own_or_refused(writer: Writer, value: Any, steps: Steps) -> Any:
+    python_value = own(value)
+    return refused(writer, value, steps) if python_value is value else writer(python_value, steps)
+
+
+CONFIG_FORMS = {
+    **PATH_FORMS,
+    Mark: _mark,
+    dict: dict_or_pairs("$dict"),
+    list: items,
+    tuple: marked_items("$tuple"),
 }
-_PATH_NAMES = {kind: name for name, kind in _PATHS.items()}
-
-
-def is_json_leaf(value: object) -> bool:
-    """Whether `value` is None, or of a type of which JSON gives back the very same."""
-    return type(value) in _LEAVES
-
-
-def is_plain_leaf(value: object) -> bool:
-    """Whether `value` is plain data with nothing inside: what JSON gives back, or a path.
-
-    A path whose name is no text (of bytes that are not UTF-8) is not: no JSON can hold it.
-    """
-    return type(value) in _LEAVES or (type(value) in _PATH_NAMES and _is_text(str(value)))
-
-
-def own(value: Any) -> Any:
-    """Return a number or text of numpy as Python's own, everything else as it is."""
-    kind = type(value)
-    if kind.__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
-        return value.item()
-    return value
+CONFIG_READERS = {
+    **PATH_READER,
+    **read_items("$tuple", tuple),
+    **read_pairs("$dict"),
+    "$mark": _read_mark,
+}
+write_config = Writer(
+    forms=CONFIG_FORMS,
+    families=[(list, items), (Mapping, dict_or_pairs("$dict"))],
+    otherwise=_own_or_refused,
+)
+_read_config = Reader(CONFIG_READERS)
 
 
 def config_to_data(value: Any, where: str = "config") -> Any:
     """Return a config with marks as data for JSON; what is no data is a ConfigError."""
-    kind = type(value)
-    if kind in _LEAVES:
-        return value
-    if kind is dict and _NAMED.issuperset(map(type, value)) and "$" not in "".join(value):
-        return {key: config_to_data(below, f"{where}/{key}") for key, below in value.items()}
-    value = own(value)
-    if is_json_leaf(value):
-        return value
-    if kind in _PATH_NAMES and is_plain_leaf(value):
-        return {"$path": str(value), "kind": _PATH_NAMES[kind]}
-    if isinstance(value, Mark):
-        return {"$mark": [_step_to_data(step) for step in value.steps], "kind": value.kind}
-    if isinstance(value, tuple) and type(value) is tuple:
-        return {"$tuple": _items(value, where)}
-    if isinstance(value, list):
-        return _items(value, where)
-    if isinstance(value, Mapping):
-        if all(type(key) is str and not key.startswith("$") for key in value):
-            return {key: config_to_data(below, f"{where}/{key}") for key, below in value.items()}
-        pairs = [
-            [config_to_data(own(key), f"a key of {where}"), config_to_data(below, f"{where}/{key}")]
-            for key, below in value.items()
-        ]
-        return {"$dict": pairs}
-    raise ConfigError(
-        f"{where} cannot be kept with the study: this is {_kind(value)}, which is not plain data",
+    try:
+        return write_config(value)
+    except NotPlain as problem:
+        raise config_refused(problem, where) from None
+
+
+def config_from_data(data: Any) -> Any:
+    """Return the config that `config_to_data` was given."""
+    return _read_config(data)
+
+
+def config_refused(problem: NotPlain, where: str) -> ConfigError:
+    """Return the error that says what in a config has no form as data."""
+    for step in problem.steps:
+        where = f"a key of {where}" if step is KeyStep else f"{where}/{step}"
+    return ConfigError(
+        f"{where} cannot be kept with the study: this is {problem.reason}, which is not plain data",
         hint="give objects in param_space itself, or as options of choice or grid_search; what "
         "sample_from or a searcher makes should be numbers, texts, and lists and dicts of them",
     )
 
 
-def config_from_data(data: Any) -> Any:
-    """Return the config that `config_to_data` was given."""
-    if isinstance(data, list):
-        return [config_from_data(item) for item in data]
-    if not isinstance(data, dict):
-        return data
-    if "$tuple" in data:
-        return tuple(config_from_data(item) for item in data["$tuple"])
-    if "$dict" in data:
-        return {config_from_data(key): config_from_data(below) for key, below in data["$dict"]}
-    if "$path" in data:
-        return _PATHS.get(data.get("kind", ""), pathlib.Path)(data["$path"])
-    if "$mark" in data:
-        return Mark(tuple(_step_from_data(step) for step in data["$mark"]), data["kind"])
-    return {key: config_from_data(below) for key, below in data.items()}
-
-
 def as_kept(config: dict[str, Any]) -> dict[str, Any]:
     """Return a config as it will be once it was written down and read; a copy.
 
-    One that has no form as data stays as it is: whoever writes it down says so.
+    One that has no form as data stays as it is: the code that writes it down says so.
     """
     try:
-        kept: dict[str, Any] = config_from_data(config_to_data(config))
-    except ConfigError:
+        stored: dict[str, Any] = _read_config(write_config(config))
+    except NotPlain:
         return config
-    return kept
-
-
-def _items(values: list[Any] | tuple[Any, ...], where: str) -> list[Any]:
-    return [config_to_data(item, f"{where}/{place}") for place, item in enumerate(values)]
-
-
-def _step_to_data(step: Step) -> Any:
-    return list(step) if isinstance(step, tuple) else step
-
-
-def _step_from_data(step: Any) -> Step:
-    return (step[0],) if isinstance(step, list) else step
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, type):
-        return f"the class {value.__qualname__} itself"
-    kind = type(value)
-    if kind in _PATH_NAMES:
-        return "a path whose name is not text"
-    known = kind.__module__ == "builtins"
-    return kind.__qualname__ if known else f"{kind.__module__}.{kind.__qualname__}"
+    return stored

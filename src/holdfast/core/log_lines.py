@@ -102,6 +102,18 @@ def shown_plainly(text: str, *, keeps_colour: bool) -> str:
     return f"{plain}\x1b[0m" if keeps_colour else plain.replace("\x1b", "")
 
 
+def plain_lines(text: str) -> list[str]:
+    """Return lines without colours and control characters, the blank ones left out."""
+    last_states = (line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
+    return [plain(line) for line in last_states if line.strip()]
+
+
+def plain(text: str) -> str:
+    """Return a line without colours and control characters."""
+    shown = shown_plainly(text.expandtabs(4), keeps_colour=False)
+    return "".join(one if one.isprintable() else "?" for one in shown).rstrip()
+
+
 def ranks_text(ranks: Iterable[int]) -> str:
     """Return ranks in few words: `rank 1`, `ranks 0-3`, `ranks 0,2-3`."""
     ordered = sorted(set(ranks))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.core.names import shown
 
+LOOPBACK = "127.0.0.1"
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
@@ -24,12 +25,14 @@ class Node:
             not have.
         gpus: What its GPUs are called in CUDA_VISIBLE_DEVICES; `room["GPU"]` is their number.
         leaves: When it goes away, seconds since 1970; None if nobody has said that it does.
+        address: Where processes on the other nodes reach it, as an IP address or host name.
     """
 
     name: str
     room: Mapping[str, float]
     gpus: tuple[str, ...] = ()
     leaves: float | None = None
+    address: str = LOOPBACK
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Place:
 
     Attributes:
         gpus: The GPUs that are its own, None if it did not ask for any.
+        address: Where workers on other nodes reach its node.
     """
 
     rank: int
@@ -47,6 +51,7 @@ class Place:
     node_rank: int
     node: str
     gpus: tuple[str, ...] | None = None
+    address: str = LOOPBACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,7 @@ def place(
     rooms = {node.name: _fitting(node, demand.each) for node in order}
     counts = _shares(rooms, workers, demand.strategy)
     gpus_each = demand.each.get("GPU", 0.0)
+    addresses = {node.name: node.address for node in order}
     devices = {node.name: _devices(node, gpus_each) for node in order if gpus_each}
     found: list[Place] = []
     for node_rank, (name, count) in enumerate(counts.items()):
@@ -91,6 +97,7 @@ def place(
                 node_rank=node_rank,
                 node=name,
                 gpus=devices[name][local_rank] if devices else None,
+                address=addresses[name],
             )
             for local_rank in range(count)
         ]

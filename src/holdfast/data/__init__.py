@@ -15,50 +15,24 @@ if TYPE_CHECKING:
     from holdfast.data.creation import from_numpy as from_numpy
     from holdfast.data.creation import from_pandas as from_pandas
     from holdfast.data.creation import from_torch as from_torch
+    from holdfast.data.creation import range as range  # noqa: A004  # Ray's name for it
     from holdfast.data.creation import read_csv as read_csv
     from holdfast.data.creation import read_json as read_json
     from holdfast.data.creation import read_parquet as read_parquet
-    from holdfast.data.creation import row_numbers as range  # noqa: A004  # Ray's name for it
     from holdfast.data.dataset import Dataset as Dataset
     from holdfast.data.iterator import DataIterator as DataIterator
     from holdfast.data.reading import Schema as Schema
+else:
+    from holdfast.lazy_exports import lazy_exports
 
-__all__ = [
-    "DataConfig",
-    "DataIterator",
-    "Dataset",
-    "Schema",
-    "from_arrow",
-    "from_huggingface",
-    "from_items",
-    "from_numpy",
-    "from_pandas",
-    "from_torch",
-    "range",
-    "read_csv",
-    "read_json",
-    "read_parquet",
-]
-
-_HOMES = {
-    "DataConfig": "config",
-    "DataIterator": "iterator",
-    "Dataset": "dataset",
-    "Schema": "reading",
-}
-
-if not TYPE_CHECKING:  # hidden from type checkers, which would take any name for a good one
-
-    def __getattr__(name: str) -> object:
-        from importlib import import_module
-
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        home = import_module(f"{__name__}.{_HOMES.get(name, 'creation')}")
-        found = getattr(home, "row_numbers" if name == "range" else name)
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    _NAMES = {
+        "holdfast.data.config": "DataConfig",
+        "holdfast.data.creation": (
+            "from_arrow from_huggingface from_items from_numpy from_pandas from_torch range "
+            "read_csv read_json read_parquet"
+        ),
+        "holdfast.data.dataset": "Dataset",
+        "holdfast.data.iterator": "DataIterator",
+        "holdfast.data.reading": "Schema",
+    }
+    __all__, __getattr__, __dir__ = lazy_exports(__name__, _NAMES)

@@ -88,7 +88,7 @@ def from_huggingface(dataset: Any) -> Dataset:
     return Dataset(HuggingFace(dataset=dataset))
 
 
-def row_numbers(n: int, **placement: Any) -> Dataset:
+def range(n: int, **placement: Any) -> Dataset:  # noqa: A001  # Ray's name for it
     """Return a dataset of the rows `{"id": 0}` to `{"id": n - 1}`."""
     check_placement(placement, "range")
     return Dataset(Numbers(rows=whole("n", n, "it is how many rows to make", at_least=0)))

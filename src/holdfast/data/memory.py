@@ -20,9 +20,8 @@ from holdfast.data.selection import Wanted, cut, within
 from holdfast.engine.machine import memory_available
 from holdfast.errors import ConfigError, StoreFull
 from holdfast.objects import ObjectRef, get, put
-from holdfast.objects.refs import get_private
+from holdfast.objects.refs import LARGE_BYTES, get_private
 from holdfast.objects.serial import frozen, thawed
-from holdfast.objects.shared import LARGE_BYTES
 
 log = logging.getLogger(__name__)
 

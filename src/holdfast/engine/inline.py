@@ -23,10 +23,12 @@ from dataclasses import dataclass
 
 from holdfast import settings
 from holdfast.channel import Channel
-from holdfast.core.outcomes import Evicted, WorkerExit
+from holdfast.core.placement import Demand
+from holdfast.core.run.outcomes import Evicted, WorkerExit
 from holdfast.engine.base import Ended, EngineError, EngineEvent, Node, Said, WorkerSpec
 from holdfast.engine.local import stacks
 from holdfast.engine.local.worker import LocalWorker, outcome
+from holdfast.engine.log_files import LogFile
 from holdfast.engine.nodes import LocalNodes
 from holdfast.engine.wakeup import Wakeup
 from holdfast.wire import LastWords, Message
@@ -76,6 +78,12 @@ class InlineEngine:
     def can_grow(self) -> bool:
         return False
 
+    def reserve(self, demand: Demand, workers_min: int, workers_max: int) -> bool:
+        return self._nodes.reserve(demand, workers_min, workers_max)
+
+    def warm_up(self) -> None:
+        """Do nothing: everything is there."""
+
     # ------------------------------------------------------------------ the worker's thread
 
     def serve(self) -> bool:
@@ -111,11 +119,11 @@ class InlineEngine:
 
     # ------------------------------------------------------------------ groups
 
-    def start_group(self, attempt: int, workers: Sequence[WorkerSpec]) -> None:
+    def start_group(self, group: int, workers: Sequence[WorkerSpec]) -> None:
         if len(workers) != 1:
             raise EngineError(f"{len(workers)} workers were asked for; inside the driver runs one")
         if self._worker is not None:
-            raise EngineError("the worker of an earlier attempt is still inside its function")
+            raise EngineError("the worker of an earlier group is still inside its function")
         [spec] = workers
         mine, theirs = socket.socketpair()
         channel = Channel(mine, unsent_bytes_max=None)
@@ -123,21 +131,21 @@ class InlineEngine:
             channel.send(spec.first)
         with self._changed:
             self._worker = LocalWorker(
-                attempt, spec, channel, mine.fileno(), questions=-1, stacks=-1, pid=os.getpid()
+                group, spec, channel, mine.fileno(), questions=-1, stacks=-1, pid=os.getpid()
             )
             self._served = self._waiting = _Served(theirs, mine)
             self._changed.notify_all()
         self._wakeup.poke()  # for one who listens already, and knows of no worker
 
-    def send(self, attempt: int, rank: int, message: Message) -> None:
+    def send(self, group: int, rank: int, message: Message) -> None:
         worker = self._worker
-        if worker is not None and (worker.attempt, worker.spec.rank) == (attempt, rank):
+        if worker is not None and (worker.group, worker.spec.rank) == (group, rank):
             worker.channel.send(message)
 
-    def stop_group(self, attempt: int, *, grace_s: float = 0.0) -> None:
+    def stop_group(self, group: int, *, grace_s: float = 0.0) -> None:
         """Have the worker find its driver gone when it next talks to it, or be interrupted."""
         worker, served = self._worker, self._served
-        if worker is None or served is None or worker.attempt != attempt:
+        if worker is None or served is None or worker.group != group:
             return
         worker.is_stopped = True
         _hang_up(served.driver_end)
@@ -156,9 +164,9 @@ class InlineEngine:
         self.has_insisted = True
         self.interrupt()
 
-    def stacks(self, attempt: int, timeout_s: float = 5.0) -> Mapping[int, str]:
+    def stacks(self, group: int, timeout_s: float = 5.0) -> Mapping[int, str]:
         worker = self._worker
-        if worker is None or worker.attempt != attempt:
+        if worker is None or worker.group != group:
             return {}
         handle = stacks.new_file()
         try:
@@ -166,6 +174,10 @@ class InlineEngine:
             return {worker.spec.rank: stacks.text_of(handle)}
         finally:
             os.close(handle)
+
+    def log(self, group: int, rank: int) -> LogFile:
+        """Return an empty log: what the worker prints is the driver's own output."""
+        return LogFile(os.devnull)
 
     # ------------------------------------------------------------------ events
 
@@ -209,7 +221,7 @@ class InlineEngine:
             if isinstance(message, LastWords):
                 worker.words = message
             else:
-                self._events.append(Said(worker.attempt, worker.spec.rank, message))
+                self._events.append(Said(worker.group, worker.spec.rank, message))
 
     def _note_end(self, worker: LocalWorker, served: _Served) -> None:
         worker.words = worker.words or served.words
@@ -218,12 +230,12 @@ class InlineEngine:
         if worker.is_stopped and worker.words is not None and worker.words.error is not None:
             # Having lost its driver is what it raised, and we took that away.
             ended = Evicted(worker.spec.rank, worker.spec.node)
-        self._events.append(Ended(worker.attempt, ended, worker.words))
+        self._events.append(Ended(worker.group, ended, worker.words))
         self._worker = self._served = None
 
     def close(self) -> None:
         if self._worker is not None:
-            self.stop_group(self._worker.attempt)
+            self.stop_group(self._worker.group)
             self._worker.channel.close()
         with self._changed:
             self._is_closed = True

@@ -1,18 +1,44 @@
-"""Logs that have become too large lose their middle, while workers go on writing to their ends.
+"""Log files of workers on this machine: read while they grow, and cut when they are too large.
 
-A log is open in a worker and in all that it has started, so it can be neither replaced nor moved;
-and what is copied away and then cut off loses the lines that come in between. The kernel can take
-a part out of a file that others add to, on most disks without a trace, on others as a hole.
+A file that is too large loses its middle, while its worker goes on writing to its end. It is open
+in the worker and in all that it has started, so it can be neither replaced nor moved; and what is
+copied away and then cut off loses the lines that come in between. The kernel can take a part out of
+a file that others add to, on most disks without a trace, on others as a hole.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
 
 MARK = b"\n\xe2\x80\xa6 cut out here, to make room \xe2\x80\xa6\n"
 _KEEP_SIZE, _PUNCH_HOLE, _COLLAPSE_RANGE = 1, 2, 8
+
+
+class LogFile:
+    """A `WorkerLog` that is a file of this machine; it need not exist yet."""
+
+    def __init__(self, path: str) -> None:
+        self.where = path
+        self._handle: int | None = None
+
+    def size_bytes(self) -> int:
+        if self._handle is None:
+            with contextlib.suppress(OSError):  # it is not there yet
+                self._handle = os.open(self.where, os.O_RDONLY | os.O_CLOEXEC)
+        return 0 if self._handle is None else os.fstat(self._handle).st_size
+
+    def read(self, from_byte: int, bytes_max: int) -> bytes:
+        if self.size_bytes() <= from_byte or self._handle is None:
+            return b""
+        return os.pread(self._handle, bytes_max, from_byte)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
 
 def used_bytes(path: str) -> int:

@@ -7,6 +7,7 @@ every worker on it along, at once and without a word, and a new one can take its
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +22,7 @@ from holdfast.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.1
-SAID_EVERY_S = 60.0
+WAITING_LOGGED_EVERY_S = 60.0
 
 Listener = Callable[[str | None], None]
 
@@ -48,13 +48,12 @@ class LocalNodes:
         for _ in range(count or 1):
             self._add(None)
 
-    def claim(
-        self, demand: Demand, fewest: int, most: int, waiting: Callable[[], None] | None = None
-    ) -> None:
-        """Return once there is room for so many workers: at once, where nobody shares the nodes."""
+    def reserve(self, demand: Demand, workers_min: int, workers_max: int) -> bool:
+        """Return True: nobody shares these nodes, so there is nothing to reserve."""
+        return True
 
     def release(self) -> None:
-        """Give back what was claimed, if anything was."""
+        """Give back what was reserved, if anything was."""
 
     def now(self) -> tuple[Node, ...]:
         """Return the nodes there are at this moment, oldest first."""
@@ -145,39 +144,40 @@ class OfferedNodes(LocalNodes):
         super().__init__()
         self._offer = offer
         self._held: HeldClaim | None = None
+        self._reserved: tuple[Demand, int, int] | None = None  # what it was made for
+        self._waiting_logged_at = -math.inf
         self._become(offer.nodes)
 
-    def claim(
-        self, demand: Demand, fewest: int, most: int, waiting: Callable[[], None] | None = None
-    ) -> None:
-        """Return once as many GPUs, and what else is counted, are this run's alone as it needs.
+    def reserve(self, demand: Demand, workers_min: int, workers_max: int) -> bool:
+        """Claim as many GPUs, and what else is counted, for this run alone as it needs.
 
-        It waits for other runs that have them, for as long as they do, and calls `waiting` again
-        and again meanwhile.
+        Returns False while other runs have them, which is logged once a minute.
         """
+        if self._held is not None and self._reserved == (demand, workers_min, workers_max):
+            return True
+        self.release()
         folder = self._offer.claims
         shared = {name for name in demand.each if is_counted(name)} - self._offer.own
         if folder is None or not any(demand.each[name] > 0 for name in shared):
-            return
+            return True
 
         def choose(others: list[Claim]) -> list[Claim] | None:
-            return claimed(self._offer, others, demand, fewest, most)
+            return claimed(self._offer, others, demand, workers_min, workers_max)
 
-        said_at: float | None = None
-        while (found := claim(folder, choose)) is None:
-            now = time.monotonic()
-            if said_at is None or now - said_at >= SAID_EVERY_S:
-                said_at = now
-                needs = ", ".join(f"{demand.each[name]:g} {name}" for name in sorted(shared))
-                log.warning("waiting for other trials: %d workers with %s each", fewest, needs)
-            if waiting is not None:
-                waiting()
-            time.sleep(POLL_S)
-        chosen, self._held = found
-        self._become(granted(self._offer, chosen))
+        if (claim_made := claim(folder, choose)) is not None:
+            chosen, self._held = claim_made
+            self._reserved = demand, workers_min, workers_max
+            self._become(granted(self._offer, chosen))
+            return True
+        now = time.monotonic()
+        if now - self._waiting_logged_at >= WAITING_LOGGED_EVERY_S:
+            self._waiting_logged_at = now
+            needs = ", ".join(f"{demand.each[name]:g} {name}" for name in sorted(shared))
+            log.warning("waiting for other trials: %d workers with %s each", workers_min, needs)
+        return False
 
     def release(self) -> None:
-        """Give back what was claimed, so that the runs of other trials find it."""
+        """Give back what was reserved, so that the runs of other trials find it."""
         if self._held is not None:
             self._held.release()
             self._held = None

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.study.offers import Offer
+from holdfast.engine.base import Engine
 from holdfast.engine.local.engine import LocalEngine
 from holdfast.engine.nodes import LocalNodes, OfferedNodes
 from holdfast.errors import ConfigError
@@ -76,17 +77,22 @@ def is_initialized() -> bool:
     return _current() is not None
 
 
-def local_engine(
+def new_engine(
     entry: str,
     modules: Sequence[str] = (),
     *,
     of_user: Sequence[str] = (),
     later: Sequence[str] = (),
     offer: Offer | None = None,
-) -> LocalEngine:
-    """Return an engine on the nodes that `init` chose, or else on those offered, or this machine.
+) -> Engine:
+    """Return a new engine on the nodes that `init` chose, else on those offered or this machine.
 
-    `offer` is what the trial may use that this process runs, if it runs one.
+    Args:
+        entry: Where a worker begins, `module:function`; it gets the number of its socket.
+        modules: What workers will want imported.
+        of_user: Modules of the user's that workers will want imported.
+        later: What workers will want imported, but the first ones not at once.
+        offer: What the trial may use that this process runs, if it runs one.
     """
     nodes = _current()
     if nodes is None and offer is not None:

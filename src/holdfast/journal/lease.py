@@ -36,12 +36,10 @@ from holdfast.errors import (
     RunHeld,
     StoreError,
 )
-from holdfast.journal.held import held_error
-from holdfast.journal.owner import Owner, this_process
+from holdfast.journal.owner import Owner, held_error, this_process
 from holdfast.journal.segments import epochs_written
 from holdfast.storage.base import IF_ABSENT, Store
-from holdfast.storage.records import seal, unseal
-from holdfast.storage.shapes import fit, known_format
+from holdfast.storage.records import fit, known_format, seal, unseal
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,18 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged, FormatTooNew
 from holdfast.storage.base import Store
-from holdfast.storage.records import MARK, is_whole, salvage, seal, seal_body, unmarked, unseal
-from holdfast.storage.shapes import Count, fit, known_format
+from holdfast.storage.records import (
+    MARK,
+    Count,
+    fit,
+    is_whole,
+    known_format,
+    salvage,
+    seal,
+    seal_body,
+    unmarked,
+    unseal,
+)
 
 FORMAT = 1
 JOURNAL = ".holdfast/journal"

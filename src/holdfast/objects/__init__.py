@@ -10,7 +10,7 @@ its `param_space`, a trainer those in its config. What a process has got it keep
 happens to the owner.
 """
 
-from holdfast.objects.lost import ObjectLost
+from holdfast.objects.memory import ObjectLost
 from holdfast.objects.refs import ObjectRef, get, put
 
 __all__ = ["ObjectLost", "ObjectRef", "get", "put"]

@@ -16,7 +16,14 @@ import os
 import weakref
 from collections.abc import Iterator
 
-from holdfast.objects.lost import ObjectLost
+from holdfast.exceptions import ObjectLostError
+
+
+class ObjectLost(ObjectLostError):
+    """The object of a reference is not there any more, or not for this process."""
+
+    code = "HF800"
+
 
 _LABEL = "holdfast-object-"
 _READ = os.O_RDONLY | os.O_CLOEXEC

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, overload
 from weakref import WeakValueDictionary
 
@@ -13,8 +14,10 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError, HoldfastError, StoreFull
 from holdfast.journal.owner import Owner, this_process
 from holdfast.objects import serial
-from holdfast.objects.lost import ObjectLost
-from holdfast.objects.memory import Memory, new_memory, open_memory
+from holdfast.objects.memory import Memory, ObjectLost, new_memory, open_memory
+
+LARGE_BYTES = 1 << 20  # a value of this size is sent by reference
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
 
 class _Object:
@@ -104,7 +107,6 @@ class _Object:
         )
 
 
-_TOO_MANY = (errno.EMFILE, errno.ENFILE)
 _objects: WeakValueDictionary[str, _Object] = WeakValueDictionary()
 
 
@@ -259,6 +261,35 @@ def _forget_after_fork() -> None:
         memory, known.memory = known.memory, None
         if memory is not None:
             memory.forget()
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Stands for a value that was put on the user's behalf; who is given it gets the value."""
+
+    ref: ObjectRef
+
+
+def share_if_large(value: Any) -> Any:
+    """Return what to send instead of a value: a `Shared` if it is large, or else itself.
+
+    What cannot be put is returned as it is: whoever sends it says why it cannot be sent.
+    """
+    if isinstance(value, ObjectRef | Shared | str | int | float | bool | None):
+        return value
+    try:
+        ref = put(value)
+    except ConfigError:
+        return value
+    return Shared(ref) if ref.size_bytes >= LARGE_BYTES else value
+
+
+def unshared(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with what they stand for in place of each `Shared`."""
+    return {
+        name: get(value.ref) if isinstance(value, Shared) else value
+        for name, value in values.items()
+    }
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

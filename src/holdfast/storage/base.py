@@ -1,4 +1,4 @@
-"""What a store is: bytes at rest under slash-separated keys.
+"""The `Store` protocol: objects under slash-separated keys, and what all stores are built with.
 
 A key is relative to the store's root, has no leading slash, no empty part and no `..`. Nothing
 above this layer knows which backend it talks to, except through `Store.local`, which is how the
@@ -7,7 +7,7 @@ local disk offers what object stores cannot: renames, appends and paths.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -161,3 +161,52 @@ class Store(Protocol):
     def probe(self, *, writable: bool) -> None:
         """Raise a clear error now if the root cannot be reached, read or (if asked) written."""
         ...
+
+
+class ObjectTree:
+    """A tree on a store whose every file is durable as soon as it is written."""
+
+    def __init__(self, write_file: Callable[[str, Source], None], prefix: str) -> None:
+        self._write_file, self._prefix = write_file, prefix.rstrip("/")
+
+    def write(self, name: str, source: Source) -> None:
+        self._write_file(below(self._prefix, name), source)
+
+    def make_folder(self, name: str) -> None:
+        """Nothing to keep: folders come and go with the objects below them."""
+
+    def finish(self) -> None:
+        """Nothing to wait for."""
+
+
+def folders_of(entries: Iterable[Entry], prefix: str) -> list[str]:
+    """Return the names of the folders directly below `prefix` that these entries lie in."""
+    start = len(prefix.rstrip("/")) + 1 if prefix else 0
+    names = {entry.key[start:].split("/", 1)[0] for entry in entries if "/" in entry.key[start:]}
+    return sorted(names)
+
+
+def below(prefix: str, name: str) -> str:
+    """Return the key of what is called `name` in the folder `prefix`, the root if it is empty."""
+    return f"{prefix}/{name}" if prefix else name
+
+
+class Feed:
+    """A source as vendors want it: buffers that stay valid, each time from the start.
+
+    `error` is what the source raised, if that is why a write broke off. Vendors pass it on, but
+    then a file that cannot be read looks just like an object that is missing.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.error = None
+        try:
+            for chunk in self._source.chunks():
+                yield bytes(chunk)
+        except Exception as error:
+            self.error = error
+            raise

@@ -14,7 +14,6 @@ from holdfast.errors import ConfigError
 from holdfast.storage import uris
 from holdfast.storage.base import Store
 from holdfast.storage.local.store import LocalStore
-from holdfast.storage.local_view import LocalView
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.prefix import Below, child
 from holdfast.storage.retry import Retrying, RetryPolicy
@@ -112,7 +111,7 @@ def describe(store: Store) -> dict[str, Any]:
         case Retrying():
             policy = {name: getattr(store.policy, name) for name in _POLICY}
             return {**describe(store.store), "retry": policy}
-        case LocalStore(view=LocalView() as view):
+        case LocalStore(view=view) if view is not None:
             path = view.path_of(store.root)
             return {"path": path, "filesystem": view.filesystem, "is_durable": store.is_durable}
         case LocalStore():

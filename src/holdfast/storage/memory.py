@@ -19,10 +19,11 @@ from holdfast.storage.base import (
     Entry,
     IfAbsent,
     IfVersion,
+    ObjectTree,
     Source,
     TreeWriter,
+    folders_of,
 )
-from holdfast.storage.trees import ObjectTree, folders_of
 
 _spaces: dict[str, _Space] = {}
 _spaces_lock = threading.Lock()

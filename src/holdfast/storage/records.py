@@ -1,9 +1,13 @@
-"""One line of JSON that knows whether it is whole: the form of every record we keep.
+"""Records at rest: sealed lines of JSON, and checks that a record has the shape we write.
 
 A sealed line is a JSON object whose last member, `"~"`, holds the length and the xxh3-64, in
 hexadecimal, of the bytes before it. Any JSON tool reads it; a changed, cut or spliced line does
 not pass `unseal`. JSON has no NaN or infinity, so those are kept as `{"$float": "nan"}`; a key of
 the user's that begins with `$` gets a second one, so that nothing can be mistaken for ours.
+
+A seal says that a record is as it was written, not that Holdfast wrote it: there may be text where
+a number belongs, a list for a dictionary, a path that leads out of the run's folder. `fit` calls
+that damage. Members that are not known are left alone; a later version may have added them.
 """
 
 from __future__ import annotations
@@ -13,12 +17,25 @@ import json.encoder
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import xxhash
 
+from holdfast.core.plain_data import LEAVES, Reader, Steps, Writer, as_it_is, items
 from holdfast.errors import ConfigError, Damaged
+
+T = TypeVar("T")
+DEPTH_MAX = 200
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+# A file or folder below a run's: relative, and no way up or out.
+Inside = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"\A(?!/)(?!(.*/)?\.{1,2}(/|\Z))(?!.*//)[^\x00-\x1f]+(?<!/)\Z", max_length=4096
+    ),
+]
 
 _SEAL = re.compile(rb',"~":"([0-9a-f]{8})[0-9a-f]{16}"\}')
 _SEAL_BYTES = 32
@@ -116,25 +133,53 @@ def _seal_of(body: bytes) -> bytes:
     return b',"~":"%08x%016x"}' % (len(body), xxhash.xxh3_64_intdigest(body))
 
 
-def _marked(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"$float": repr(float(value))}
-    if isinstance(value, Mapping):
-        return {
-            f"${key}" if isinstance(key, str) and key.startswith("$") else key: _marked(inner)
-            for key, inner in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_marked(inner) for inner in value]
-    return value
+def _float(_writer: Writer, value: float, _steps: Steps) -> float | dict[str, str]:
+    return value if math.isfinite(value) else {"$float": repr(float(value))}
 
 
-def unmarked(value: Any) -> Any:
-    """Return a decoded value as it was before marks were put in; needed only if `MARK` is in it."""
-    if isinstance(value, dict):
-        if value.keys() == {"$float"}:
-            return float(value["$float"])
-        return {key.removeprefix("$"): unmarked(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [unmarked(inner) for inner in value]
-    return value
+def _escaped(writer: Writer, value: Mapping[Any, Any], steps: Steps) -> dict[Any, Any]:
+    return {
+        f"${key}" if isinstance(key, str) and key.startswith("$") else key: writer(inner, steps)
+        for key, inner in value.items()
+    }
+
+
+_marked = Writer(
+    forms={float: _float, dict: _escaped, list: items},
+    families=[(float, _float), (Mapping, _escaped), (list | tuple, items)],
+    otherwise=as_it_is,  # the encoder refuses it
+    leaves=LEAVES - {float},
+)
+# Returns a decoded value as it was before marks were put in; needed only if `MARK` is in it.
+unmarked = Reader({"$float": lambda _reader, data: float(data["$float"])}, escape=MARK_TEXT)
+
+
+def fit(data: object, shape: type[T]) -> T:
+    """Return `data` as `shape`, a dataclass or typed dictionary; raise `Damaged` if it is not."""
+    try:
+        return msgspec.convert(data, shape)
+    except (msgspec.ValidationError, OverflowError, RecursionError) as error:
+        raise Damaged(f"it is another record: {error}") from None
+
+
+def is_too_deep(value: object) -> bool:
+    """Whether data is nested more deeply than any that people make, and than code likes."""
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list | tuple)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def known_format(record: dict[str, Any]) -> int:
+    """Return the number of a record's format; raise `Damaged` if it is none."""
+    found = record.get("format", 0)
+    if type(found) is not int:
+        raise Damaged(f"it is another record: its format is {found!r:.40}")
+    return found

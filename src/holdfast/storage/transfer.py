@@ -1,4 +1,4 @@
-"""Whole folders to and from a store: in parallel, with digests made while the bytes go by.
+"""Whole folders to, from and in a store: in parallel, with digests made while the bytes go by.
 
 A folder's files are the unit of work on the way in, the digest's blocks on the way out, so that
 one large file keeps as many connections busy as many small ones.
@@ -17,13 +17,12 @@ import xxhash
 from holdfast.core.checkpoint.manifest import FileEntry
 from holdfast.core.names import broken_path_rule, shown
 from holdfast.errors import ConfigError, Damaged
-from holdfast.storage.base import Buffer, Store, TreeWriter
-from holdfast.storage.blocks import Block, check_blocks
-from holdfast.storage.buffers import borrow, give_back
-from holdfast.storage.digest import Digester
+from holdfast.storage.base import Buffer, Entry, Store, TreeWriter, below
+from holdfast.storage.digest import Block, Digester, check_blocks
 from holdfast.storage.local.errors import explained
+from holdfast.storage.local.files import borrow, give_back
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.parallel import Tally, Watch, each
-from holdfast.storage.trees import below
 
 THREADS_LOCAL = 4
 THREADS_REMOTE = 16
@@ -226,3 +225,64 @@ def _write_at(path: str, data: bytes, offset: int) -> None:
         while len(view):
             written = os.pwrite(file.fileno(), view, offset)
             view, offset = view[written:], offset + written
+
+
+def take_stock(
+    store: Store, prefix: str, *, staged: bool = False
+) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
+    """Return the files below `prefix` with their digests, and its empty folders.
+
+    Whoever put them there may not have cared: on a local disk their bytes and names are durable on
+    return; with `staged` only the bytes are, and whoever moves them to where they belong makes the
+    names so.
+    """
+    if store.local is not None:
+        return _local_stock(store.local, prefix, staged=staged)
+    found = list(store.entries(prefix))
+    if not found:
+        raise ConfigError(f"there are no files at {store.url}/{prefix}")
+    files = each(lambda entry: _streamed(store, prefix, entry), found, THREADS_REMOTE)
+    return tuple(sorted(files, key=lambda entry: entry.path)), ()
+
+
+def _local_stock(
+    store: LocalStore, prefix: str, *, staged: bool
+) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
+    found, folders = survey(store.path(prefix))
+    names = sorted(file.name for file in found)
+    files = each(lambda name: _synced(store, prefix, name), names, THREADS_LOCAL)
+    if staged:
+        return tuple(files), tuple(folders)
+    parents = {"", *folders}
+    for name in names:
+        while "/" in name:
+            name = name.rpartition("/")[0]  # noqa: PLW2901  # climbing to the top
+            parents.add(name)
+    deepest_first = sorted(parents, key=len, reverse=True)
+    keys = [f"{prefix}/{folder}".rstrip("/") for folder in deepest_first]
+    above = prefix
+    while above:  # its own name, too, was given by whoever put it there
+        above = above.rpartition("/")[0]
+        keys.append(above)
+    store.sync_folders(keys)
+    return tuple(files), tuple(folders)
+
+
+def _synced(store: LocalStore, prefix: str, name: str) -> FileEntry:
+    key = f"{prefix}/{name}"
+    path = store.path(key)
+    with explained("sync", path, key):
+        handle = store.disk.open(path)
+        try:
+            store.disk.sync(handle)
+        finally:
+            store.disk.close(handle)
+    return _streamed(store, prefix, Entry(key, 0, 0.0))
+
+
+def _streamed(store: Store, prefix: str, entry: Entry) -> FileEntry:
+    digester = Digester()
+    for chunk in store.stream(entry.key):
+        digester.update(chunk)
+    name = entry.key.removeprefix(f"{prefix}/")
+    return FileEntry(name, digester.size, digester.hexdigest())

@@ -12,15 +12,13 @@ from collections.abc import Sequence
 import xxhash
 
 from holdfast.core.checkpoint.manifest import FileEntry
-from holdfast.storage.base import Store
-from holdfast.storage.blocks import Block, batched, blocks_of, check_blocks
-from holdfast.storage.digest import combine
+from holdfast.storage.base import Store, below
+from holdfast.storage.digest import Block, batched, blocks_of, check_blocks, combine
 from holdfast.storage.local.files import Digested, digest_ranges
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.parallel import Tally, Watch, each
 from holdfast.storage.retry import patiently
 from holdfast.storage.transfer import THREADS_REMOTE
-from holdfast.storage.trees import below
 
 THREADS_VERIFY = min(4, os.cpu_count() or 1)
 

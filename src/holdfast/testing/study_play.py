@@ -20,8 +20,21 @@ from typing import Any, NamedTuple
 
 from holdfast.control.study.resume import recall
 from holdfast.control.study.tail import StudyTail
-from holdfast.core.outcomes import Died, Evicted, Finished, to_data
 from holdfast.core.run.machine import Active
+from holdfast.core.run.outcomes import Died, Evicted, Finished
+from holdfast.core.study.events import (
+    STATE,
+    SearchEnded,
+    StudyEvent,
+    StudyOpened,
+    TrialAdded,
+    TrialCheckpointChanged,
+    TrialExited,
+    TrialReported,
+    TrialStarted,
+    from_data,
+    to_data,
+)
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
@@ -134,8 +147,7 @@ class Driver:
         """Drive the study to its end, or until `cut` more events have happened."""
         self._left = cut
         rooms = {"node": {"CPU": float(self._script.room)}}
-        opened = {"rooms": rooms, "resume_unfinished": True, "again": []}
-        self._happen("study_opened", {**opened, "needs": self._needs()})
+        self._happen(StudyOpened(rooms=rooms, needs=self._needs()))
         idle = 0
         while not self.study.is_over:
             before = len(self.events)
@@ -145,21 +157,21 @@ class Driver:
             idle = 0 if len(self.events) > before else idle + 1
             assert idle < 3, f"nothing happens any more: {self.study.get_trials()}"
 
-    def _happen(self, kind: str, data: dict[str, Any]) -> None:
+    def _happen(self, event: StudyEvent) -> None:
         if self._left == 0:
             raise Cut
         if self._left is not None:
             self._left -= 1
-        data = _json(data)
+        kind, data = event.kind, _json(to_data(event))
         self.events.append((kind, data))
         self._note_saved(kind, data)
-        self.study.take(kind, data)
+        self.study.take(from_data(kind, data))
         every = self._script.states_every
         if every and len(self.events) % every == 0:
-            self.events.append(("study_state", _json(self.study.get_state())))
+            self.events.append((STATE, _json(self.study.get_state())))
 
     def _note_saved(self, kind: str, data: Mapping[str, Any]) -> None:
-        if kind == "trial_checkpoint":
+        if kind == TrialCheckpointChanged.kind:
             told = data["facts"]["metrics"]
             training = Training(told["trained"], told.get("weights", ""))
             self._saved[data["id"], data["facts"]["directory"]] = training
@@ -186,20 +198,20 @@ class Driver:
         if proposal is None:
             return False
         if isinstance(proposal, str):
-            self._happen("search_ended", {})
+            self._happen(SearchEnded())
             return False
         data = proposal.to_data()
-        made = {
-            "trial_id": proposal.trial_id,
-            "number": proposal.number,
-            "config": data["config"],
-            "params": data["evaluated_params"],
-            "tag": proposal.experiment_tag,
-            "folder": proposal.trial_id,
-            "trainable": "f",
-            "resources": NEEDS,
-        }
-        self._happen("trial_added", made)
+        added = TrialAdded(
+            trial_id=proposal.trial_id,
+            number=proposal.number,
+            config=data["config"],
+            params=data["evaluated_params"],
+            tag=proposal.experiment_tag,
+            trainable="f",
+            folder=proposal.trial_id,
+            resources=NEEDS,
+        )
+        self._happen(added)
         return True
 
     def _needs(self) -> dict[str, Any]:
@@ -213,8 +225,7 @@ class Driver:
         place, after, before = _beginning(trial)
         self._training[trial.trial_id] = self._saved.get(place, Training())
         self._iterations[trial.trial_id] = before.get("training_iteration", 0)
-        started = {"id": trial.trial_id, "attempt": attempt, "places": list(places)}
-        self._happen("trial_started", {**started, "after_step": after, "time": 0.0})
+        self._happen(TrialStarted(trial.trial_id, attempt, places, after, time=0.0))
         self._catch_up(trial)
 
     def _catch_up(self, trial: Trial) -> None:
@@ -245,9 +256,8 @@ class Driver:
         result = self._script.score(trial.config, iteration)
         result |= {"trained": training.steps, "weights": training.weights}
         result |= {"training_iteration": iteration, "done": iteration >= self._script.steps}
-        happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "step": step}
         at = len(self.events)
-        self._happen("trial_result", {**happened, "result": result})
+        self._happen(TrialReported(trial.trial_id, trial.run.attempts, step, result))
         reply = trial.reply()
         if step > was_judged:
             self.decisions.append((trial.number, step, reply.action))
@@ -278,19 +288,17 @@ class Driver:
             "problems": [],
             "pins": [],
         }
-        saved = {"id": trial.trial_id, "what": "checkpoint_committed", "facts": facts}
-        self._happen("trial_checkpoint", saved)
+        self._happen(TrialCheckpointChanged(trial.trial_id, "checkpoint_committed", facts))
 
     def _exit(self, trial: Trial, ended: Any, how: str = "") -> None:
-        happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "how": how}
-        self._happen("trial_exited", {**happened, "exit": to_data(ended)})
+        self._happen(TrialExited(trial.trial_id, trial.run.attempts, how, ended))
 
 
 def _beginning(trial: Trial) -> tuple[tuple[str, str], int, Mapping[str, Any]]:
     """Return where a trial begins: folders of the checkpoint, steps by then, the last result."""
     if trial.donor is not None:
         return (trial.donor.folder, trial.donor.directory), trial.donor.step, trial.donor.result
-    newest = next(iter(trial.checkpoints.usable()), None)
+    newest = trial.checkpoints.newest()
     if newest is None:
         return (trial.folder, ""), 0, {}
     return (trial.folder, newest.directory), newest.step or 0, newest.metrics

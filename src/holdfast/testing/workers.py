@@ -17,10 +17,11 @@ import threading
 import time
 from collections.abc import Callable
 from multiprocessing import shared_memory
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.channel import Channel
 from holdfast.wire import Assigned, LastWords, Meeting, Message, Met, Reported
+from holdfast.worker.entry import print_to
 
 PAUSE = "import signal; signal.pause()"
 
@@ -32,20 +33,27 @@ def obey(handle: int) -> None:
         messages = channel.wait()
         if not messages:
             return  # the driver is gone already
-        first, *others = messages
-        assert isinstance(first, Assigned)
-        for word in first.job.decode().split():
-            verb, _, value = word.partition("=")
-            _VERBS[verb](_Scene(channel, others), value)
-        channel.send(LastWords(value=b"done"))
-        channel.flush(10.0)
+        follow(channel, messages, os._exit)
+
+
+def follow(channel: Channel, messages: list[Message], leave: Callable[[int], NoReturn]) -> None:
+    """Do what the first message says; `leave` ends the worker where it stands, with a code."""
+    first, *others = messages
+    assert isinstance(first, Assigned)
+    for word in first.job.decode().split():
+        verb, _, value = word.partition("=")
+        _VERBS[verb](_Scene(channel, others, leave), value)
+    channel.send(LastWords(value=b"done"))
+    channel.flush(10.0)
 
 
 class _Scene:
     """Where a verb acts."""
 
-    def __init__(self, channel: Channel, waiting: list[Message]) -> None:
-        self.channel, self.waiting = channel, waiting
+    def __init__(
+        self, channel: Channel, waiting: list[Message], leave: Callable[[int], NoReturn]
+    ) -> None:
+        self.channel, self.waiting, self.leave = channel, waiting, leave
 
     def report(self, **metrics: Any) -> None:
         self.channel.send(Reported(0, metrics))
@@ -80,6 +88,13 @@ def _echo(scene: _Scene, _: str) -> None:
             scene.channel.send(Meeting(message.index, message.data))
         scene.channel.flush(10.0)
     raise ConnectionError("the driver is gone")
+
+
+def _reassigned(scene: _Scene, _: str) -> None:
+    """Wait for another job, and print to its log from then on."""
+    [message] = scene.waiting or scene.channel.wait()
+    assert isinstance(message, Assigned) and message.log is not None
+    print_to(message.log)
 
 
 def _flood(scene: _Scene, value: str) -> None:
@@ -214,15 +229,15 @@ def _share(scene: _Scene, _: str) -> None:
 def _raise(scene: _Scene, value: str) -> None:
     scene.channel.send(LastWords(error=value, trace=f"trace of {value}"))
     scene.channel.flush(10.0)
-    os._exit(1)
+    scene.leave(1)
 
 
 def _burst(_: _Scene, value: str) -> None:
     raise ValueError(value)
 
 
-def _exit(_: _Scene, value: str) -> None:
-    os._exit(int(value))
+def _exit(scene: _Scene, value: str) -> None:
+    scene.leave(int(value))
 
 
 def _signal(_: _Scene, value: str) -> None:
@@ -308,7 +323,7 @@ def _eat(_: _Scene, value: str) -> None:
 _VERBS: dict[str, Callable[[_Scene, str], None]] = {
     verb.__name__[1:]: verb
     for verb in (
-        *(_report, _print, _mumble, _echo, _flood),
+        *(_report, _print, _mumble, _echo, _reassigned, _flood),
         *(_environment, _files, _parent, _signals, _module, _arguments, _draw),
         *(_compute, _scribble, _complain),
         *(_child, _stranger, _daemon, _multiprocess, _share),

@@ -3,7 +3,6 @@
 A name is loaded when it is first used: workers need only what a training function calls.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,114 +46,33 @@ if TYPE_CHECKING:
     from holdfast.train.result import Result as Result
     from holdfast.train.trainer import BaseTrainer as BaseTrainer
     from holdfast.train.trainer import DataParallelTrainer as DataParallelTrainer
+else:
+    from holdfast.lazy_exports import lazy_exports
 
-__all__ = [
-    "BackendConfig",
-    "BaseTrainer",
-    "Checkpoint",
-    "CheckpointConfig",
-    "CheckpointConsistencyMode",
-    "CheckpointUploadMode",
-    "ControllerError",
-    "DataConfig",
-    "DataParallelTrainer",
-    "FailureConfig",
-    "Interrupted",
-    "LoggingConfig",
-    "Notice",
-    "PreemptionError",
-    "PreemptionInfo",
-    "RayTrainError",
-    "ReportedCheckpoint",
-    "ReportedCheckpointStatus",
-    "Result",
-    "RunConfig",
-    "ScalingConfig",
-    "SyncConfig",
-    "TrainContext",
-    "TrainRunContext",
-    "TrainingFailedError",
-    "UserCallback",
-    "ValidationConfig",
-    "ValidationFn",
-    "ValidationTaskConfig",
-    "WorkerGroupError",
-    "collective",
-    "get_all_reported_checkpoints",
-    "get_checkpoint",
-    "get_context",
-    "get_dataset_shard",
-    "get_preemption_info",
-    "report",
-    "should_checkpoint",
-]
-
-_NAMES = {
-    "holdfast.control.host.preemption": ("Notice",),
-    "holdfast.checkpoint": ("Checkpoint",),
-    "holdfast.data.config": ("DataConfig",),
-    "holdfast.train.backend": ("BackendConfig",),
-    "holdfast.train.callbacks": (
-        "TrainRunContext",
-        "UserCallback",
-    ),
-    "holdfast.api.config": (
-        "CheckpointConfig",
-        "FailureConfig",
-        "LoggingConfig",
-        "RunConfig",
-        "ScalingConfig",
-        "SyncConfig",
-    ),
-    "holdfast.train.context": ("TrainContext",),
-    "holdfast.train.errors": (
-        "ControllerError",
-        "Interrupted",
-        "PreemptionError",
-        "RayTrainError",
-        "TrainingFailedError",
-        "WorkerGroupError",
-    ),
-    "holdfast.train.functions": (
-        "get_all_reported_checkpoints",
-        "get_checkpoint",
-        "get_context",
-        "get_dataset_shard",
-        "get_preemption_info",
-        "report",
-        "should_checkpoint",
-    ),
-    "holdfast.train.reported": (
-        "CheckpointConsistencyMode",
-        "CheckpointUploadMode",
-        "PreemptionInfo",
-        "ReportedCheckpoint",
-        "ReportedCheckpointStatus",
-        "ValidationConfig",
-        "ValidationFn",
-        "ValidationTaskConfig",
-    ),
-    "holdfast.train.result": ("Result",),
-    "holdfast.train.trainer": (
-        "BaseTrainer",
-        "DataParallelTrainer",
-    ),
-}
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
-_MODULES = ("collective", "torch")
-
-if not TYPE_CHECKING:  # hidden from type checkers, which would take any name for a good one
-
-    def __getattr__(name: str) -> object:
-        if name in _HOMES:
-            found = getattr(import_module(_HOMES[name]), name)
-        elif name in _MODULES:
-            found = import_module(f"{__name__}.{name}")
-        else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    _NAMES = {
+        "holdfast.api.config": (
+            "CheckpointConfig FailureConfig LoggingConfig RunConfig ScalingConfig SyncConfig"
+        ),
+        "holdfast.checkpoint": "Checkpoint",
+        "holdfast.control.host.preemption": "Notice",
+        "holdfast.data.config": "DataConfig",
+        "holdfast.train.backend": "BackendConfig",
+        "holdfast.train.callbacks": "TrainRunContext UserCallback",
+        "holdfast.train.context": "TrainContext",
+        "holdfast.train.errors": (
+            "ControllerError Interrupted PreemptionError RayTrainError TrainingFailedError "
+            "WorkerGroupError"
+        ),
+        "holdfast.train.functions": (
+            "get_all_reported_checkpoints get_checkpoint get_context get_dataset_shard "
+            "get_preemption_info report should_checkpoint"
+        ),
+        "holdfast.train.reported": (
+            "CheckpointConsistencyMode CheckpointUploadMode PreemptionInfo ReportedCheckpoint "
+            "ReportedCheckpointStatus ValidationConfig ValidationFn ValidationTaskConfig"
+        ),
+        "holdfast.train.result": "Result",
+        "holdfast.train.trainer": "BaseTrainer DataParallelTrainer",
+    }
+    __all__, __getattr__, __dir__ = lazy_exports(__name__, _NAMES)
+    __all__ += ["collective"]  # a submodule

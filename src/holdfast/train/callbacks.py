@@ -1,4 +1,4 @@
-"""Code of the user's that is called in the driver when something happens."""
+"""Callbacks of users, called in the driver when ranks have reported or failed."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from holdfast.api.scaling import ScalingConfig
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.observers import Observer
 from holdfast.core.names import shown
-from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit, describe
+from holdfast.core.run.outcomes import WorkerExit
 from holdfast.data.config import DataConfig
 from holdfast.errors import ConfigError
 from holdfast.train.backend import BackendConfig
-from holdfast.train.errors import WorkerDiedError, WorkerLostWithNode, WorkerOutOfMemory
-from holdfast.worker.job import unpack_value
+from holdfast.train.errors import exceptions_of
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class TrainRunContext:
-    """The run that a callback is told of."""
+    """The run that a callback hears of."""
 
     run_id: str
     run_config: RunConfig
@@ -61,18 +60,18 @@ class UserCallback:
 
 def must_listen(callbacks: Sequence[object]) -> None:
     """Raise if one of the callbacks would never be called."""
-    for place, one in enumerate(callbacks):
-        if not hasattr(one, "after_report") and not hasattr(one, "after_exception"):
+    for place, callback in enumerate(callbacks):
+        if not hasattr(callback, "after_report") and not hasattr(callback, "after_exception"):
             raise ConfigError(
-                f"callbacks[{place}]={shown(one)}: it has no method after_report or"
-                f" after_exception and would hear nothing of the run, {this_is(one)}",
+                f"callbacks[{place}]={shown(callback)}: it has no method after_report or"
+                f" after_exception and would hear nothing of the run, {this_is(callback)}",
                 hint="subclass holdfast.train.UserCallback; callbacks of Tune hear of trials, in"
                 " the RunConfig of a Tuner",
             )
 
 
 class CallbackObserver(Observer):
-    """Tells one callback."""
+    """Passes on to one callback what a run does."""
 
     def __init__(self, callback: UserCallback, context: TrainRunContext) -> None:
         self._callback, self._context = callback, context
@@ -105,31 +104,3 @@ class CallbackObserver(Observer):
         except Exception:
             kind = type(self._callback).__qualname__
             log.exception("%s.%s failed; the run goes on", kind, name)
-
-
-def exceptions_of(
-    exits: Sequence[WorkerExit], errors: Mapping[int, bytes | None]
-) -> dict[int, BaseException]:
-    """Return what each rank that failed raised, or how its process ended."""
-    return {
-        one.rank: _exception_of(one, errors.get(one.rank))
-        for one in exits
-        if isinstance(one, Raised | Died | Hung)
-    }
-
-
-def _exception_of(ended: WorkerExit, pickled: bytes | None) -> BaseException:
-    """Return what a worker raised, as itself where it travels, else as its description."""
-    if pickled is not None:
-        try:
-            raised = unpack_value(pickled)
-        except Exception:  # noqa: BLE001  # unpickling runs the error's own code
-            raised = None
-        if isinstance(raised, BaseException):
-            return raised
-    kind = WorkerDiedError
-    if isinstance(ended, Died) and ended.out_of_memory:
-        kind = WorkerOutOfMemory
-    elif isinstance(ended, Died) and ended.node_lost:
-        kind = WorkerLostWithNode
-    return kind(describe(ended))

@@ -1,4 +1,4 @@
-"""How a training run fails, by the names its users know.
+"""Errors of training runs, by the names their users know, and how a lost run becomes one.
 
 RayTrainError
 └── TrainingFailedError    a run did not succeed; `result` is what there is of it
@@ -11,9 +11,14 @@ Interrupted                the driver was asked to go; the same command carries 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.core.failure.card import culprit, headline, to_fix
+from holdfast.core.quantities import counted
+from holdfast.core.run.budget import blame
+from holdfast.core.run.machine import Ending
+from holdfast.core.run.outcomes import Blame, Died, Evicted, Raised, WorkerExit
 from holdfast.errors import EngineError, HoldfastError
 from holdfast.exceptions import (
     ActorDiedError,
@@ -22,9 +27,11 @@ from holdfast.exceptions import (
     RayTaskError,
     WorkerCrashedError,
 )
+from holdfast.train.reported import PreemptionInfo
+from holdfast.worker.job import unpack_value
 
 if TYPE_CHECKING:
-    from holdfast.train.reported import PreemptionInfo
+    from holdfast.control.run.plan import Outcome
     from holdfast.train.result import Result
 
 
@@ -144,3 +151,80 @@ class WorkerOutOfMemory(WorkerDiedError, OutOfMemoryError):
 
 class WorkerLostWithNode(WorkerDiedError, NodeDiedError):
     """A worker's process was lost with everything else on its node."""
+
+
+# ---------------------------------------------------------------------- from a lost run
+
+
+def failure_of(outcome: Outcome, *, hint: str | None = None) -> TrainingFailedError:
+    """Return the error that a failed run is raised as; its cause is what the user's code raised."""
+    exits = outcome.over.exits
+    if not exits:
+        refused = ControllerError(
+            f"the workers could not be started in {counted(outcome.attempts, 'attempt')}", hint=hint
+        )
+        refused.card = outcome.card
+        return refused
+    message = f"{headline(exits)} (attempt {outcome.attempts}, no retries left)"
+    error: TrainingFailedError
+    if blame(exits) is Blame.PREEMPTION:
+        error = PreemptionError(message, _taken_away(exits), hint=hint)
+    else:
+        failures = exceptions_of(exits, outcome.errors)
+        error = WorkerGroupError(message, failures, hint=hint)
+        first = culprit(exits)
+        if isinstance(first, Raised):
+            error.__cause__ = failures[first.rank]
+    error.card = outcome.card
+    return error
+
+
+def _taken_away(exits: Sequence[WorkerExit]) -> PreemptionInfo:
+    """Return which machines a group was lost to; their deadline is not recorded."""
+    ranks: dict[str, list[int]] = {}
+    for ended in exits:
+        if isinstance(ended, Evicted) and ended.preempted:
+            ranks.setdefault(ended.node, []).append(ended.rank)
+    return PreemptionInfo(None, ranks)
+
+
+def interruption_of(ending: Ending, line: str, result: Result) -> BaseException:
+    """Return what a run that was asked to end is raised as."""
+    if ending is Ending.STOPPED:
+        return KeyboardInterrupt()
+    interrupted = Interrupted(line)
+    interrupted.result = result
+    return interrupted
+
+
+def how_to_carry_on(checkpoint: str | None, exits: Sequence[WorkerExit]) -> str:
+    """Return what to try after a failure: the same command, but if it is a bug, not at once."""
+    does = f"carries on from {checkpoint}" if checkpoint else "begins again, without a checkpoint"
+    if (fix := to_fix(exits)) is not None:
+        return f"{fix}; the same command then {does}"
+    return f"the same command again, which {does}"
+
+
+def exceptions_of(
+    exits: Sequence[WorkerExit], errors: Mapping[int, bytes | None]
+) -> dict[int, BaseException]:
+    """Return what each rank that failed raised, or how its process ended."""
+    failed = [ended for ended in exits if ended.has_failed]
+    return {ended.rank: _exception_of(ended, errors.get(ended.rank)) for ended in failed}
+
+
+def _exception_of(ended: WorkerExit, pickled: bytes | None) -> BaseException:
+    """Return what a worker raised, as itself where it travels, else as its description."""
+    if pickled is not None:
+        try:
+            raised = unpack_value(pickled)
+        except Exception:  # noqa: BLE001  # unpickling runs the error's own code
+            raised = None
+        if isinstance(raised, BaseException):
+            return raised
+    kind = WorkerDiedError
+    if isinstance(ended, Died) and ended.out_of_memory:
+        kind = WorkerOutOfMemory
+    elif isinstance(ended, Died) and ended.node_lost:
+        kind = WorkerLostWithNode
+    return kind(ended.describe())

@@ -19,20 +19,17 @@ from holdfast.checkpoint.fetch import CopyKeeper
 from holdfast.control.host.log_folders import log_folder
 from holdfast.control.host.preemption import Notice, source_named, watch
 from holdfast.control.host.signals import Interrupt, Interrupts
-from holdfast.control.record.open_run import OpenRun
+from holdfast.control.record.open_run import OpenRun, OpenTrainingRun
 from holdfast.control.run.controller import RunController
 from holdfast.control.run.plan import Outcome, Plan
 from holdfast.control.run.validation import Validator
 from holdfast.core.placement import Demand, capacity, why_not
 from holdfast.core.run.budget import STARTS_ALIKE_MAX, Budget
-from holdfast.core.run.history import RunHistory
 from holdfast.core.run.machine import Ending
-from holdfast.core.run.validation import ValidationLedger
 from holdfast.data.config import DataConfig, check_shares, evaluated, shards, shared
 from holdfast.engine.base import Engine
 from holdfast.engine.inline import InlineEngine
-from holdfast.engine.local.engine import LocalEngine
-from holdfast.engine.selection import local_engine
+from holdfast.engine.selection import new_engine
 from holdfast.errors import ConfigError
 from holdfast.train.backend import BackendConfig
 from holdfast.train.callbacks import CallbackObserver, TrainRunContext
@@ -44,6 +41,7 @@ from holdfast.worker.entry import doing_here, is_in_function
 from holdfast.worker.job import Task
 
 ENTRY = "holdfast.worker.entry:main"
+RESERVE_AGAIN_S = 0.1
 ENTRY_INLINE = "holdfast.worker.entry:main_inline"
 WORKER_MODULES = ("holdfast.worker.entry", "holdfast.train.functions", "holdfast.train.collective")
 
@@ -93,12 +91,14 @@ def engine_for(launch: Launch) -> Engine:
     """Return where the workers will run; raise if they can never fit there."""
     if launch.is_inline:
         return InlineEngine(ENTRY_INLINE)
-    engine = _local_engine(launch)
+    engine = _new_engine(launch)
     try:
         _must_fit(launch.scaling, engine)
-        demand = _demand(launch.scaling, engine)
         scaling = launch.scaling
-        engine.claim(demand, scaling.min_workers, scaling.max_workers, _say_waiting)
+        demand = _demand(scaling, engine)
+        while not engine.reserve(demand, scaling.min_workers, scaling.max_workers):
+            _say_waiting()
+            engine.next_event(RESERVE_AGAIN_S)
         engine.warm_up()
     except BaseException:
         engine.close()
@@ -113,9 +113,9 @@ def _say_waiting() -> None:
         trial.conversation.say(Waiting())
 
 
-def _local_engine(launch: Launch) -> LocalEngine:
+def _new_engine(launch: Launch) -> Engine:
     trial = current()  # if this is the process of one
-    return local_engine(
+    return new_engine(
         ENTRY,
         _modules(launch),
         later=launch.later_modules,
@@ -129,11 +129,9 @@ def _modules(launch: Launch) -> list[str]:
     return [*WORKER_MODULES, *of_data, *launch.modules]
 
 
-def drive(launch: Launch, run: OpenRun, engine: Engine) -> Outcome:
+def drive(launch: Launch, run: OpenTrainingRun, engine: Engine) -> Outcome:
     """Run to the end, carrying on from wherever the run is."""
     run.wait_without_end("training goes on until it reports, and checkpoints wait")
-    history, ledger = run.accounts
-    assert isinstance(history, RunHistory) and isinstance(ledger, ValidationLedger)
     plan = plan_of(launch, run, engine)
     context = TrainRunContext(
         run.identity.run_id,
@@ -145,12 +143,10 @@ def drive(launch: Launch, run: OpenRun, engine: Engine) -> Outcome:
     )
     # In this very process everything is seen as it happens.
     level = "CRITICAL" if launch.is_inline else launch.run.logging_config.log_level
-    display = Display(plan, level)
+    display = Display(engine, level)
     losses = LossWatch(launch.run.checkpoint_config.checkpoint_score_attribute)
     callbacks = [CallbackObserver(callback, context) for callback in launch.run.callbacks]
-    controller = RunController(
-        run, history, engine, plan, observers=[display, losses, *callbacks], ledger=ledger
-    )
+    controller = RunController(run, engine, plan, observers=[display, losses, *callbacks])
     try:
         with _listening(launch.run, controller, engine, run):
             if isinstance(engine, InlineEngine):
@@ -268,7 +264,7 @@ def _validator(launch: Launch) -> Validator | None:
         timeout_s=usual.timeout_s,
         retries=launch.validation.retries,
         retried_errors=launch.validation.retried_errors,
-        engine=lambda: _local_engine(launch),
+        engine=lambda: _new_engine(launch),
     )
 
 

@@ -18,8 +18,8 @@ from holdfast.control.record.run_view import look
 from holdfast.core.checkpoint.record import Kept, RunRecord
 from holdfast.core.checkpoint.retention import Retention, ranked, score_of
 from holdfast.core.metric_history import Row, flattened
-from holdfast.core.outcomes import Raised
 from holdfast.core.run.machine import Ending, Over, Run
+from holdfast.core.run.outcomes import Raised
 from holdfast.errors import ConfigError, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.foreign.arrow import filesystem_of, path_of
@@ -216,8 +216,7 @@ def _failure(run: Run) -> Exception | None:
         return None
     # These look at results themselves.
     from holdfast.control.run.plan import Outcome
-    from holdfast.train.errors import WorkerGroupError
-    from holdfast.train.failures import failure_of
+    from holdfast.train.errors import WorkerGroupError, failure_of
 
     error = failure_of(Outcome(run.phase, None, {}, None, run.attempts))
     for ended in run.phase.exits:

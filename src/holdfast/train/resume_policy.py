@@ -1,19 +1,72 @@
-"""The one line that says whether a run begins or carries on, and from where.
+"""`RunConfig(resume=…)`: whether a launch begins a run or carries on with one, and says so.
 
 A run that carries on although its user meant to begin a new one is the costliest surprise there is,
-so the line is said aloud, on stderr, and not left to how logging happens to be set up.
+so one line says which it is, and from where.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from holdfast.api.config import RunConfig
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.control.record.identity import find_identity, run_store
+from holdfast.control.record.new_names import claim
 from holdfast.core.checkpoint.record import RunRecord
+from holdfast.core.quantities import duration
 from holdfast.core.run.machine import Ending, Over, Run
+from holdfast.errors import CannotResume, RunMissing
+from holdfast.storage.base import Store
+from holdfast.storage.locate import open_store
+
+
+def allowed(config: RunConfig) -> RunConfig:
+    """Return a config whose run may begin or carry on as it says; raise if it may not.
+
+    A name that was not given is claimed, and is as good as given afterwards: nobody else's run is
+    there. Otherwise this only looks, and what is there stays as it is.
+    """
+    if "name" in config.given:
+        store = run_store(config.storage_path, config.name, config.storage_filesystem)
+        must_be_allowed(config, store)
+        return config
+    if config.resume == "must":
+        raise RunMissing(
+            "RunConfig(resume='must') has no name, without which every run is a new one",
+            hint="give the name of the run to carry on with: RunConfig(name=…)",
+        )
+    storage = open_store(config.storage_path, config.storage_filesystem)
+    return replace(config, name=claim(storage, config.name, kind="train", clock=SYSTEM_CLOCK))
+
+
+def must_be_allowed(config: RunConfig, store: Store) -> None:
+    """Raise if there is no run and there must be one, or there is one and there must not."""
+    resume = config.resume
+    if resume == "auto":
+        return
+    try:
+        find_identity(store)
+    except RunMissing:
+        if resume == "must":
+            raise RunMissing(
+                f"there is no run at {store.url}, and RunConfig(resume='must') begins none",
+                hint="check storage_path and name; leave out resume='must' to begin a new run",
+            ) from None
+    else:
+        if resume == "never":
+            raise exists_already(store)
+
+
+def exists_already(store: Store) -> CannotResume:
+    """Return the error for a run where there must be none."""
+    return CannotResume(
+        f"there is a run at {store.url} already, and RunConfig(resume='never') carries on with"
+        " none",
+        hint="choose another name, or leave out resume='never' to carry on with that run",
+    )
+
+
+# ---------------------------------------------------------------------- said to people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +77,7 @@ class Standing:
         starts: How often its training function was started before; 0 for a new run.
         ending: How it came out the last time, None if it was cut off.
         checkpoint: The folder it carries on from, None if it has no checkpoint.
-        step: Which report that was, None if nobody knows.
+        step: Which report that was, None if it is not recorded.
         saved: When, in seconds since 1970.
     """
 
@@ -44,8 +97,8 @@ _ENDINGS = {
 
 
 def standing_of(record: RunRecord, run: Run) -> Standing:
-    """Return what a run's record and history amount to for the one who launches it."""
-    newest = next(iter(record.usable()), None)
+    """Return what a run's record and history amount to when it is launched."""
+    newest = record.newest()
     return Standing(
         starts=run.attempts,
         ending=run.phase.ending if isinstance(run.phase, Over) else None,
@@ -64,7 +117,7 @@ def opening_line(name: str, url: str, standing: Standing, *, policy: str, now: f
         does = "begins again, because it has no checkpoint"
     else:
         step = "" if standing.step is None else f"step {standing.step}, "
-        saved = f"{step}saved {_age(now - standing.saved)} ago"
+        saved = f"{step}saved {duration(int(now - standing.saved))} ago"
         does = f"carries on from {standing.checkpoint} ({saved})"
     times = "once" if standing.starts == 1 else f"{standing.starts} times"
     return (
@@ -77,36 +130,3 @@ def closing_line(name: str, ending: Ending, checkpoint: str | None) -> str:
     """Return the line that says how to carry on with a run that ended before it was done."""
     does = f"carries on from {checkpoint}" if checkpoint else "begins again: nothing was saved"
     return f"holdfast: run {name!r} {_ENDINGS[ending]}; the same command {does}"
-
-
-def announce(text: str, log_level: str = "INFO") -> None:
-    """Say one line on stderr, unless the user's level is above INFO.
-
-    Works in notebooks, where `sys.stderr` is the cell's, and without any stderr at all.
-    """
-    if logging.getLevelNamesMapping()[log_level] > logging.INFO:
-        return
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # there is nobody to read it
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
-
-
-def _age(seconds: float) -> str:
-    seconds = max(0.0, seconds)
-    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / divisor:.0f} {unit}"
-    return f"{seconds / 86400:.0f} days"
-
-
-@contextlib.contextmanager
-def speaking(level: str) -> Iterator[None]:
-    """Have nothing logged below `level`, if that is above warnings; else as `logging` is set."""
-    logger, number = logging.getLogger("holdfast"), logging.getLevelNamesMapping()[level]
-    before = logger.level
-    if number > logging.WARNING:
-        logger.setLevel(number)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

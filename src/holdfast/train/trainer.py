@@ -21,9 +21,8 @@ from holdfast.api.signature import takes_config
 from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.fetch import sweep_unused
 from holdfast.control.record.identity import run_store
-from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.record.open_run import OpenTrainingRun
 from holdfast.control.run.plan import Outcome
-from holdfast.core.run.history import RunHistory
 from holdfast.core.run.machine import Ending
 from holdfast.data.config import DataConfig, shared
 from holdfast.engine.local import standard_files
@@ -38,7 +37,8 @@ from holdfast.train.arguments import (
 )
 from holdfast.train.backend import BackendConfig
 from holdfast.train.callbacks import must_listen
-from holdfast.train.failures import failure_of, how_to_carry_on, interruption_of
+from holdfast.train.display import announce, speaking
+from holdfast.train.errors import failure_of, how_to_carry_on, interruption_of
 from holdfast.train.launch import Launch, drive, engine_for, with_data
 from holdfast.train.older_arguments import warn_of_older_arguments
 from holdfast.train.reported import ValidationConfig
@@ -46,8 +46,13 @@ from holdfast.train.restore import restore as restoring
 from holdfast.train.restore.record import Keeper, StoredTrainer, keep_trainer
 from holdfast.train.restore.references import ScriptTrains, is_loading_script
 from holdfast.train.result import Result, result_of, returned_value
-from holdfast.train.resume_policy import announce, closing_line, opening_line, speaking, standing_of
-from holdfast.train.resuming import allowed, exists_already
+from holdfast.train.resume_policy import (
+    allowed,
+    closing_line,
+    exists_already,
+    opening_line,
+    standing_of,
+)
 from holdfast.worker.context import WorkerContext
 
 _KEPT_APART = frozenset(
@@ -127,7 +132,7 @@ class BaseTrainer:
         try:
             config = self.run_config = allowed(config)
             store = run_store(config.storage_path, config.name, config.storage_filesystem)
-            with open_run(store, name=config.name, kind="train", waits=True) as run:
+            with OpenTrainingRun.open(store, name=config.name, waits=True) as run:
                 try:
                     self._begin(run)
                     with speaking(config.logging_config.log_level):
@@ -180,12 +185,12 @@ class BaseTrainer:
         """Return what workers call, and with what, None for nothing."""
         return functools.partial(_train, self._sharing()), None
 
-    def _begin(self, run: OpenRun) -> None:
+    def _begin(self, run: OpenTrainingRun) -> None:
         """Say what is about to happen, and keep what `restore` needs."""
         config = self.run_config
         if config.resume == "never" and run.lease.epoch > 1:
-            raise exists_already(run.store)  # somebody else was a moment quicker
-        standing = standing_of(run.record, _history(run).run)
+            raise exists_already(run.store)  # another driver was quicker
+        standing = standing_of(run.record, run.history.run)
         line = opening_line(
             run.identity.name, run.store.url, standing, policy=config.resume, now=time.time()
         )
@@ -203,7 +208,7 @@ class BaseTrainer:
             run_config=keeper.fields(self.run_config),
             scaling_config=keeper.fields(self.scaling_config),
             arguments=keeper.values(
-                {name: one for name, one in given.items() if name not in _KEPT_APART}
+                {name: value for name, value in given.items() if name not in _KEPT_APART}
             ),
             datasets=sorted(self.datasets),
             not_kept=keeper.not_kept,
@@ -221,7 +226,7 @@ class BaseTrainer:
         """Return what later workers will want imported at once, and the first ones soon."""
         return ()
 
-    def _result(self, run: OpenRun, outcome: Outcome) -> Result:
+    def _result(self, run: OpenTrainingRun, outcome: Outcome) -> Result:
         config = self.run_config
         result = result_of(
             run.store,
@@ -236,7 +241,7 @@ class BaseTrainer:
             if outcome.value is not None:
                 result.return_value = returned_value(outcome.value)
             return result
-        newest = next(iter(run.record.usable()), None)
+        newest = run.record.newest()
         checkpoint = newest.directory if newest else None
         if ending in (Ending.STOPPED, Ending.PREEMPTED):
             line = closing_line(run.identity.name, ending, checkpoint)
@@ -394,9 +399,3 @@ def _train(trainer: BaseTrainer) -> Any:
 
 
 show_constructor(BaseTrainer)
-
-
-def _history(run: OpenRun) -> RunHistory:
-    history = run.accounts[0]
-    assert isinstance(history, RunHistory)
-    return history

@@ -3,7 +3,6 @@
 A name is loaded when it is first used: the process of a trial needs only what it calls.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,122 +54,34 @@ if TYPE_CHECKING:
     from holdfast.tune.tune_config import ResumeConfig as ResumeConfig
     from holdfast.tune.tune_config import TuneConfig as TuneConfig
     from holdfast.tune.tuner import Tuner as Tuner
+else:
+    from holdfast.lazy_exports import lazy_exports
 
-_NAMES = {
-    "holdfast.api.config": ("CheckpointConfig", "FailureConfig", "RunConfig", "SyncConfig"),
-    "holdfast.checkpoint": ("Checkpoint",),
-    "holdfast.tune.analysis": ("Analysis", "ExperimentAnalysis"),
-    "holdfast.tune.callback": ("Callback",),
-    "holdfast.tune.errors": ("TuneError",),
-    "holdfast.tune.experiment": ("Experiment",),
-    "holdfast.tune.functions": (
-        "TuneContext",
-        "checkpoint_dir",
-        "get_checkpoint",
-        "get_context",
-        "report",
-    ),
-    "holdfast.tune.study.older_arguments": ("function",),
-    "holdfast.tune.progress_reporter": (
-        "CLIReporter",
-        "JupyterNotebookReporter",
-        "ProgressReporter",
-    ),
-    "holdfast.tune.registry": ("register_env", "register_trainable"),
-    "holdfast.tune.resources": ("PlacementGroupFactory", "with_resources"),
-    "holdfast.tune.result": ("Result",),
-    "holdfast.tune.result_grid": ("ResultGrid",),
-    "holdfast.tune.schedulers": ("create_scheduler",),
-    "holdfast.tune.search": ("create_searcher",),
-    "holdfast.tune.search.sample": (
-        "choice",
-        "grid_search",
-        "lograndint",
-        "loguniform",
-        "qlograndint",
-        "qloguniform",
-        "qrandint",
-        "qrandn",
-        "quniform",
-        "randint",
-        "randn",
-        "sample_from",
-        "uniform",
-    ),
-    "holdfast.tune.stopper": ("Stopper",),
-    "holdfast.tune.trainable": ("Trainable",),
-    "holdfast.tune.trainables.kinds": ("with_parameters",),
-    "holdfast.tune.tune": ("run", "run_experiments"),
-    "holdfast.tune.tune_config": ("ResumeConfig", "TuneConfig"),
-    "holdfast.tune.tuner": ("Tuner",),
-}
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
-
-__all__ = [
-    "Analysis",
-    "CLIReporter",
-    "Callback",
-    "Checkpoint",
-    "CheckpointConfig",
-    "Experiment",
-    "ExperimentAnalysis",
-    "FailureConfig",
-    "JupyterNotebookReporter",
-    "PlacementGroupFactory",
-    "ProgressReporter",
-    "Result",
-    "ResultGrid",
-    "ResumeConfig",
-    "RunConfig",
-    "Stopper",
-    "SyncConfig",
-    "Trainable",
-    "TuneConfig",
-    "TuneContext",
-    "TuneError",
-    "Tuner",
-    "checkpoint_dir",
-    "choice",
-    "create_scheduler",
-    "create_searcher",
-    "function",
-    "get_checkpoint",
-    "get_context",
-    "grid_search",
-    "lograndint",
-    "loguniform",
-    "qlograndint",
-    "qloguniform",
-    "qrandint",
-    "qrandn",
-    "quniform",
-    "randint",
-    "randn",
-    "register_env",
-    "register_trainable",
-    "report",
-    "run",
-    "run_experiments",
-    "sample_from",
-    "uniform",
-    "with_parameters",
-    "with_resources",
-]
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name in _HOMES:
-            found = getattr(import_module(_HOMES[name]), name)
-        elif name.startswith("_"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        else:
-            module = f"{__name__}.{name}"
-            try:
-                found = import_module(module)
-            except ModuleNotFoundError as error:
-                if error.name != module:
-                    raise
-                raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-        globals()[name] = found
-        return found
+    _NAMES = {
+        "holdfast.api.config": "CheckpointConfig FailureConfig RunConfig SyncConfig",
+        "holdfast.checkpoint": "Checkpoint",
+        "holdfast.tune.analysis": "Analysis ExperimentAnalysis",
+        "holdfast.tune.callback": "Callback",
+        "holdfast.tune.errors": "TuneError",
+        "holdfast.tune.experiment": "Experiment",
+        "holdfast.tune.functions": "TuneContext checkpoint_dir get_checkpoint get_context report",
+        "holdfast.tune.progress_reporter": "CLIReporter JupyterNotebookReporter ProgressReporter",
+        "holdfast.tune.registry": "register_env register_trainable",
+        "holdfast.tune.resources": "PlacementGroupFactory with_resources",
+        "holdfast.tune.result": "Result",
+        "holdfast.tune.result_grid": "ResultGrid",
+        "holdfast.tune.schedulers": "create_scheduler",
+        "holdfast.tune.search": "create_searcher",
+        "holdfast.tune.search.sample": (
+            "choice grid_search lograndint loguniform qlograndint qloguniform qrandint qrandn "
+            "quniform randint randn sample_from uniform"
+        ),
+        "holdfast.tune.stopper": "Stopper",
+        "holdfast.tune.study.older_arguments": "function",
+        "holdfast.tune.trainable": "Trainable",
+        "holdfast.tune.trainables.kinds": "with_parameters",
+        "holdfast.tune.tune": "run run_experiments",
+        "holdfast.tune.tune_config": "ResumeConfig TuneConfig",
+        "holdfast.tune.tuner": "Tuner",
+    }
+    __all__, __getattr__, __dir__ = lazy_exports(__name__, _NAMES)

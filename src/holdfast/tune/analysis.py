@@ -267,8 +267,8 @@ class ExperimentAnalysis:
 def _read(store: Store) -> tuple[list[TrialSummary], bool]:
     """Return the trials in a folder, and whether their study was interrupted."""
     from holdfast.tune.results.reader import (
-        known_trials,
-    )  # what drives a study is not needed before
+        known_trials,  # what drives a study is not needed before
+    )
 
     trials, interrupted = known_trials(store)
     return list(trials), interrupted

@@ -19,11 +19,10 @@ from holdfast.storage.foreign.arrow import has_scheme
 from holdfast.tune.callback import Callback
 from holdfast.tune.errors import InvalidStudy
 from holdfast.tune.logger import callbacks_of_loggers
-from holdfast.tune.spec_again import space_of
 from holdfast.tune.stopper import Stopper, stopper_of
 from holdfast.tune.study.names import name_for
 from holdfast.tune.study.older_arguments import checkpoints_of, warn_of_older
-from holdfast.tune.study.spec import StudySpec
+from holdfast.tune.study.spec import StudySpec, space_of
 from holdfast.tune.trainables.class_checkpoints import folder_of
 from holdfast.tune.trainables.kinds import runnable
 from holdfast.tune.tune_config import TuneConfig

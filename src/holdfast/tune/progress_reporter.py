@@ -11,7 +11,7 @@ from holdfast.api.checks import is_number, is_whole
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
-from holdfast.tune.outputs.notebook import notebook_display, page
+from holdfast.tune.outputs.screens import notebook_display, page
 from holdfast.tune.outputs.tables import (
     BASE_METRICS,
     Layout,

@@ -28,17 +28,24 @@ from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from holdfast.tune.callback import Callback, CallbackList
 from holdfast.tune.logger import with_default_loggers
-from holdfast.tune.outputs.callbacks import CallbackTeller, ErrorFiles, FileTeller
-from holdfast.tune.outputs.display import Shower
+from holdfast.tune.outputs.callbacks import CallbackObserver
+from holdfast.tune.outputs.display import StudyDisplay
+from holdfast.tune.outputs.files import ErrorFiles, SchedulerFiles
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.results.reader import read_results, results_of
 from holdfast.tune.search.objects import must_have_same_keys
-from holdfast.tune.spec_again import place_of, samples_in_all, space_of, spec_again, with_given
 from holdfast.tune.study.ending import Preempted, extension_plan, what_goes_on
 from holdfast.tune.study.fork import Origin, fork_plan, forked, start_of
 from holdfast.tune.study.launch import Launch, opened
 from holdfast.tune.study.names import claimed, name_for
-from holdfast.tune.study.spec import StudySpec
+from holdfast.tune.study.spec import (
+    StudySpec,
+    place_of,
+    restored_spec,
+    samples_in_all,
+    space_of,
+    with_given,
+)
 from holdfast.tune.study.stored_spec import (
     CannotRestoreStudy,
     StudyMissing,
@@ -152,7 +159,7 @@ class Tuner:
                 f" {run.name!r}",
                 hint="give the trainable that the study was begun with",
             )
-        spec = spec_again(
+        spec = restored_spec(
             study, place_of(path, storage_filesystem), storage_filesystem, run, param_space
         )
         if param_space is not None:
@@ -300,12 +307,12 @@ class Tuner:
         try:
             with opened(spec, self._how) as launch:
                 callbacks = _callbacks(spec)
-                shower = Shower(spec, launch.study, launch.search.total)
+                display = StudyDisplay(spec, launch.study, launch.search.total)
                 if self._origin is not None and launch.is_new:
                     self._origin.write(launch.run.store)
                 launch.keep()  # nothing that the user has said is refused from here on
                 is_begun, self._spec = True, spec
-                self._drive(launch, callbacks, shower)
+                self._drive(launch, callbacks, display)
         except HoldfastError as problem:  # such as a full disk: what is done is done
             if is_begun:
                 problem.add_note(f"To go on: {spec.trainable.restore_call(store.url)}")
@@ -313,7 +320,7 @@ class Tuner:
         assert self._results is not None
         return self._results
 
-    def _drive(self, launch: Launch, callbacks: CallbackList, shower: Shower) -> None:
+    def _drive(self, launch: Launch, callbacks: CallbackList, display: StudyDisplay) -> None:
         spec = launch.spec
         callbacks.attach(launch.run.store)
         callbacks.setup(
@@ -322,21 +329,23 @@ class Tuner:
             total_num_samples=launch.search.total,
         )
         observers: list[StudyObserver] = [
-            CallbackTeller(callbacks, launch.study, launch.config_of, launch.run.lease.check),
-            FileTeller(launch.study, launch.run.store),
+            CallbackObserver(callbacks, launch.study, launch.run.lease.check),
+            SchedulerFiles(launch.study, launch.run.store),
             ErrorFiles(launch.run.store),
-            shower,
+            display,
         ]
-        shower.begin(launch.run.store.url, launch.how)
+        display.begin(launch.run.store.url, launch.how)
         try:
             controller = launch.drive(observers)
             interrupted = controller.is_stopped and not launch.study.is_over
             self._results = results_of(launch, controller.errors, interrupted=interrupted)
             resume = what_goes_on(launch, controller)
             returns = not controller.departures.takes_driver
-            shower.output.end(shower.progress(), resume=resume, interrupted=interrupted and returns)
+            display.output.end(
+                display.progress(), resume=resume, interrupted=interrupted and returns
+            )
         finally:
-            shower.output.close()
+            display.output.close()
             callbacks.flush(durable=True)
             callbacks.on_experiment_end(trials=launch.study.get_trials())
         if controller.departures.takes_driver:
@@ -364,7 +373,7 @@ class Tuner:
                 " RunConfig(resume='auto') does that by itself; another name begins a new one",
             )
         study = read_study(store)
-        again = spec_again(
+        again = restored_spec(
             study,
             (config.storage_path, spec.name),
             config.storage_filesystem,

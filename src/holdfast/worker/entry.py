@@ -115,6 +115,8 @@ class Desk:
                 return None
             first = message
             self.conversation.begin_anew()
+        if first.log is not None:
+            print_to(first.log)
         return unpack_job(first.job)
 
     def begin(self, job: Job) -> WorkerContext:
@@ -185,8 +187,6 @@ def _work(desk: Desk, job: Job, task: Task | None = None) -> Any:
     """
     context = desk.begin(job)
     enter(context)
-    if job.log is not None:
-        _print_to(job.log)
     context.must_reach_storage()
     if task is None:
         task = _unpacked(job.task) if job.task else desk.task
@@ -224,7 +224,7 @@ def _unpacked(task: bytes) -> Task:
         raise
 
 
-def _print_to(path: str) -> None:
+def print_to(path: str) -> None:
     """Have all that is printed go to another file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     log_file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

@@ -42,7 +42,6 @@ class Job:
         reports_before: How many reports the run had made by then; counting goes on from there.
         shards: This worker's parts of the datasets.
         stays: Whether the process waits for another job when this one is done.
-        log: The file that gets what is printed from now on, None for the one that does.
         landmark: A key by which a worker sees that its store is the driver's, None not to look.
         home: Where to look for it if that is not `store` itself but what `store` is a part of.
         offer: What runs may use that the function launches, None for whatever they find.
@@ -62,7 +61,6 @@ class Job:
     landmark: str | None = ".holdfast/run.json"
     home: Mapping[str, Any] | None = None
     stays: bool = False
-    log: str | None = None
     offer: Offer | None = None
 
 

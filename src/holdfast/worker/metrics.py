@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast.core.names import shown
+from holdfast.core.plain_data import Steps, Writer, array_data, is_flat, items, values_by
 from holdfast.errors import ConfigError
 
 UNSENDABLE = (OverflowError, UnicodeEncodeError, RecursionError)
@@ -15,15 +16,19 @@ UNSENDABLE = (OverflowError, UnicodeEncodeError, RecursionError)
 
 def plain_metrics(metrics: object) -> dict[str, Any]:
     """Return metrics without the types of array libraries; their scalars become Python's."""
-    if not isinstance(metrics, Mapping):
+    if type(metrics) is dict:
+        if is_flat(metrics):  # nearly always
+            return metrics.copy()
+    elif not isinstance(metrics, Mapping):
         raise ConfigError(
             f"metrics={metrics!r}: metrics are a dictionary of names and values",
             hint="report({'loss': loss})",
         )
     try:
-        return {str(name): _plain(str(name), value) for name, value in metrics.items()}
+        plain: dict[str, Any] = _write(metrics)
     except RecursionError:
         raise _endless() from None
+    return plain
 
 
 def must_be_sendable(metrics: Mapping[str, Any]) -> None:
@@ -52,47 +57,39 @@ def _endless() -> ConfigError:
     )
 
 
-def _plain(name: str, value: Any) -> Any:
-    if type(value) in _PLAIN:  # nearly always, and by far the soonest known
-        return value
-    if isinstance(value, bool | int | float | str):
-        return _base(value)  # numpy.float64 is a float, and travels as one
-    if isinstance(value, Mapping):
-        return {str(key): _plain(f"{name}/{key}", inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(name, inner) for inner in value]
-    if (hasattr(value, "item") and getattr(value, "size", 1) in (1, None)) or _is_scalar(value):
-        return _plain(name, _read(name, value.item))
-    if hasattr(value, "tolist"):
-        return _plain(name, _read(name, value.tolist))
+def _base(_writer: Writer, value: Any, _steps: Steps) -> Any:
+    """Write numpy.float64, which is a float, as one."""
+    return next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
+
+
+def _numbers(writer: Writer, value: Any, steps: Steps) -> Any:
+    """Write the numbers of an array; its device may be gone, or have none of them."""
+    try:
+        numbers = array_data(value)
+    except (RuntimeError, NotImplementedError) as error:
+        raise ConfigError(
+            f"metric {_name(steps)!r} is a tensor that cannot be read: {error}",
+            hint="report loss.item() while its device is there",
+        ) from error
+    if numbers is not value:
+        return numbers if type(numbers) in writer.leaves else writer(numbers, steps)
+    kind = type(value).__name__
     raise ConfigError(
-        f"metric {name!r} is a {type(value).__name__}, which is neither a number nor text",
+        f"metric {_name(steps)!r} is of type {kind}, which is neither a number nor text",
         hint="report numbers, strings, lists and dictionaries of them; save the rest in a file",
     )
 
 
-def _read(name: str, read: Callable[[], Any]) -> Any:
-    """Return the numbers of an array; its device may be gone, or have none of them."""
-    try:
-        return read()
-    except (RuntimeError, NotImplementedError) as error:
-        raise ConfigError(
-            f"metric {name!r} is a tensor that cannot be read: {error}",
-            hint="report loss.item() while its device is there",
-        ) from error
+def _name(steps: Steps) -> str:
+    return "/".join(step for step in steps if isinstance(step, str))
 
 
-_PLAIN = {bool, int, float, str, type(None)}
-
-
-def _base(value: Any) -> Any:
-    for kind in (bool, int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
-    return value
-
-
-def _is_scalar(value: Any) -> bool:
-    """Whether an array or tensor holds exactly one number."""
-    count = getattr(value, "numel", None)
-    return callable(count) and count() == 1
+_write = Writer(
+    forms={dict: values_by(str), list: items, tuple: items},
+    families=[
+        (bool | int | float | str, _base),
+        (Mapping, values_by(str)),
+        (list | tuple, items),
+    ],
+    otherwise=_numbers,
+)

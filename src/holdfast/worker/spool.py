@@ -34,8 +34,7 @@ class Spool:
     def new(self, index: int) -> str:
         """Return an empty folder that is ours."""
         while True:
-            folder = os.path.join(self.folder, f"{self._name}-{index}")
-            shutil.rmtree(folder, ignore_errors=True)
+            folder = self._free(index)
             try:
                 os.mkdir(folder, mode=0o700)
             except FileNotFoundError:  # the one above goes with the last that is in it
@@ -44,12 +43,19 @@ class Spool:
                 return folder
 
     def take(self, source: str, index: int, *, moves: bool) -> str:
-        """Make the files of `source` ours and return where they are now."""
-        target = self.new(index)
+        """Make the files of `source` ours and return where they are now.
+
+        A folder that may be moved is renamed to a name that is free: the training loop waits for
+        this, and on some disks nothing costs as much as a new folder.
+        """
         if moves and not _is_linked(source):
+            if not os.path.isdir(self.folder):  # it goes with the last that is in it
+                self._make_folder()
+            target = self._free(index)
             with contextlib.suppress(OSError):  # it is on another disk, or a mount itself
-                os.rename(source, target)  # which an empty folder does not stand in the way of
+                os.rename(source, target)
                 return target
+        target = self.new(index)
         shutil.copytree(source, target, dirs_exist_ok=True)
         if moves:
             shutil.rmtree(source, ignore_errors=True)
@@ -61,6 +67,12 @@ class Spool:
         if self._local is None and os.path.dirname(folder) == self.folder:
             with contextlib.suppress(OSError):  # other ranks still use it
                 os.rmdir(self.folder)
+
+    def _free(self, index: int) -> str:
+        """Return the name of a folder that is ours, with nothing there."""
+        folder = os.path.join(self.folder, f"{self._name}-{index}")
+        shutil.rmtree(folder, ignore_errors=True)
+        return folder
 
     def _make_folder(self) -> None:
         if self._local is not None:

@@ -20,6 +20,7 @@ from typing import Any
 import holdfast
 from holdfast import tune
 from holdfast.control.study.journal import StudyJournal
+from holdfast.core.study.events import StudyEvent
 from holdfast.tune.schedulers import (
     ASHAScheduler,
     HyperBandForBOHB,
@@ -118,9 +119,9 @@ def die_after(events: int) -> None:
     """Have this process killed when so many events have happened, and are durable."""
     happen, left = StudyJournal.happen, events
 
-    def counted(self: StudyJournal, kind: str, data: dict[str, Any]) -> None:
+    def counted(self: StudyJournal, event: StudyEvent) -> None:
         nonlocal left
-        happen(self, kind, data)
+        happen(self, event)
         left -= 1
         if left == 0:
             self.settle()

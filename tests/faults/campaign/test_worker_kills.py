@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.run import grace as last_moments
+from holdfast.control.run import grace
 from holdfast.core.failure.card import headline
-from holdfast.core.outcomes import Raised
+from holdfast.core.run.outcomes import Raised
 from holdfast.errors import NotSaved
 from holdfast.train import Checkpoint, WorkerGroupError, get_context, report
 from tests.faults.campaign.conftest import STEPS, Campaign, wait_for_end
@@ -120,8 +120,8 @@ def test_a_rank_whose_peer_is_gone_is_not_taken_for_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is heard of first: a process that has used much memory takes its time to die."""
-    monkeypatch.setattr(last_moments, "CAUSE_S", PATIENCE_S)
-    monkeypatch.setattr(last_moments, "FINISH_SAVE_S", PATIENCE_S)
+    monkeypatch.setattr(grace, "CAUSE_S", PATIENCE_S)
+    monkeypatch.setattr(grace, "FINISH_SAVE_S", PATIENCE_S)
     lab = Lab(tmp_path)
     notes = lab.notes
 

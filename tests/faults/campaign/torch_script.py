@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import train
-from holdfast.control.run import grace as last_moments
+from holdfast.control.run import grace
 from holdfast.train import CheckpointUploadMode, FailureConfig, RunConfig, ScalingConfig
 from holdfast.train.torch import TorchConfig, TorchTrainer
 from tests.faults.campaign.deaths import AFTER, BEFORE, LAUNCH, SETUP, Doom, die_at_deed
@@ -166,7 +166,7 @@ def _set_up(deaths: Sequence[Any], notes: str, context: WorkerContext) -> None:
 
 def main() -> None:
     given = json.loads(sys.argv[1])
-    last_moments.CAUSE_S = PATIENCE_S  # the machine may be busy, and every death has a cause here
+    grace.CAUSE_S = PATIENCE_S  # the machine may be busy, and every death has a cause here
     die_at_deed(given.get("deed", 0))
     notes, deaths = Path(given["notes"]), given.get("deaths", [])
     losses = given.get("node_losses", [])

@@ -27,11 +27,11 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.control.metrics.writer import MetricRows
-from holdfast.control.record.open_run import open_run
+from holdfast.control.record.open_run import OpenStudy, OpenTrainingRun, open_run
 from holdfast.control.record.run_view import look
 from holdfast.control.study.resume import recall
-from holdfast.control.study.tail import StudyTail, write_archive
-from holdfast.core.run.history import KIND, RunHistory
+from holdfast.control.study.tail import write_archive
+from holdfast.core.run.history import KIND
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
@@ -70,7 +70,7 @@ FAILED: Event = (
 def write_run(folder: Path, files: Path) -> None:
     """Write a training run with two checkpoints, metrics, a log and the record of its trainer."""
     store = open_store(folder)
-    with open_run(store, name=folder.name, accounts=[RunHistory]) as run:
+    with OpenTrainingRun.open(store, name=folder.name) as run:
         for event in (
             {"event": "driver_started", "limits": [2, None, None], "backoff_max_s": 1.0},
             {"event": "group_ended", "attempt": 1, "exits": [FAILED[1]["exit"]]},
@@ -416,10 +416,9 @@ DRIVEN = 600
 def drive(folder: Path) -> None:
     """Become the driver of what is in a folder, and take in all that is known of it."""
     with open_run(open_store(folder), beats=False) as run:
-        for account in run.accounts:
-            if isinstance(account, StudyTail):
-                onlooker = Onlooker()
-                recall(Study(Judges(onlooker, onlooker, onlooker), Rules()), account)
+        if isinstance(run, OpenStudy):
+            onlooker = Onlooker()
+            recall(Study(Judges(onlooker, onlooker, onlooker), Rules()), run.tail)
 
 
 @pytest.mark.parametrize("name", ["run", "study"])

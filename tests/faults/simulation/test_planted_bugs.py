@@ -14,11 +14,12 @@ from holdfast.control.record import checkpoints
 from holdfast.control.run import controller as run_controller
 from holdfast.control.run.controller import RunController
 from holdfast.control.run.group import Group, OutOfStep
-from holdfast.control.run.relocation import Moving
+from holdfast.control.run.relocation import Relocation
 from holdfast.control.run.reports import Gathered, Gathering
 from holdfast.control.run.watchdog import Watchdog
+from holdfast.core.checkpoint.manifest import Manifest
 from holdfast.core.checkpoint.record import RunRecord
-from holdfast.core.run import machine as run_machine
+from holdfast.core.run import machine
 from holdfast.core.run.budget import Budget, failures_in
 from holdfast.core.run.history import KIND, RunHistory, data_of
 from holdfast.core.run.machine import Event, advance
@@ -36,7 +37,7 @@ SEEDS_MAX = 250
 def acknowledges_before_it_commits(plant: pytest.MonkeyPatch) -> None:
     commit = Group._commit
 
-    def eager(group: Group, gathered: Gathered) -> str | None:
+    def eager(group: Group, gathered: Gathered) -> Manifest | str:
         assert gathered.slot is not None
         for rank in gathered.savers:
             group._tell(rank, Committed(gathered.index, gathered.slot.directory))
@@ -47,8 +48,8 @@ def acknowledges_before_it_commits(plant: pytest.MonkeyPatch) -> None:
 
 def believes_without_writing_down(plant: pytest.MonkeyPatch) -> None:
     def happen(controller: RunController, event: Event) -> None:
-        actions = advance(controller._history.run, event).actions
-        controller._history.apply(KIND, data_of(event))
+        actions = advance(controller._open_run.history.run, event).actions
+        controller._open_run.history.apply(KIND, data_of(event))
         for action in actions:
             controller._perform(action)
 
@@ -70,8 +71,9 @@ def hears_groups_that_are_over(plant: pytest.MonkeyPatch) -> None:
     hear = RunController._hear
 
     def credulous(controller: RunController, said: Said) -> None:
-        if controller._group is not None and said.rank in controller._group.running:
-            hear(controller, replace(said, attempt=controller._group.attempt))
+        attempt = controller._attempt
+        if attempt is not None and said.rank in attempt.group.running:
+            hear(controller, replace(said, group=attempt.number))
 
     plant.setattr(RunController, "_hear", credulous)
 
@@ -85,13 +87,13 @@ def charges_preemptions(plant: pytest.MonkeyPatch) -> None:
 
 
 def never_resets_the_budget(plant: pytest.MonkeyPatch) -> None:
-    started = run_machine._driver_started
+    started = machine._driver_started
 
     def grudging(run: Any, *facts: Any) -> Any:
         step = started(run, *facts)
         return replace(step, run=replace(step.run, losses=run.losses))
 
-    plant.setattr(run_machine, "_driver_started", grudging)
+    plant.setattr(machine, "_driver_started", grudging)
 
 
 def deletes_the_newest(plant: pytest.MonkeyPatch) -> None:
@@ -135,7 +137,7 @@ def forgets_what_is_to_be_uploaded(plant: pytest.MonkeyPatch) -> None:
 
 
 def takes_bailing_out_for_success(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(Moving, "ends_run", lambda *_: False)
+    plant.setattr(Relocation, "ends_run", lambda *_: False)
 
 
 def forgets_the_budget_in_a_snapshot(plant: pytest.MonkeyPatch) -> None:
@@ -166,7 +168,7 @@ def looks_without_a_pause(plant: pytest.MonkeyPatch) -> None:
         (hears_groups_that_are_over, "what can be saved is", 12),
         (charges_preemptions, "budgets are right", 9),
         (never_resets_the_budget, "budgets are right", 111),
-        (deletes_the_newest, "observers hear every step once", 0),
+        (deletes_the_newest, "a list holds the newest", 0),
         (commits_without_all_parts, "a checkpoint waits for all parts", 22),
         (believes_that_ranks_are_in_step, "a checkpoint is of one step", 0),
         (lets_a_function_ignore_ranks_out_of_step, "success means done", 0),

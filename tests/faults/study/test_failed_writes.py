@@ -13,14 +13,13 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from holdfast.control.observers import Observers
-from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.record.open_run import OpenRun, OpenStudy
 from holdfast.control.study.journal import StudyJournal
-from holdfast.control.study.tail import KINDS
+from holdfast.core.study.events import KINDS, STATE, StudyEvent, from_data, to_data
 from holdfast.errors import StoreError
 from holdfast.journal.replay import read_journal
 from holdfast.storage.local.store import LocalStore
@@ -62,11 +61,11 @@ class JournaledDriver(Driver):
         self._writing: threading.Thread | None = None
         self._left_to_do = GOES_ON_FOR
 
-    def _happen(self, kind: str, data: dict[str, Any]) -> None:
-        said = json.dumps(data)
-        self.journal.happen(kind, json.loads(said))
+    def _happen(self, event: StudyEvent) -> None:
+        kind, said = event.kind, json.dumps(to_data(event))
+        self.journal.happen(from_data(kind, json.loads(said)))
         self.events.append((kind, json.loads(said)))
-        self._note_saved(kind, data)
+        self._note_saved(kind, json.loads(said))
         if self._writing is not None:  # and is about to fail
             self._left_to_do -= 1
             if self._left_to_do == 0:
@@ -115,7 +114,7 @@ class JournaledDriver(Driver):
 def at_rest(disk: SimDisk) -> list[Event]:
     records, replay = read_journal(LocalStore(ROOT, disk))
     assert replay.damages == []
-    return [(record.kind, record.data) for record in records if record.kind in KINDS]
+    return [(record.kind, record.data) for record in records if record.kind in KINDS | {STATE}]
 
 
 @dataclass
@@ -138,7 +137,7 @@ def failed_lives(told: Script, code: int, match: str) -> Iterator[Life]:
         clock, disk = FakeClock(), SimDisk(os.path.dirname(ROOT))
         tap = SlowFail(code, nth, "nothing")
         store = LocalStore(ROOT, TappedDisk(disk, tap))
-        run = open_run(store, name="study", kind="tune", clock=clock, beats=False)
+        run = OpenStudy.open(store, name="study", clock=clock, beats=False)
         tap.match = match
         driver = JournaledDriver(told, run, [], tap)
         was_told = not driver.live()
@@ -154,7 +153,7 @@ def go_on(told: Script, life: Life, wanted: Played) -> None:
     past = at_rest(life.disk)
     assert past == life.events[: len(past)], f"{life.where}: there is a hole"
     clock = FakeClock(2_000_000.0)
-    run = open_run(LocalStore(ROOT, life.disk), kind="tune", clock=clock, beats=False)
+    run = OpenStudy.open(LocalStore(ROOT, life.disk), clock=clock, beats=False)
     assert run.journal.damages == [], life.where
     run.close()
     must_be_what_was_left(play(told, past=past), wanted, len(past))

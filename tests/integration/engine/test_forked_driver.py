@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.outcomes import Finished
+from holdfast.core.run.outcomes import Finished
 from holdfast.engine.base import EngineError
 from holdfast.errors import ConfigError
 from holdfast.testing.suites.engine import ends, log_of, reports, start
@@ -53,7 +53,10 @@ memory.unlink()
         (A_THREAD, "other threads run: beat"),
         (A_USED_GPU, "it has used a GPU"),
         ("import os; os.readlink = lambda _: '/dev/nvidiactl'", "it has used a GPU"),
-        ("from holdfast.engine import forking; forking.DRIVER_BYTES_MAX = 1", "it uses [0-9]+ MiB"),
+        (
+            "from holdfast.engine.local import forking; forking.DRIVER_BYTES_MAX = 1",
+            "it uses [0-9]+ MiB",
+        ),
         ("import obstore", "obstore is loaded, which does not survive a fork"),
         ("import sys; sys.settrace(lambda *_: None)", "a debugger or tracer is attached"),
         (A_TRACKER, "multiprocessing tracks shared memory or semaphores for it"),
@@ -71,7 +74,7 @@ def test_a_driver_that_cannot_be_forked_spawns(
     assert is_new_interpreter(told["parent"])
     host.new("fork")
     with pytest.raises(EngineError, match=f"start='fork': .*: {reason}"):
-        start(host, tmp_path, "", attempt=2)
+        start(host, tmp_path, "", group=2)
 
 
 def test_a_driver_in_the_middle_of_asyncio_cannot_be_forked(host: EngineHost) -> None:
@@ -121,7 +124,7 @@ def test_a_driver_with_threads_that_python_does_not_know_spawns(
     assert is_new_interpreter(told["parent"])
     host.new("fork")
     with pytest.raises(EngineError, match="1 threads of native libraries run in it"):
-        start(host, tmp_path, "", attempt=2)
+        start(host, tmp_path, "", group=2)
 
 
 COMPUTES = "import numpy\nhalf = numpy.full((600, 600), 0.5)\nanswer = float((half @ half).sum())"

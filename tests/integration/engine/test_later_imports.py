@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.channel import Channel
-from holdfast.core.outcomes import Died, Finished
+from holdfast.core.run.outcomes import Died, Finished
 from holdfast.engine.base import WorkerSpec
 from holdfast.engine.local import zygote_line
 from holdfast.engine.local.engine import LocalEngine
@@ -69,7 +69,7 @@ def test_what_can_wait_is_there_for_later_workers_and_not_waited_for_by_the_firs
         start(engine, tmp_path, "module=later_module parent hang")
         before, first = reports(engine, 2)
         importer = read(noted)
-        start(engine, tmp_path, "module=later_module", attempt=2)
+        start(engine, tmp_path, "module=later_module", group=2)
 
         assert before == {"loaded": False}
         assert importer == first["parent"]
@@ -119,7 +119,7 @@ def test_what_is_to_be_ended_and_what_ends_does_not_wait_for_an_import(tmp_path:
         assert isinstance(lost, Died)
         assert lost.node_lost
         (tmp_path / "slow_module.gate").write_text("")
-        start(engine, tmp_path, "module=slow_module", attempt=2)
+        start(engine, tmp_path, "module=slow_module", group=2)
         assert reports(engine, 1) == [{"loaded": True}]
 
 
@@ -135,7 +135,7 @@ def test_what_cannot_be_imported_costs_no_worker_and_nothing_is_said(
         read(noted)
 
         assert is_running(pid)
-        start(engine, tmp_path, "module=later_module", attempt=2)
+        start(engine, tmp_path, "module=later_module", group=2)
         assert reports(engine, 1) == [{"loaded": True}]
     assert capfd.readouterr().err == ""
 
@@ -148,7 +148,7 @@ def test_a_module_that_ends_the_zygote_costs_one_group_and_not_every_later_one(
         start(engine, tmp_path, "hang")
         lost = ends(engine, 1)[0].exit
         killed = read(noted)
-        start(engine, tmp_path, "parent", attempt=2)
+        start(engine, tmp_path, "parent", group=2)
 
         assert isinstance(lost, Died)
         assert reports(engine, 1)[0]["parent"] != killed

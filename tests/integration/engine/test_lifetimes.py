@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.outcomes import Died, Evicted, Finished
+from holdfast.core.run.outcomes import Died, Evicted, Finished
 from holdfast.engine import processes
 from holdfast.engine.base import Engine, EngineError
 from holdfast.engine.local import engine as local
-from holdfast.engine.local import worker as local_worker
+from holdfast.engine.local import worker
 from holdfast.engine.local.engine import LocalEngine
 from holdfast.engine.local.zygote_line import Start
 from holdfast.testing.suites.engine import ends, is_running, reports, start, state_of
@@ -43,7 +43,7 @@ def started_by(engine: Engine, tmp_path: Path) -> list[int]:
 
 
 def zygote_of(engine: Engine, tmp_path: Path) -> int:
-    start(engine, tmp_path, "parent", attempt=99)
+    start(engine, tmp_path, "parent", group=99)
     [told] = reports(engine, 1)
     ends(engine, 1)
     return int(told["parent"])
@@ -131,7 +131,7 @@ def test_a_driver_goes_on_whose_zygote_and_keeper_are_killed(
 
     assert isinstance(ends(host, 1)[0].exit, Died)
     assert not any(is_running(pid) for pid in [*pids, zygote])
-    start(host, tmp_path, "", attempt=2)
+    start(host, tmp_path, "", group=2)
     assert isinstance(ends(host, 1)[0].exit, Finished)
 
 
@@ -210,7 +210,7 @@ def test_the_loss_of_the_zygote_costs_one_group(
     os.kill(zygote, signal.SIGKILL)
     lost = ends(host, 2)
     left = [pid for pid in pids if is_running(pid)]
-    start(host, tmp_path, "", attempt=2)
+    start(host, tmp_path, "", group=2)
 
     assert all(isinstance(one.exit, Died) for one in lost.values())
     assert not left
@@ -230,7 +230,7 @@ def test_a_zygote_that_does_not_answer_does_not_hold_up_a_stop(
 
     assert not any(is_running(pid) for pid in [*pids, zygote])
     assert isinstance(ends(engine, 1)[0].exit, Evicted)
-    start(engine, tmp_path, "", attempt=2)
+    start(engine, tmp_path, "", group=2)
     assert isinstance(ends(engine, 1)[0].exit, Finished)
 
 
@@ -243,7 +243,7 @@ def test_a_worker_that_ends_is_missed_also_if_its_zygote_sleeps(
     os.kill(zygote, signal.SIGSTOP)
     while state_of(zygote) != "T":
         pause()
-    monkeypatch.setattr(local_worker, "TELL_PATIENCE_S", 0.0)
+    monkeypatch.setattr(worker, "TELL_PATIENCE_S", 0.0)
 
     os.kill(one, signal.SIGKILL)
 
@@ -266,7 +266,7 @@ def test_a_zygote_that_does_not_answer_does_not_hold_up_a_start(
     assert not is_running(zygote)
     assert engine.next_event(0.1) is None
     monkeypatch.undo()
-    start(engine, tmp_path, "", attempt=2)
+    start(engine, tmp_path, "", group=2)
     assert isinstance(ends(engine, 1)[0].exit, Finished)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.outcomes import Died, Finished
+from holdfast.core.run.outcomes import Died, Finished
 from holdfast.engine.base import EngineError
 from holdfast.engine.local.memory_kills import counter_files
 from holdfast.engine.local.zygote_line import Start
@@ -115,9 +115,9 @@ def test_a_group_that_cannot_be_forked_whole_is_not_started(
         There is room for a process but not for its thread, so that it ends soon: now and then
         before the next one is forked, and then there is room for that.
         """
-        for attempt in range(2, 100):
-            start(host, logs, "print=here hang", "print=here", "print=here", attempt=attempt)
-            host.stop_group(attempt)
+        for group in range(2, 100):
+            start(host, logs, "print=here hang", "print=here", "print=here", group=group)
+            host.stop_group(group)
             ends(host, 3)
 
     with pytest.raises(EngineError, match=r"[123] of 3 workers .*: Resource temporarily") as caught:
@@ -127,10 +127,10 @@ def test_a_group_that_cannot_be_forked_whole_is_not_started(
     assert host.next_event(0.1) is None  # nothing is heard of those that were started
     assert Path(f"/proc/{zygote}/task/{zygote}/children").read_text() == ""
     host.execute(f"{limit}, {before})")
-    start(host, logs, "parent", attempt=100)
+    start(host, logs, "parent", group=100)
     assert reports(host, 1)[0]["parent"] == zygote
     assert all(isinstance(one.exit, Finished) for one in ends(host, 1).values())
-    start(host, logs, "", "", attempt=101)
+    start(host, logs, "", "", group=101)
     assert all(isinstance(one.exit, Finished) for one in ends(host, 2).values())
 
 

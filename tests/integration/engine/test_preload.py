@@ -42,7 +42,7 @@ def test_torch_that_is_imported_ahead_uses_the_threads_that_the_worker_is_given(
 ) -> None:
     engine = LocalEngine(ENTRY, ["torch"], start="spawn")
     try:
-        for attempt, count in enumerate((1, 3)):
+        for group, count in enumerate((1, 3)):
             spec = WorkerSpec(
                 rank=0,
                 node="node-0",
@@ -50,7 +50,7 @@ def test_torch_that_is_imported_ahead_uses_the_threads_that_the_worker_is_given(
                 first=Assigned(b"draw"),
                 environment={"OMP_NUM_THREADS": str(count)},
             )
-            engine.start_group(attempt, [spec])
+            engine.start_group(group, [spec])
 
             assert reports(engine, 1)[0]["threads"] == count
             ends(engine, 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.outcomes import Died, Evicted, Finished
+from holdfast.core.run.outcomes import Died, Evicted, Finished
 from holdfast.engine.base import Ended, EngineError, NodesChanged, WorkerSpec
 from holdfast.engine.local.engine import LocalEngine
 from holdfast.engine.nodes import LocalNodes
@@ -165,7 +165,7 @@ def test_the_failure_of_a_node_does_not_reach_one_of_the_same_name(
     engine.stop_group(1)
     ends(engine, 2)
 
-    start(engine, tmp_path, "report=1", "report=1", attempt=2)
+    start(engine, tmp_path, "report=1", "report=1", group=2)
 
     assert all(isinstance(one.exit, Finished) for one in ends(engine, 2).values())
 

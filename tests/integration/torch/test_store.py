@@ -9,9 +9,9 @@ import psutil
 import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from holdfast.core.placement import Place
+from holdfast.core.placement import LOOPBACK, Place
 from holdfast.frameworks.torch import process_group
-from holdfast.frameworks.torch.process_group import LOOPBACK, _address, _open_store
+from holdfast.frameworks.torch.process_group import _address, _open_store
 
 TIMEOUT = timedelta(seconds=10)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.control.run import controller as run_controller
+from holdfast.control.run import attempt
 from holdfast.control.run.watchdog import Watchdog
 from holdfast.control.study import controller as study_controller
 from holdfast.control.study.watchdog import TrialWatch
@@ -35,7 +35,11 @@ class HeldClock(SystemClock):
 def watch_for_hangs_while(patch: pytest.MonkeyPatch, passes: Callable[[], object]) -> None:
     """Have the runs and studies of this process count silence only while `passes` holds."""
     clock = HeldClock(passes)
-    patch.setattr(run_controller, "Watchdog", lambda plan, engine, _: Watchdog(plan, engine, clock))
+    patch.setattr(
+        attempt,
+        "Watchdog",
+        lambda group, learned, plan, engine, _: Watchdog(group, learned, plan, engine, clock),
+    )
     patch.setattr(
         study_controller, "TrialWatch", lambda most, engine, _: TrialWatch(most, engine, clock)
     )

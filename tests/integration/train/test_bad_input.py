@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.control.record.open_run import open_run
+from holdfast.control.record.open_run import OpenStudy
 from holdfast.errors import CannotResume, ConfigError
 from holdfast.storage.locate import open_store
 from holdfast.train import (
@@ -135,7 +135,7 @@ def test_a_validation_that_cannot_travel_leaves_nothing_behind(lab: Lab, workers
 
 
 def test_a_study_is_not_taken_for_a_run(lab: Lab) -> None:
-    open_run(open_store(lab.run), kind="tune").close()
+    OpenStudy.open(open_store(lab.run)).close()
 
     for use in (lambda: lab.fit(waits_not), lambda: Result.from_path(lab.run)):
         with pytest.raises(CannotResume, match="there is a study at"):

@@ -22,7 +22,7 @@ import pytest
 from holdfast import data, train, tune
 from holdfast.data import DataConfig, Dataset
 from holdfast.errors import ConfigError
-from holdfast.objects.shared import LARGE_BYTES
+from holdfast.objects.refs import LARGE_BYTES
 from holdfast.train import (
     Checkpoint,
     DataParallelTrainer,

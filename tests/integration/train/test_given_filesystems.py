@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +49,7 @@ def test_paths_of_a_run_are_those_of_its_filesystem(
     (tmp_path / "disk").mkdir()
 
     def loop() -> None:
-        folder = Path(os.getcwd(), "saved")
+        folder = Path(notes).with_name("saved")
         folder.mkdir(exist_ok=True)
         (folder / STATE).write_text("1")
         train.report({}, Checkpoint.from_directory(folder))

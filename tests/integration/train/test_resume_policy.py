@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import CannotResume, RunMissing
-from holdfast.train import LoggingConfig, TrainingFailedError, resuming
+from holdfast.train import LoggingConfig, TrainingFailedError, resume_policy
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import begin, die, is_first, save
 
@@ -64,7 +64,7 @@ def test_of_two_launches_that_must_be_new_only_one_trains(
 ) -> None:
     """The other has looked before the first began, and is a moment late."""
     fit(lab, "never")
-    monkeypatch.setattr(resuming, "must_be_allowed", lambda config, store: None)
+    monkeypatch.setattr(resume_policy, "must_be_allowed", lambda config, store: None)
 
     with pytest.raises(CannotResume, match="carries on with none"):
         fit(lab, "never")

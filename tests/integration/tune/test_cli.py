@@ -161,7 +161,7 @@ def test_gc_removes_what_crashes_left_in_the_folders_of_trials(
     assert [one["key"] for one in ran.json["litter"]] == [key]
     assert not staged.exists() and (folder / "mine.txt").exists()
     assert holdfast("verify", lab.study).code == 0
-    assert holdfast("gc", lab.study).out == f"removed 0 things, 0 B, from {lab.study}\n"
+    assert holdfast("gc", lab.study).out == f"removed 0 objects, 0 B, from {lab.study}\n"
 
 
 def test_a_study_loses_nothing_when_gc_shortens_its_journal(

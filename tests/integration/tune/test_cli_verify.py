@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.control.record.open_run import open_run
+from holdfast.control.record.open_run import OpenStudy
 from holdfast.control.study import journal as study_journal
 from holdfast.storage.locate import open_store
 from holdfast.tune.results.study_view import StudyLook, look_at_study
@@ -206,7 +206,7 @@ def test_verify_takes_back_checkpoints_of_trials_that_are_whole(
     """Of trials that go on, and of those that are over."""
     stopped_search(lab)
     trials = look_at_study(open_store(lab.study)).trials
-    with open_run(open_store(lab.study), kind="tune") as run:
+    with OpenStudy.open(open_store(lab.study)) as run:
         for trial in trials:
             for kept in trial.checkpoints.usable():
                 facts = {"number": kept.number, "problems": ["cannot read: Input/output error"]}

@@ -207,9 +207,7 @@ def test_a_trial_that_asks_for_too_much_fails_and_the_others_go_on(
     results = lab.fit(greedy, {"x": tune.grid_search([0, 1, 2])})
 
     assert [one.error is None for one in results] == [True, False, True]
-    assert "a trial needs [{'CPU': 4096.0}] at once, and all there is is CPU=" in str(
-        results[1].error
-    )
+    assert "a trial needs [{'CPU': 4096.0}] at once, but only CPU=" in str(results[1].error)
     assert "it cannot start; the other trials go on" in " ".join(capsys.readouterr().err.split())
     again = lab.restore(greedy, resume_errored=True)
     assert [one.error is None for one in again] == [True, False, True]
@@ -222,7 +220,7 @@ def test_what_even_the_first_trial_cannot_have_is_refused_at_once(lab: Lab) -> N
         tune.report({"x": config["x"]})
 
     greedy = tune.with_resources(train, lambda _: {"cpu": 4096})
-    with pytest.raises(ConfigError, match="all there is is CPU="):
+    with pytest.raises(ConfigError, match="only CPU="):
         lab.fit(greedy, {"x": tune.grid_search([0, 1, 2])})
 
 

@@ -113,9 +113,9 @@ def test_the_flags_say_which_trials_go_on(
     )
 
     plan = capsys.readouterr().err
-    assert "kept: 1 trials that are done" in plan
-    assert ("stay so" in plan) == (not errored and not restart)
-    assert ("they end here" in plan) == (not unfinished)
+    assert "kept: 1 finished trial" in plan
+    assert ("not tried again" in plan) == (not errored and not restart)
+    assert ("not continued" in plan) == (not unfinished)
     began: dict[int, int | None] = {}
     for fact in lab.noted("began")[before:]:
         began.setdefault(int(fact["trial"][-5:]), fact["step"])
@@ -272,7 +272,7 @@ def test_trials_that_go_on_reserve_what_the_trainable_needs_now(lab: Lab) -> Non
         lab.fit(tune.with_resources(train, {"cpu": 2}), tune={"max_concurrent_trials": 1})
         holdfast.shutdown()
         holdfast.init(num_cpus=1)
-        with pytest.raises(ConfigError, match="all there is is CPU=1"):
+        with pytest.raises(ConfigError, match="only CPU=1"):
             lab.restore(tune.with_resources(train, {"cpu": 2}))
         [result] = lab.restore(tune.with_resources(train, {"cpu": 0.5}))
     finally:
@@ -300,7 +300,7 @@ def test_a_study_that_is_done_can_be_extended_by_more_samples(
     first = lab.fit(train, {"x": tune.uniform(0, 1)}, tune={"num_samples": 3})
     more = Tuner.restore(str(lab.study), train).extend(num_samples=2).fit()
 
-    assert "2 samples more, 5 in all" in capsys.readouterr().out
+    assert "2 more samples, 5 in total" in capsys.readouterr().out
     assert len(lab.noted("began")) == 5
     assert [last(one)["x"] for one in more][:3] == [last(one)["x"] for one in first]
     assert len(lab.restore(train)) == 5  # and there is nothing more to do

@@ -59,8 +59,8 @@ def test_what_was_moved_aside_can_be_gone_on_with(old_lab: OldLab) -> None:
 
 SLEEPY = """
 import functools, runpy, sys
-from holdfast.tune.study import launch as launching
-launching.open_run = functools.partial(launching.open_run, time_to_live_s=1.0)
+from holdfast.control.record.open_run import OpenStudy
+OpenStudy.open = functools.partial(OpenStudy.open, time_to_live_s=1.0)
 runpy.run_module("tests.integration.tune.classes", run_name="__main__")
 """
 

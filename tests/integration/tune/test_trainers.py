@@ -42,7 +42,7 @@ def test_a_training_run_of_several_workers_is_a_trial(lab: Lab) -> None:
 def test_all_workers_of_a_trial_are_reserved_as_one(lab: Lab) -> None:
     trainer = DataParallelTrainer(lambda: None, scaling_config=ScalingConfig(num_workers=4096))
 
-    with pytest.raises(ValueError, match="all there is is CPU="):
+    with pytest.raises(ValueError, match="only CPU="):
         lab.fit(trainer)
 
 
@@ -97,7 +97,7 @@ def test_a_trial_reserves_what_its_own_scaling_config_says(lab: Lab) -> None:
     trainer = DataParallelTrainer(report_size)
     space = {"scaling_config": tune.grid_search([ScalingConfig(num_workers=4096)])}
 
-    with pytest.raises(ValueError, match="all there is is CPU="):
+    with pytest.raises(ValueError, match="only CPU="):
         lab.fit(trainer, space)
 
 

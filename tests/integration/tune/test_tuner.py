@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.control.record.open_run import open_run
+from holdfast.control.record.open_run import OpenTrainingRun
 from holdfast.errors import CannotResume, ConfigError
 from holdfast.storage.locate import open_store
 from holdfast.tune import Tuner
@@ -308,12 +308,12 @@ def test_more_than_there_is_is_refused_at_once(lab: Lab) -> None:
     def train(config: dict[str, Any]) -> None:
         tune.report({"x": 1})
 
-    with pytest.raises(ConfigError, match=r"a trial needs .*all there is is CPU="):
+    with pytest.raises(ConfigError, match=r"a trial needs .*only CPU="):
         lab.fit(tune.with_resources(train, {"cpu": 4096}))
 
 
 def test_a_training_run_is_not_taken_for_a_study(lab: Lab) -> None:
-    open_run(open_store(lab.study), kind="train").close()
+    OpenTrainingRun.open(open_store(lab.study)).close()
     before = sorted(lab.study.rglob("*"))
 
     for resume in ("auto", None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.fetch import let_go
 from holdfast.checkpoint.manifests import manifest_key
 from holdfast.control.record.open_run import open_run
-from holdfast.errors import ConfigError, Damaged, FormatTooNew
+from holdfast.errors import ConfigError, Damaged, FormatTooNew, StoreError
 from holdfast.storage.locate import open_store
 from holdfast.storage.records import seal, unseal
 from tests.runs import commit, save_files
@@ -228,8 +229,8 @@ def test_digests_of_an_unknown_kind_are_not_taken_for_damage(saved: Path, tmp_pa
     record = {**unseal(path.read_bytes().removesuffix(b"\n")), "digest": "blake9"}
     path.write_bytes(seal(record) + b"\n")
 
-    with pytest.raises(FormatTooNew, match="blake9"):
-        open_run(open_store(tmp_path / "run")).newest_good()
+    with open_run(open_store(tmp_path / "run")) as run, pytest.raises(FormatTooNew, match="blake9"):
+        run.newest_good()
 
 
 def test_a_file_is_not_taken_for_a_folder(tmp_path: Path) -> None:
@@ -261,3 +262,34 @@ def test_metadata_that_is_no_json_is_a_type_error_too(saved: Path, metadata: Any
             refuses(metadata)
         assert isinstance(refused.value, ConfigError)
     assert checkpoint.get_metadata() == {}
+
+
+def test_a_folder_that_is_in_no_run_opens_its_own_store_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+
+    def counted(location: Any, *more: Any) -> Any:
+        opened.append(location)
+        return open_store(location, *more)
+
+    monkeypatch.setattr("holdfast.checkpoint.checkpoint.open_store", counted)
+
+    with Checkpoint.from_directory(tmp_path).as_directory():
+        pass
+
+    assert opened == [str(tmp_path)]
+
+
+def test_a_disk_that_cannot_tell_whether_a_folder_is_in_a_run_is_no_leave_to_trust_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EIO, "Input/output error")
+
+    checkpoint = Checkpoint.from_directory(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.checkpoint.checkpoint.os.lstat", broken)
+        patched.setattr("holdfast.storage.local.disk.PosixDisk.stat", broken)
+        with pytest.raises(StoreError), checkpoint.as_directory():
+            pass

@@ -23,7 +23,7 @@ from holdfast.data.dataset import Dataset, shard, shared
 from holdfast.data.sources import in_memory
 from holdfast.engine.machine import memory_available
 from holdfast.errors import ConfigError, StoreFull
-from holdfast.objects.shared import LARGE_BYTES
+from holdfast.objects.refs import LARGE_BYTES
 
 ROWS = 600
 WIDE = LARGE_BYTES // ROWS + 8  # bytes of a row, so that all of them are large

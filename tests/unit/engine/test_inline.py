@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.outcomes import Died, Evicted, Finished, Raised
+from holdfast.core.run.outcomes import Died, Evicted, Finished, Raised
 from holdfast.engine.base import Ended, EngineError
 from holdfast.engine.inline import InlineEngine
 from holdfast.testing.suites.engine import ENTRY, ends, reports, start
@@ -60,7 +60,7 @@ def test_the_environment_is_put_back(
 
     monkeypatch.setenv("RANK_OF_WORKER", "mine")
     ends(engine, 1)
-    start(engine, tmp_path, "burst=1", attempt=2)
+    start(engine, tmp_path, "burst=1", group=2)
     with pytest.raises(ValueError, match="1"):
         engine.serve()
     assert os.environ["RANK_OF_WORKER"] == "mine"
@@ -71,8 +71,8 @@ def test_there_is_one_worker_and_no_more(engine: InlineEngine, tmp_path: Path) -
         start(engine, tmp_path, "", "")
     start(engine, tmp_path, "")
 
-    with pytest.raises(EngineError, match="an earlier attempt is still inside its function"):
-        start(engine, tmp_path, "", attempt=2)
+    with pytest.raises(EngineError, match="an earlier group is still inside its function"):
+        start(engine, tmp_path, "", group=2)
 
 
 def test_a_group_that_was_stopped_before_anyone_served_it_is_over(
@@ -82,7 +82,7 @@ def test_a_group_that_was_stopped_before_anyone_served_it_is_over(
     engine.stop_group(1)
 
     assert isinstance(ends(engine, 1)[0].exit, Evicted)
-    start(engine, tmp_path, "", attempt=2)
+    start(engine, tmp_path, "", group=2)
     assert engine.serve()
     assert isinstance(ends(engine, 1)[0].exit, Finished)
 

@@ -198,24 +198,19 @@ def claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClaimsFolder:
     return ClaimsFolder()
 
 
-def test_a_run_says_that_it_waits_until_another_gives_back_what_it_needs(
+def test_a_run_gets_what_it_needs_once_another_has_given_it_back(
     claims: ClaimsFolder,
 ) -> None:
-    """So that the study of its trial does not take it for hung."""
     offer = Offer((Node("n", {"GPU": 1.0}, ("0",)),), claims=claims.path)
     demand = Demand(each={"GPU": 1.0})
     first, second = OfferedNodes(offer), OfferedNodes(offer)
-    first.claim(demand, 1, 1)
-    said = []
 
-    def waiting() -> None:
-        said.append(1)
-        if len(said) == 2:
-            first.release()
-
-    second.claim(demand, 1, 1, waiting)
-
-    assert len(said) == 2
+    assert first.reserve(demand, 1, 1)
+    assert first.reserve(demand, 1, 1)
+    assert not second.reserve(demand, 1, 1)
+    first.release()
+    assert second.reserve(demand, 1, 1)
+    assert not first.reserve(demand, 1, 1)
     assert [node.gpus for node in second.now()] == [("0",)]
 
 
@@ -223,7 +218,7 @@ def test_a_run_that_needs_nothing_counted_claims_nothing(claims: ClaimsFolder) -
     offer = Offer((Node("n", {"CPU": 1.0, "GPU": 1.0}, ("0",)),), claims=claims.path)
     nodes = OfferedNodes(offer)
 
-    nodes.claim(Demand(each={}), 4, 4)
+    assert nodes.reserve(Demand(each={}), 4, 4)
 
     assert nodes.now() == offer.nodes
     assert sorted(os.listdir(claims.path)) == ["driver"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.engine.selection import init, is_initialized, local_engine, shutdown
+from holdfast.engine.selection import init, is_initialized, new_engine, shutdown
 from holdfast.errors import ConfigError
 from holdfast.testing.suites.engine import ENTRY
 
@@ -20,7 +20,7 @@ def nothing_chosen() -> Iterator[None]:
 
 
 def test_without_a_choice_an_engine_is_on_this_machine() -> None:
-    engine = local_engine(ENTRY)
+    engine = new_engine(ENTRY)
     try:
         assert [node.name for node in engine.nodes()] == ["node-0"]
         assert not engine.can_grow()
@@ -31,7 +31,7 @@ def test_without_a_choice_an_engine_is_on_this_machine() -> None:
 
 def test_all_engines_are_on_the_nodes_that_were_chosen() -> None:
     nodes = init(nodes=2, num_cpus=3, num_gpus=1, resources={"licence": 2})
-    engines = [local_engine(ENTRY), local_engine(ENTRY)]
+    engines = [new_engine(ENTRY), new_engine(ENTRY)]
     try:
         nodes.join()
         for engine in engines:

@@ -17,8 +17,7 @@ import pytest
 import holdfast
 from holdfast.errors import ConfigError, StoreFull
 from holdfast.objects import ObjectLost
-from holdfast.objects.refs import problem_with
-from holdfast.objects.shared import LARGE_BYTES, Shared, share_if_large, unshared
+from holdfast.objects.refs import LARGE_BYTES, Shared, problem_with, share_if_large, unshared
 
 
 def address_of(ref: holdfast.ObjectRef) -> str:

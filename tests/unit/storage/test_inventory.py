@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.storage.local.disk import PosixDisk
 from holdfast.storage.local.store import LocalStore
-from holdfast.storage.stock import take_stock
+from holdfast.storage.transfer import take_stock
 from tests.runs import save_files
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.core.checkpoint.manifest import FileEntry
 from holdfast.errors import ConfigError, Damaged, HoldfastError, TransferCancelled
-from holdfast.storage import blocks, digest, transfer
-from holdfast.storage import verify as damage
+from holdfast.storage import digest, transfer, verify
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
 from holdfast.storage.local.store import LocalStore
@@ -37,15 +36,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 64 bytes, so that files of several blocks cost nothing."""
     monkeypatch.setattr(digest, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 64)
 
 
 @pytest.fixture
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "THREADS_LOCAL", 1)
     monkeypatch.setattr(transfer, "THREADS_REMOTE", 1)
-    monkeypatch.setattr(damage, "THREADS_REMOTE", 1)
-    monkeypatch.setattr(damage, "THREADS_VERIFY", 1)
+    monkeypatch.setattr(verify, "THREADS_REMOTE", 1)
+    monkeypatch.setattr(verify, "THREADS_VERIFY", 1)
 
 
 @pytest.fixture

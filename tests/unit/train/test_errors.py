@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from holdfast.control.run.plan import Outcome
-from holdfast.core.outcomes import Evicted, Raised, WorkerExit
 from holdfast.core.run.machine import Ending, Over
+from holdfast.core.run.outcomes import Evicted, Raised, WorkerExit
 from holdfast.errors import EngineError
 from holdfast.train import (
     ControllerError,
@@ -13,7 +13,7 @@ from holdfast.train import (
     WorkerGroupError,
     base_trainer,
 )
-from holdfast.train.failures import failure_of
+from holdfast.train.errors import failure_of
 
 
 def failure(*exits: WorkerExit) -> TrainingFailedError:

@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.core.checkpoint.record import Kept, RunRecord
 from holdfast.core.run.machine import Active, Ending, Over, Run
-from holdfast.train.resume_policy import Standing, announce, opening_line, standing_of
+from holdfast.train.display import announce
+from holdfast.train.resume_policy import Standing, opening_line, standing_of
 
 NOW = 1_800_000_000.0
 
@@ -58,7 +59,7 @@ def test_a_run_without_a_checkpoint_begins_again() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(-5, "0 s"), (90, "90 s"), (600, "10 min"), (3 * 3600, "3 h"), (4 * 86400, "4 days")],
+    [(-5, "0 s"), (90, "90 s"), (600, "10 min"), (3 * 3600, "3 h"), (4 * 86400, "4 d")],
 )
 def test_an_age_is_said_in_the_largest_unit_that_fits(seconds: float, words: str) -> None:
     assert f"saved {words} ago" in line(Standing(checkpoint="c", saved=NOW - seconds))

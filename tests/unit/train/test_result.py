@@ -17,9 +17,8 @@ import pytest
 from holdfast.control.metrics.writer import METRICS, MetricRows
 from holdfast.control.record.open_run import OpenRun, open_run
 from holdfast.core.checkpoint.retention import Retention
-from holdfast.core.outcomes import Died, Finished, Raised, WorkerExit
 from holdfast.core.run.budget import Budget
-from holdfast.core.run.history import KIND, RunHistory, data_of
+from holdfast.core.run.history import KIND, data_of
 from holdfast.core.run.machine import (
     DriverStarted,
     Ending,
@@ -28,6 +27,7 @@ from holdfast.core.run.machine import (
     GroupNotStarted,
     StopRequested,
 )
+from holdfast.core.run.outcomes import Died, Finished, Raised, WorkerExit
 from holdfast.errors import ConfigError, RunMissing, StoreBusy
 from holdfast.storage.base import Entry, Store
 from holdfast.storage.locate import open_store
@@ -47,7 +47,7 @@ def files(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[OpenRun]:
     """A run that is open, with its history among its accounts."""
-    with open_run(open_store(tmp_path / "lab" / "bert-7"), accounts=[RunHistory]) as run:
+    with open_run(open_store(tmp_path / "lab" / "bert-7")) as run:
         yield run
 
 
@@ -222,7 +222,7 @@ def test_a_run_opened_from_its_folder_tells_its_name_and_all_there_is(
     tmp_path: Path, files: Path
 ) -> None:
     folder = tmp_path / "lab" / "bert-7"
-    with open_run(open_store(folder), accounts=[RunHistory]) as run:
+    with open_run(open_store(folder)) as run:
         report(run, {"epoch": 3}, {"epoch": 4})
         commit_to(run, files, step=2, metrics={"epoch": 4})
     moved = folder.rename(tmp_path / "elsewhere")

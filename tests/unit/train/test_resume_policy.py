@@ -11,7 +11,7 @@ from holdfast.control.record.open_run import open_run
 from holdfast.errors import CannotResume, RunMissing
 from holdfast.storage.base import Store
 from holdfast.storage.local.store import LocalStore
-from holdfast.train.resuming import allowed, must_be_allowed
+from holdfast.train.resume_policy import allowed, must_be_allowed
 
 Policy = Literal["auto", "must", "never"]
 

@@ -57,6 +57,20 @@ def test_every_folder_that_may_go_is_moved_and_not_copied(number: int, tmp_path:
     assert not source.exists()
 
 
+def test_a_folder_that_is_moved_costs_no_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(LocalStore(tmp_path / "run"), "run", 1, 0)
+    source = tmp_path / "source"
+    source.mkdir()
+    made: list[object] = []
+    monkeypatch.setattr(os, "mkdir", lambda path, *_, **__: made.append(path))
+
+    spool.take(str(source), 1, moves=True)
+
+    assert made == []
+
+
 def test_a_file_that_has_another_name_elsewhere_is_copied(tmp_path: Path) -> None:
     """Its owner may write to it by that name, and what was acknowledged must not change."""
     source, other = tmp_path / "source", tmp_path / "other"

@@ -28,6 +28,7 @@ from holdfast.core.log_lines import (
     ranks_text,
     shown_plainly,
 )
+from holdfast.engine.base import WorkerLog
 from holdfast.storage.local.errors import explained
 
 log = logging.getLogger(__name__)
@@ -109,8 +110,8 @@ class Echo:
         self._window_s, self._lines_max = window_s, lines_max
         self._watched: _Watched | None = None
 
-    def watch(self, attempt: int, logs: Mapping[int, str]) -> None:
-        """Show what comes into these logs from now on, by rank; they need not exist yet.
+    def watch(self, attempt: int, logs: Mapping[int, WorkerLog]) -> None:
+        """Show what comes into these logs from now on, by rank, and close them in the end.
 
         What is left of the group before is shown first. Returns at once.
         """
@@ -140,14 +141,14 @@ class _Watched(threading.Thread):
         self,
         stream: TextIO | None,
         attempt: int,
-        logs: Mapping[int, str],
+        logs: Mapping[int, WorkerLog],
         together: Together,
         before: _Watched | None,
     ) -> None:
         super().__init__(name=f"holdfast-output-{attempt}", daemon=True)
         self._stream, self._together, self._before = stream, together, before
-        self._logs = {rank: _Tail(path) for rank, path in logs.items()}
-        self._folder = os.path.dirname(next(iter(logs.values()), ""))
+        self._logs = {rank: _Tail(log) for rank, log in logs.items()}
+        self._folder = next((os.path.dirname(log.where) for log in logs.values()), "")
         self._has_ended = threading.Event()
         self._progress_at = time.monotonic() + PROGRESS_S
 
@@ -197,34 +198,31 @@ class _Watched(threading.Thread):
             return f"{prefix} {shown_plainly(one.text, keeps_colour=sink.is_terminal)}\n"
         counts = [f"{one.lines} lines"] if one.lines else []
         counts += [f"{one.size_bytes / 1e6:.1f} MB"] if one.size_bytes else []
-        where = self._logs[min(one.ranks)].path if len(one.ranks) == 1 else self._folder
+        where = self._logs[min(one.ranks)].where if len(one.ranks) == 1 else self._folder
         return f"{prefix} … {' and '.join(counts)} left out; all is in {where}\n"
 
 
 class _Tail:
-    """One log, read as it grows."""
+    """A log that is read as it grows."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, worker_log: WorkerLog) -> None:
+        self._log = worker_log
+        self.where = worker_log.where
         self.skipped_bytes = 0
         self._cutter = LineCutter()
-        self._handle: int | None = None
         self._is_given_up = self._has_raised = False
         self._offset = 0
 
     def read(self, *, is_end: bool, with_progress: bool) -> list[str]:
         """Return the lines that have come; at the end also the one that is not complete."""
         lines: list[str] = []
-        if self._handle is None and not self._is_given_up:
-            with contextlib.suppress(OSError):  # it is not there yet, or on another machine
-                self._handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        if self._handle is not None:
+        if not self._is_given_up:
             try:
-                end = self._seek(self._handle)
-                while self._offset < end and (data := self._read_some(self._handle, end)):
+                end = self._seek()
+                while self._offset < end and (data := self._read_some(end)):
                     lines += self._cutter.feed(data)
             except OSError as error:
-                log.warning("%s cannot be read and is not shown: %s", self.path, error)
+                log.warning("%s cannot be read and is not shown: %s", self.where, error)
                 self._is_given_up = True
                 self.close()
         if is_end:
@@ -242,9 +240,9 @@ class _Tail:
             return lines[: lines.index(RAISED)]
         return lines
 
-    def _seek(self, handle: int) -> int:
+    def _seek(self) -> int:
         """Go where reading goes on, past what is too much; return up to where to read."""
-        size = os.fstat(handle).st_size
+        size = self._log.size_bytes()
         if size < self._offset:  # it was cut, to make room
             self._offset = 0
             self._cutter.skip()
@@ -254,15 +252,13 @@ class _Tail:
             self._cutter.skip()
         return size
 
-    def _read_some(self, handle: int, end: int) -> bytes:
-        data = os.pread(handle, min(READ_BYTES, end - self._offset), self._offset)
+    def _read_some(self, end: int) -> bytes:
+        data = self._log.read(self._offset, min(READ_BYTES, end - self._offset))
         self._offset += len(data)
         return data
 
     def close(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        self._log.close()
 
 
 class _Sink:

@@ -34,7 +34,7 @@ from holdfast.errors import ConfigError, Conflict, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.digest import ALGORITHM
 from holdfast.storage.parallel import Watch
-from holdfast.storage.stock import take_stock
+from holdfast.storage.transfer import take_stock
 
 log = logging.getLogger(__name__)
 

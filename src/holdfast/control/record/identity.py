@@ -24,8 +24,7 @@ from holdfast.errors import (
 from holdfast.journal.segments import runs_in_journal
 from holdfast.storage.base import IF_ABSENT, Store
 from holdfast.storage.locate import child, open_store
-from holdfast.storage.records import seal, unseal
-from holdfast.storage.shapes import fit, known_format
+from holdfast.storage.records import fit, known_format, seal, unseal
 
 FORMAT = 1
 STUDY_KEY = ".holdfast/study.json"  # what else there is of a study

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self, cast
 
+from holdfast.checkpoint.manifests import manifest_directories, read_manifests
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.control.adoption import first_free_number, unrecorded_commits
 from holdfast.control.record.accounts import Account, Compaction
 from holdfast.control.record.checkpoints import Checkpoints
 from holdfast.control.record.identity import (
@@ -25,10 +26,11 @@ from holdfast.control.record.identity import (
 )
 from holdfast.control.record.shapes import taken_for_damage
 from holdfast.control.study.tail import PackedTail, StudyTail
+from holdfast.core.checkpoint.manifest import Manifest
 from holdfast.core.checkpoint.record import Event, Kept, RunRecord
 from holdfast.core.run.history import RunHistory
 from holdfast.core.run.validation import ValidationLedger
-from holdfast.errors import LeaseLost, RunMissing, StoreError
+from holdfast.errors import Damaged, LeaseLost, RunMissing, StoreError
 from holdfast.journal.journal import Journal, Ticket
 from holdfast.journal.lease import TIME_TO_LIVE_S, Heartbeat, Lease, take_lease
 from holdfast.journal.segments import JournalDamage
@@ -39,87 +41,85 @@ log = logging.getLogger(__name__)
 
 QUARANTINE = ".holdfast/quarantine"
 URGENT_S = 2.0  # for each call of somebody who leaves on the spot
-# Whoever compacts a journal must know all that it amounts to, or the rest of it is lost.
-ACCOUNTS: Sequence[Callable[[], Account]] = (RunHistory, ValidationLedger)
-ACCOUNTS_OF: dict[str, Sequence[Callable[[], Account]]] = {"tune": (StudyTail,)}
-
-
-def open_run(
-    store: Store,
-    *,
-    name: str | None = None,
-    kind: str | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-    time_to_live_s: float = TIME_TO_LIVE_S,
-    beats: bool = True,
-    accounts: Sequence[Callable[[], Account]] | None = None,
-    waits: bool = False,
-    patient: bool = True,
-) -> OpenRun:
-    """Become the one writer of the run in `store`, which is made if it does not exist.
-
-    The lease is renewed from a thread of its own until the run is closed, unless `beats` is
-    false; then whoever opened the run renews it. `accounts` are made of the same journal beside
-    the record of checkpoints; not given, those that this kind of run has.
-
-    `kind` is what it must be, "train" or "tune"; not given, whichever it is. Neither takes the
-    other's place: they would be two in one folder.
-
-    With `waits`, a driver on another machine gets its lease's time to show that it lives.
-
-    Storage that does not answer is waited for without end once the run is open, unless `patient` is
-    false, for those who only look after it.
-
-    Raises `RunHeld` if a live driver holds it, `FormatTooNew` if a newer version wrote it,
-    `CannotResume` if it is of the other kind.
-    """
-    store.probe(writable=True)
-    name = name or os.path.basename(store.url.rstrip("/"))
-    problem = None
-    try:
-        identity, problem = find_identity(store)
-    except RunMissing:
-        identity = create_identity(store, name=name, kind=kind or "train", clock=clock)
-    must_be_kind(store, identity, kind)
-    lease = take_lease(
-        store,
-        run=f"run {identity.name!r} at {store.url}",
-        clock=clock,
-        time_to_live_s=time_to_live_s,
-        waits=waits,
-    )
-    try:
-        if problem is not None:
-            log.warning("%s/%s is made anew: %s", store.url, RUN_KEY, problem)
-            restore_identity(store, identity)
-        if accounts is None:
-            accounts = ACCOUNTS_OF.get(identity.kind, ACCOUNTS)
-        run = OpenRun(store, identity, lease, clock, accounts)
-    except BaseException:
-        _release_quietly(lease)
-        raise
-    if patient:
-        run.wait_without_end("what is to be saved waits")
-    if beats:
-        run.heartbeat()
-    return run
-
-
-def _release_quietly(lease: Lease) -> None:
-    try:
-        lease.release(lease.record.journal_next)
-    except StoreError as error:
-        log.warning("the lease could not be given back and has to run out: %s", error)
+_NUMBERED = re.compile(r"checkpoint_(\d+)")
 
 
 class OpenRun(Checkpoints):
     """The checkpoints of a run, for the one driver that holds it.
 
-    Not to be called from several threads at once.
+    Not to be called from several threads at once. What else its journal amounts to depends on its
+    kind: see `OpenTrainingRun` and `OpenStudy`.
 
     Attributes:
+        kind: What `run.json` calls runs of this class, None for whichever it is.
         lost: Set if another driver has taken the run.
     """
+
+    kind: ClassVar[str | None] = None
+    # Whoever compacts a journal must know all that it amounts to, or the rest of it is lost.
+    _compacted: ClassVar[Sequence[Callable[[], Account]]] = ()
+
+    @classmethod
+    def open(
+        cls,
+        store: Store,
+        *,
+        name: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        time_to_live_s: float = TIME_TO_LIVE_S,
+        beats: bool = True,
+        waits: bool = False,
+        patient: bool = True,
+    ) -> Self:
+        """Become the one writer of the run in `store`, which is made if it does not exist.
+
+        It must be of this class's kind. `OpenRun.open` takes whichever it is, and returns it as
+        that; a new one is a training run then.
+
+        The lease is renewed from a thread of its own until the run is closed, unless `beats` is
+        false; then the caller renews it. With `waits`, a driver on another machine gets its lease's
+        time to show that it lives.
+
+        Storage that does not answer is waited for without end once the run is open, unless
+        `patient` is false, for those who only look after it.
+
+        Raises `RunHeld` if a live driver holds it, `FormatTooNew` if a newer version wrote it,
+        `CannotResume` if it is of the other kind.
+        """
+        store.probe(writable=True)
+        name = name or os.path.basename(store.url.rstrip("/"))
+        problem = None
+        try:
+            identity, problem = find_identity(store)
+        except RunMissing:
+            identity = create_identity(store, name=name, kind=cls.kind or "train", clock=clock)
+        must_be_kind(store, identity, cls.kind)
+        lease = take_lease(
+            store,
+            run=f"run {identity.name!r} at {store.url}",
+            clock=clock,
+            time_to_live_s=time_to_live_s,
+            waits=waits,
+        )
+        try:
+            if problem is not None:
+                log.warning("%s/%s is made anew: %s", store.url, RUN_KEY, problem)
+                restore_identity(store, identity)
+            run = cls._of_kind(identity.kind)(store, identity, lease, clock)
+        except BaseException:
+            _release_quietly(lease)
+            raise
+        if patient:
+            run.wait_without_end("what is to be saved waits")
+        if beats:
+            run.heartbeat()
+        return run
+
+    @classmethod
+    def _of_kind(cls, kind: str) -> type[Self]:
+        if cls.kind is not None:
+            return cls
+        return cast(type[Self], OpenStudy if kind == OpenStudy.kind else OpenTrainingRun)
 
     def __init__(
         self,
@@ -127,22 +127,19 @@ class OpenRun(Checkpoints):
         identity: RunIdentity,
         lease: Lease,
         clock: Clock,
-        accounts: Sequence[Callable[[], Account]] = ACCOUNTS,
+        accounts: Sequence[Account] = (),
     ) -> None:
         super().__init__(store, identity.run_id, lease.epoch, RunRecord(), clock)
         self.identity, self.lease = identity, lease
         self.journal = Journal(store, lease, identity.run_id, clock=clock)
-        self.accounts: list[Account] = [new() for new in accounts]
         self.lost: LeaseLost | None = None
+        self._accounts = accounts
         self._heartbeat: Heartbeat | None = None
-        passed_on = [PackedTail if one is StudyTail else one for one in accounts]
-        self._compaction = Compaction(self.journal, [RunRecord, *passed_on])
+        self._compaction = Compaction(self.journal, [RunRecord, *self._compacted])
         for event in self.journal.replay():
             with taken_for_damage(store.url, event.kind, event.data):
                 self._take_in(event.kind, event.data)
         self._begin_epoch()
-        if identity.kind != "tune":  # there, whoever takes in what its trials have saved says so
-            self.note_damage()
 
     @property
     def has_lost_records(self) -> bool:
@@ -275,7 +272,7 @@ class OpenRun(Checkpoints):
 
     def _take_in(self, kind: str, data: Mapping[str, Any]) -> None:
         self.record.apply(kind, data)
-        for account in self.accounts:
+        for account in self._accounts:
             account.apply(kind, data)
 
     def note(self, kind: str, data: dict[str, Any]) -> None:
@@ -306,3 +303,80 @@ class OpenRun(Checkpoints):
             self._take_in(kind, data)
         if self.journal.wants_compaction():
             self.compact_soon()
+
+
+def _release_quietly(lease: Lease) -> None:
+    try:
+        lease.release(lease.record.journal_next)
+    except StoreError as error:
+        log.warning("the lease could not be given back and has to run out: %s", error)
+
+
+class OpenTrainingRun(OpenRun):
+    """A training run that this process may write to.
+
+    Attributes:
+        history: Its attempts and how it came out.
+        validations: Which checkpoints are to be validated, and what came of it.
+    """
+
+    kind = "train"
+    _compacted = (RunHistory, ValidationLedger)
+
+    def __init__(self, store: Store, identity: RunIdentity, lease: Lease, clock: Clock) -> None:
+        self.history, self.validations = RunHistory(), ValidationLedger()
+        super().__init__(store, identity, lease, clock, (self.history, self.validations))
+        self.note_damage()
+
+
+class OpenStudy(OpenRun):
+    """A study that this process may write to.
+
+    Damage of its journal is noted by whoever has taken in what its trials have saved.
+
+    Attributes:
+        tail: Its last state and what happened since.
+    """
+
+    kind = "tune"
+    _compacted = (PackedTail,)
+
+    def __init__(self, store: Store, identity: RunIdentity, lease: Lease, clock: Clock) -> None:
+        self.tail = StudyTail()
+        super().__init__(store, identity, lease, clock, (self.tail,))
+
+
+open_run = OpenRun.open
+
+
+# ---------------------------------------------------------------------- what the journal lacks
+
+
+def unrecorded_commits(
+    store: Store, identity: RunIdentity, record: RunRecord, *, forgetful: bool
+) -> list[Manifest]:
+    """Return the checkpoints whose driver died between the manifest and the journal.
+
+    Where the journal has lost records, every manifest counts: it is the checkpoint.
+    """
+    recorded = {kept.directory for kept in record.kept.values()}
+    commits = []
+    for directory, manifest in read_manifests(store, recorded):
+        if isinstance(manifest, Damaged):
+            log.warning("%s is not used: %s", directory, manifest.message)
+        elif manifest.run_id != identity.run_id:
+            log.warning("%s is not used: it belongs to run %s", directory, manifest.run_id)
+        elif forgetful or record.is_current(manifest):
+            commits.append(manifest)
+    return sorted(commits, key=lambda manifest: manifest.number)
+
+
+def first_free_number(
+    store: Store, record: RunRecord, adopted: Iterable[Manifest], *, forgetful: bool
+) -> int:
+    """Return a number that was certainly never given out, whatever the journal has lost."""
+    used = {record.next_number - 1, *(manifest.number for manifest in adopted)}
+    if forgetful:
+        names = (*store.folders(), *manifest_directories(store))
+        used |= {int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name))}
+    return max(used) + 1

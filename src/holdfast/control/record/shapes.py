@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NotRequired, TypedDict
 
 from holdfast.errors import Damaged, HoldfastError
-from holdfast.storage.shapes import Count, Inside, fit, is_too_deep
+from holdfast.storage.records import Count, Inside, fit, is_too_deep
 
 _Room = dict[str, float]
 

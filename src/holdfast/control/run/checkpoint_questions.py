@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.control.record.open_run import OpenRun
+from holdfast.control.record.open_run import OpenTrainingRun
 from holdfast.control.run.group import Group
 from holdfast.control.run.plan import Plan
 from holdfast.core.checkpoint.retention import ranked
-from holdfast.core.run.validation import ValidationLedger
 from holdfast.engine.base import Engine
 from holdfast.wire import Asked, Listed
 
@@ -22,16 +21,12 @@ class _Question:
     since: float
 
 
-class Questions:
-    """The questions of one group at a time that wait for an answer."""
+class CheckpointQuestions:
+    """The questions of one group that wait for an answer."""
 
-    def __init__(self, run: OpenRun, engine: Engine, plan: Plan, ledger: ValidationLedger) -> None:
-        self._run, self._engine, self._plan, self._ledger = run, engine, plan, ledger
+    def __init__(self, run: OpenTrainingRun, engine: Engine, plan: Plan) -> None:
+        self._run, self._engine, self._plan = run, engine, plan
         self._open: dict[tuple[int, int], _Question] = {}  # by rank and index
-
-    def begin(self) -> None:
-        """Forget what the group before has asked."""
-        self._open = {}
 
     def add(self, rank: int, asked: Asked, now: float) -> None:
         """Take in a question, and that the time of another was up."""
@@ -50,7 +45,7 @@ class Questions:
         A report is settled once every rank has made it, because each may bring the checkpoint; a
         rank that has returned, or waits at a meeting for the one that asks, will not.
         """
-        is_validated = self._plan.validator is None or not self._ledger.pending
+        is_validated = self._plan.validator is None or not self._run.validations.pending
         for (rank, index), one in list(self._open.items()):
             reports, is_content = one.asked.reports, is_validated or not one.asked.validated
             if is_content and group.is_settled(reports) and not self._waits(group, rank, one, now):
@@ -69,5 +64,5 @@ class Questions:
         record = self._run.record
         order = ranked(self._plan.retention, record.candidates())
         kept = [record.kept[one.number] for one in order]
-        verdict = self._ledger.verdict
+        verdict = self._run.validations.verdict
         return [(one.directory, dict(one.metrics), str(verdict(one.number))) for one in kept]

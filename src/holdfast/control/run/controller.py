@@ -1,7 +1,7 @@
 """The loop that drives a run: remember, believe, act, tell.
 
-It decides nothing about attempts: `core.run_machine` does. It lets the engine start and stop
-groups, has a `Group` talk with the workers, and watches the time.
+It decides nothing about attempts: `core.run.machine` does. It lets the engine start and stop
+groups, has an `Attempt` deal with the workers of each, and watches the time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from holdfast.checkpoint.verification import identity_of
 from holdfast.clock import SYSTEM_CLOCK, Clock
@@ -19,21 +18,18 @@ from holdfast.control.host.preemption import Notice
 from holdfast.control.metrics.writer import MetricRows
 from holdfast.control.observers import Observer, Observers
 from holdfast.control.record.litter import sweep
-from holdfast.control.record.open_run import OpenRun
+from holdfast.control.record.open_run import OpenTrainingRun
 from holdfast.control.record.retaining import Retaining
-from holdfast.control.run.checkpoint_questions import Questions
-from holdfast.control.run.grace import LastMoments
-from holdfast.control.run.group import Group
+from holdfast.control.run.attempt import Attempt
 from holdfast.control.run.inbox import News
 from holdfast.control.run.launch import jobs, specs
 from holdfast.control.run.plan import Outcome, Plan
-from holdfast.control.run.relocation import Move, Moving
+from holdfast.control.run.relocation import Move, find_room, without_workers
 from holdfast.control.run.validation import LOOK_S, Validations
-from holdfast.control.run.watchdog import Stopped, Watchdog
 from holdfast.core.checkpoint.manifest import Manifest
-from holdfast.core.outcomes import Finished, WorkerExit
 from holdfast.core.placement import Place, why_not
-from holdfast.core.run.history import KIND, RunHistory, data_of
+from holdfast.core.run.hang_detection import Learned
+from holdfast.core.run.history import KIND, data_of
 from holdfast.core.run.machine import (
     Action,
     Active,
@@ -43,6 +39,7 @@ from holdfast.core.run.machine import (
     GroupEnded,
     GroupNotStarted,
     Over,
+    Phase,
     RestartWanted,
     StartGroup,
     StopGroup,
@@ -50,10 +47,10 @@ from holdfast.core.run.machine import (
     StopRequested,
     advance,
 )
-from holdfast.core.run.validation import ValidationLedger
+from holdfast.core.run.outcomes import Finished, WorkerExit
 from holdfast.engine.base import Ended, Engine, EngineError, NodesChanged, Said
 from holdfast.errors import LeaseLost
-from holdfast.wire import Asked, Assigned, Warned
+from holdfast.wire import Assigned
 from holdfast.worker.job import pack
 
 log = logging.getLogger(__name__)
@@ -67,41 +64,31 @@ class RunController:
 
     def __init__(
         self,
-        run: OpenRun,
-        history: RunHistory,
+        run: OpenTrainingRun,
         engine: Engine,
         plan: Plan,
         *,
         observers: Sequence[Observer] = (),
         clock: Clock = SYSTEM_CLOCK,
         rows: MetricRows | None = None,
-        ledger: ValidationLedger | None = None,
     ) -> None:
-        self._open_run, self._history, self._engine, self._plan = run, history, engine, plan
+        self._open_run, self._engine, self._plan = run, engine, plan
         self._clock = clock
         self._rows = rows or MetricRows(run.store, run.lease.epoch, clock=clock)
         self._observers = Observers(observers)
-        self._ledger = ledger or ValidationLedger()
         self._validations: Validations | None = None
         if plan.validator is not None:
-            self._validations = Validations(
-                run, self._ledger, plan.validator, plan.log_folder, clock
-            )
-        self._group: Group | None = None
-        self._places: Sequence[Place] = ()
+            self._validations = Validations(run, plan.validator, plan.log_folder, clock)
+        self._attempt: Attempt | None = None  # the one that runs, or the last that ran
+        self._learned = Learned()
         self._due: StartGroup | None = None
         self._due_at = 0.0
         self._said_waiting_at = float("-inf")
         self._looked_at = float("-inf")
         self._news = News()
-        self._moving = Moving(plan, engine, clock)
-        self._watchdog = Watchdog(plan, engine, clock)
-        self._stopped: Stopped | None = None
-        self._last_moments = LastMoments(clock)
         self._log_room = LogRoom(plan.log_folder, bytes_allowed(), clock)
         self._card = ""
         self._retain = Retaining(run, plan.retention)
-        self._questions = Questions(run, engine, plan, self._ledger)
 
     # ------------------------------------------------------------------ from outside
 
@@ -121,6 +108,10 @@ class RunController:
 
     # ------------------------------------------------------------------ the loop
 
+    @property
+    def _phase(self) -> Phase:
+        return self._open_run.history.run.phase
+
     def drive(self) -> Outcome:
         """Run until the run is over, carrying on from whatever the journal says."""
         if self._plan.first_checkpoint is not None and not self._open_run.record.usable():
@@ -128,9 +119,9 @@ class RunController:
         sweep(self._open_run)
         try:
             self._happen(DriverStarted(self._plan.budget, self._plan.backoff_max_s))
-            while not isinstance(self._history.run.phase, Over):
+            while not isinstance(self._phase, Over):
                 self._turn()
-            run, group, over = self._history.run, self._group, self._history.run.phase
+            over = self._phase
             assert isinstance(over, Over)
             if self._validations is not None and over.ending is Ending.SUCCEEDED:
                 over = replace(over, ending=self._validations.finish(self._ending))
@@ -142,12 +133,13 @@ class RunController:
             self._rows.close()
             if self._validations is not None:
                 self._validations.close()
+        group = None if self._attempt is None else self._attempt.group
         return Outcome(
             over,
             None if group is None else group.value,
             {} if group is None else group.errors,
-            None if group is None else group.newest,
-            run.attempts,
+            self._open_run.record.newest(),
+            self._open_run.history.run.attempts,
             self._card,
         )
 
@@ -165,26 +157,27 @@ class RunController:
                 self._take_news()  # all may have been told to go, of which this one has died
                 self._note_end(ended)
             case NodesChanged():
-                self._moving.nodes_changed()
+                if self._attempt is not None:
+                    self._attempt.relocation.nodes_changed()
             case None:
                 pass
         self._look_at_the_time()
         if self._validations is not None and self._validations.go_on():
             self._retain()
-            if self._group is not None:
-                self._questions.answer(self._group, self._clock.monotonic())
+            if self._attempt is not None:
+                self._attempt.answer()
 
     def _patience_s(self) -> float:
-        tick_s = min(TICK_S, self._watchdog.due_in_s)
+        tick_s = TICK_S if self._attempt is None else min(TICK_S, self._attempt.due_in_s)
         if self._validations is not None and not self._validations.are_done:
             tick_s = min(tick_s, LOOK_S)
         if self._due is None:
-            return min(tick_s, self._last_moments.left_s() or tick_s)
+            return tick_s
         left_s = self._due_at - self._clock.monotonic()
         return min(tick_s, left_s) if left_s > 0 else tick_s  # it waits for room
 
     def _happen(self, event: Event) -> None:
-        actions = advance(self._history.run, event).actions
+        actions = advance(self._open_run.history.run, event).actions
         self._open_run.note(KIND, data_of(event))  # which also makes the history believe it
         for action in actions:
             self._perform(action)
@@ -204,19 +197,22 @@ class RunController:
 
     def _give_up(self, lost: LeaseLost) -> None:
         """Another driver has the run: stop writing, leave the record to it."""
-        self._engine.stop_group(self._history.run.attempts)
+        self._engine.stop_group(self._open_run.history.run.attempts)
         raise lost
 
     def _take_news(self) -> None:
         for news in self._news.take():
             if isinstance(news, Notice):
-                self._move(self._moving.notice(news))
+                attempt = self._attempt
+                notice = without_workers if attempt is None else attempt.relocation.notice
+                self._move(notice(news))
             else:
                 self._happen(StopRequested(news))
 
     def _ending(self) -> Ending | None:
         """Return how this driver is to end before all is done, None if it may go on."""
-        return Ending.PREEMPTED if self._moving.is_leaving else self._news.ending()
+        is_leaving = self._attempt is not None and self._attempt.relocation.is_leaving
+        return Ending.PREEMPTED if is_leaving else self._news.ending()
 
     # ------------------------------------------------------------------ starting
 
@@ -224,7 +220,8 @@ class RunController:
         now = self._clock.monotonic()
         if self._due is None or now < self._due_at:
             return
-        places = self._moving.find_room(self._places)
+        before = () if self._attempt is None else self._attempt.group.places
+        places = find_room(self._plan, self._engine, before)
         if places is None:
             self._say_waiting(now)
             return
@@ -248,25 +245,21 @@ class RunController:
         if newest is not None and self._plan.copies is not None:
             self._plan.copies.keep(identity_of(newest))
         self._open_run.discard_unfinished()
-        self._places = places
-        self._questions.begin()
-        self._group = Group(
+        self._attempt = Attempt(
             attempt,
             places,
+            0 if newest is None else newest.step or 0,
             run=self._open_run,
             engine=self._engine,
-            newest=newest,
+            plan=self._plan,
             rows=self._rows,
             observers=self._observers,
-            on_saved=self._on_saved,
-            after_save=self._retain,
-            late_after_s=self._plan.late_after_s,
+            validations=self._validations,
+            learned=self._learned,
+            move=self._move,
+            retain=self._retain,
             clock=self._clock,
         )
-        self._moving.begin(self._group)
-        self._watchdog.begin(self._group)
-        self._last_moments.begin()
-        self._stopped = None
         for rank, job in enumerate(jobs(self._plan, self._open_run, attempt, places, newest)):
             self._engine.send(attempt, rank, Assigned(pack(job)))
         step = None if newest is None else newest.step
@@ -275,7 +268,7 @@ class RunController:
 
     def _newest_good(self) -> Manifest | None:
         """Return what to carry on from; if that is not what was announced, say so."""
-        newest = next(iter(self._open_run.record.usable()), None)
+        newest = self._open_run.record.newest()
         good = self._open_run.newest_good()
         if newest is not None and (good is None or good.number != newest.number):
             does = "begins again" if good is None else f"carries on from {good.directory}"
@@ -285,14 +278,14 @@ class RunController:
 
     def _not_started(self, attempt: int, reason: str) -> None:
         self._happen(GroupNotStarted(attempt, reason))
-        name, after = self._open_run.identity.name, self._history.run
+        name, after = self._open_run.identity.name, self._open_run.history.run
         self._card = start_card(name, self._plan, attempt, reason, after, self._waits_s())
         self._tell_of_loss(attempt, (), {})
 
     def _tell_of_loss(
         self, attempt: int, exits: Sequence[WorkerExit], errors: Mapping[int, bytes | None]
     ) -> None:
-        is_last = isinstance(self._history.run.phase, Over)
+        is_last = isinstance(self._phase, Over)
         self._observers.tell("group_lost", attempt, exits, errors, self._card, is_last=is_last)
 
     def _waits_s(self) -> float:
@@ -301,109 +294,62 @@ class RunController:
     # ------------------------------------------------------------------ what workers say
 
     def _hear(self, said: Said) -> None:
-        group = self._group
-        if group is None or said.attempt != group.attempt:
-            return  # of an attempt that is over
-        self._watchdog.heard(said.rank, said.message)
-        match said.message:
-            case Warned(number):
-                self._move(self._moving.warned(said.rank, number))
-            case Asked() as asked:
-                self._questions.add(said.rank, asked, self._clock.monotonic())
-            case message:
-                group.hear(said.rank, message, self._clock.monotonic())
-        self._questions.answer(group, self._clock.monotonic())
-
-    def _on_saved(self, manifest: Manifest, validation: Mapping[str, Any] | None) -> bool:
-        """Return whether the workers are to be told that their checkpoint is durable.
-
-        Where the group is about to be stopped they are not: so they cannot get any further than
-        what is saved, and cannot return as if they were done.
-        """
-        if validation is not None and self._validations is not None:
-            self._validations.want(manifest.number, validation)
-        move = self._moving.saved(manifest.step or 0)
-        self._move(move)
-        return move is Move.STAY
+        if self._attempt is not None and said.group == self._attempt.number:
+            self._attempt.hear(said.rank, said.message)
 
     def _move(self, move: Move) -> None:
-        if not isinstance(self._history.run.phase, Active):
+        if not isinstance(self._phase, Active):
             return
         match move:
             case Move.STAY:
                 pass
             case Move.RESTART:
-                attempt = self._history.run.attempts
+                attempt = self._open_run.history.run.attempts
                 self._happen(RestartWanted(attempt, "there is room for more workers"))
             case Move.EVICT:
-                self._engine.stop_group(self._history.run.attempts)
+                self._engine.stop_group(self._open_run.history.run.attempts)
             case Move.EXIT:
                 self._happen(StopRequested(Ending.PREEMPTED))
 
     # ------------------------------------------------------------------ time
 
     def _look_at_the_time(self) -> None:
-        now, group = self._clock.monotonic(), self._group
-        if group is not None:
-            if group.out_of_step is not None:
-                self._last_moments.lost()  # they raise now, or go on in vain
-            self._stop_if_lost(group)
-        if now - self._looked_at < TICK_S and not self._watchdog.is_due:
+        attempt, now = self._attempt, self._clock.monotonic()
+        if attempt is None:
+            return
+        self._stop_if_lost(attempt)
+        is_time = now - self._looked_at >= TICK_S or attempt.watchdog.is_due
+        if not is_time or attempt.group.is_over:
             return
         self._looked_at = now
-        if group is None or group.is_over:
-            return
-        self._log_room.look(group.attempt)
-        group.look_at_the_late(now)
-        self._questions.answer(group, now)  # who asked may have waited for what is given up now
-        self._move(self._moving.look())
-        if self._stopped is None and not group.is_over:
-            self._stopped = self._watchdog.look(group, self._questions.asking(group))
-            if self._stopped is not None:
-                self._engine.stop_group(group.attempt)
+        self._log_room.look(attempt.number)
+        attempt.look()
+
+    def _stop_if_lost(self, attempt: Attempt) -> None:
+        """Stop the rest of a group that has lost a worker, once nothing is to be waited for."""
+        if attempt.is_lost() and isinstance(self._phase, Active):
+            self._engine.stop_group(attempt.number)
 
     # ------------------------------------------------------------------ how workers end
 
     def _note_end(self, ended: Ended) -> None:
-        group = self._group
-        if group is None or ended.attempt != group.attempt:
+        attempt = self._attempt
+        if attempt is None or ended.group != attempt.number:
             return
-        known = self._moving.as_known(ended.exit)
-        if self._stopped is not None:
-            known = self._stopped.as_known(known)
-        if group.out_of_step is not None:
-            known = group.out_of_step.as_known(known)
-        group.note_end(replace(ended, exit=known))
-        self._watchdog.ended(known.rank)
-        if not isinstance(ended.exit, Finished):
-            self._last_moments.lost()
-        self._stop_if_lost(group)
-        self._questions.answer(group, self._clock.monotonic())  # who asked may have waited for it
-        if group.is_over:
-            exits = tuple(group.exits[rank] for rank in sorted(group.exits))
-            phase = self._history.run.phase
+        attempt.note_end(ended)
+        self._stop_if_lost(attempt)
+        attempt.answer()  # a question may have waited for the worker that has ended
+        if attempt.group.is_over:
+            phase, exits = self._phase, attempt.exits
             is_ending = isinstance(phase, Stopping) and phase.then is not None
-            if not is_ending and self._moving.ends_run(exits):
+            if not is_ending and attempt.relocation.ends_run(exits):
                 self._happen(StopRequested(Ending.PREEMPTED))
-            self._group_ended(group, exits)
+            self._group_ended(attempt, exits)
 
-    def _stop_if_lost(self, group: Group) -> None:
-        """Stop the rest of a group that has lost a worker, once nothing is to be waited for."""
-        if self._last_moments.are_over(group) and isinstance(self._history.run.phase, Active):
-            self._engine.stop_group(group.attempt)
-
-    def _group_ended(self, group: Group, exits: tuple[WorkerExit, ...]) -> None:
-        was_active = isinstance(self._history.run.phase, Active)
-        self._happen(GroupEnded(group.attempt, exits))
-        if all(isinstance(one, Finished) for one in exits) or not was_active:
-            return  # it was done, or we have stopped it
-        self._card = loss_card(
-            self._open_run.identity.name,
-            self._plan,
-            group,
-            exits,
-            self._history.run,
-            self._stopped,
-            self._waits_s(),
-        )
-        self._tell_of_loss(group.attempt, exits, group.errors)
+    def _group_ended(self, attempt: Attempt, exits: tuple[WorkerExit, ...]) -> None:
+        was_active = isinstance(self._phase, Active)
+        self._happen(GroupEnded(attempt.number, exits))
+        if all(isinstance(ended, Finished) for ended in exits) or not was_active:
+            return  # it was done, or this driver has stopped it
+        self._card = loss_card(self._open_run, self._plan, attempt, self._waits_s())
+        self._tell_of_loss(attempt.number, exits, attempt.group.errors)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from holdfast.clock import Clock
 from holdfast.control.run.group import Group
 from holdfast.core.failure.hints import is_aftermath
-from holdfast.core.outcomes import Finished, Raised
+from holdfast.core.run.outcomes import Finished, Raised
 
 FINISH_SAVE_S = 30.0
 # A process that has used much memory takes its time to die, after its connections are closed: the
@@ -18,23 +18,19 @@ FINISH_SAVE_S = 30.0
 CAUSE_S = 5.0
 
 
-class LastMoments:
-    """The last moments of one group at a time."""
+class Grace:
+    """The time that is left to a group."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lost_at: float | None = None
-
-    def begin(self) -> None:
-        """Forget the group before."""
-        self._lost_at = None
 
     def lost(self) -> None:
         """Take in that a worker of the group is lost; the first one counts."""
         if self._lost_at is None:
             self._lost_at = self._clock.monotonic()
 
-    def are_over(self, group: Group) -> bool:
+    def is_over(self, group: Group) -> bool:
         """Whether the rest of the group is to be stopped now."""
         if self._lost_at is None or group.is_over:
             return False

@@ -14,8 +14,8 @@ from holdfast.control.observers import Observers
 from holdfast.control.record.open_run import OpenRun
 from holdfast.control.run.reports import Gathered, Gathering
 from holdfast.core.checkpoint.manifest import FileEntry, Manifest, Part, merge
-from holdfast.core.outcomes import Evicted, Finished, Raised, WorkerExit, describe
 from holdfast.core.placement import Place
+from holdfast.core.run.outcomes import Evicted, Finished, Raised, WorkerExit
 from holdfast.engine.base import Ended, Engine
 from holdfast.errors import HoldfastError, LeaseLost, RanksDisagree
 from holdfast.wire import (
@@ -77,7 +77,6 @@ class Group:
         exits: How workers ended, by rank.
         errors: What workers raised, pickled where it could be, by rank.
         value: What rank 0 returned, pickled.
-        newest: The newest checkpoint that this attempt knows of.
         step_reached: The highest count of reports that a rank has made.
         saw_notice: Whether user code has been told that machines leave.
         out_of_step: How the ranks were found to disagree; nothing is saved after that.
@@ -90,7 +89,7 @@ class Group:
         *,
         run: OpenRun,
         engine: Engine,
-        newest: Manifest | None,
+        reports_before: int,
         rows: MetricRows,
         observers: Observers,
         on_saved: Saved,
@@ -103,9 +102,8 @@ class Group:
         self._rows, self._observers = rows, observers
         self._on_saved, self._after_save = on_saved, after_save
         self._late_after_s, self._clock = late_after_s, clock
-        self.newest = newest
         ranks = range(len(places))
-        self.step_reached = (newest.step or 0) if newest is not None else 0
+        self.step_reached = reports_before
         self._gathering = Gathering(ranks, self.step_reached)
         self._meetings: dict[int, dict[int, bytes | None]] = {}
         self._meeting_since: dict[int, float] = {}
@@ -179,15 +177,13 @@ class Group:
             self._conclude(gathered)
         for step, metrics in self._gathering.take_complete():
             if self._observers:
-                newest = self.newest
-                is_saved = newest is not None and newest.step == step
-                checkpoint = self._checkpoint() if is_saved else None
-                self._observers.tell("reported", step, metrics, checkpoint)
+                self._observers.tell("reported", step, metrics, self._checkpoint_of(step))
 
-    def _checkpoint(self) -> Checkpoint | None:
-        if self.newest is None:
+    def _checkpoint_of(self, step: int) -> Checkpoint | None:
+        newest = self._run.record.newest()
+        if newest is None or newest.step != step:
             return None
-        return Checkpoint.in_run(self._run.store, self.newest.directory)
+        return Checkpoint.in_run(self._run.store, newest.directory)
 
     def _note_report(self, rank: int, report: Reported, now: float) -> None:
         index = report.index
@@ -260,18 +256,17 @@ class Group:
         """Commit a checkpoint whose parts are all there, or tell those who wait why not."""
         if gathered.error is None and self._asked_again(gathered):
             return
-        error = gathered.error or self._commit(gathered)
-        if error is not None:
+        saved = gathered.error or self._commit(gathered)
+        if isinstance(saved, str):
             for rank in gathered.savers:
-                self._tell(rank, Refused(gathered.index, error))
+                self._tell(rank, Refused(gathered.index, saved))
             if gathered.slot is not None:
                 self._run.abandon_checkpoint(gathered.slot)
             return
-        assert self.newest is not None
-        if not self._on_saved(self.newest, gathered.validation):
+        if not self._on_saved(saved, gathered.validation):
             return
         for rank in gathered.savers:
-            self._tell(rank, Committed(gathered.index, self.newest.directory))
+            self._tell(rank, Committed(gathered.index, saved.directory))
         self._after_save()
 
     def _asked_again(self, gathered: Gathered) -> bool:
@@ -293,8 +288,8 @@ class Group:
             self._tell(rank, Resend(gathered.index, paths[rank]))
         return True
 
-    def _commit(self, gathered: Gathered) -> str | None:
-        """Return what went wrong, None if the checkpoint is durable."""
+    def _commit(self, gathered: Gathered) -> Manifest | str:
+        """Return the checkpoint, which is durable then, or what went wrong."""
         assert gathered.slot is not None
         folders = set(gathered.placed.values())
         delivered = [part for rank, part in gathered.parts.items() if rank not in gathered.placed]
@@ -304,7 +299,7 @@ class Group:
             named = ", ".join(sorted(folders))
             return f"the ranks did not put their parts into one folder: {named}"
         try:
-            self.newest = self._run.commit_checkpoint(
+            return self._run.commit_checkpoint(
                 gathered.slot,
                 delivered,
                 world_size=len(self.places),
@@ -317,7 +312,6 @@ class Group:
             raise
         except HoldfastError as failure:
             return str(failure)
-        return None
 
     # ------------------------------------------------------------------ meetings
 
@@ -381,7 +375,7 @@ class Group:
             self._follow_up()
             self._hold_meetings()
         else:
-            log.info("%s", describe(ended.exit))
+            log.info("%s", ended.exit.describe())
             if ended.words is not None:
                 self.errors[rank] = ended.words.value
 

@@ -10,7 +10,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.fetch import CopyKeeper
 from holdfast.control.host.log_folders import log_at
 from holdfast.control.run.validation import Validator
-from holdfast.core.checkpoint.manifest import Manifest
+from holdfast.core.checkpoint.record import Kept
 from holdfast.core.checkpoint.retention import Retention
 from holdfast.core.placement import Demand
 from holdfast.core.run.budget import Budget
@@ -82,6 +82,6 @@ class Outcome:
     over: Over
     value: bytes | None
     errors: Mapping[int, bytes | None]
-    newest: Manifest | None
+    newest: Kept | None
     attempts: int
     card: str = ""

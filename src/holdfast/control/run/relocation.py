@@ -15,8 +15,8 @@ from holdfast.control.host.preemption import Notice
 from holdfast.control.run.group import Group
 from holdfast.control.run.leaving import Leaving
 from holdfast.control.run.plan import Plan
-from holdfast.core.outcomes import Died, Evicted, Finished, Hung, Raised, WorkerExit, describe
 from holdfast.core.placement import Place, capacity, place
+from holdfast.core.run.outcomes import Died, Evicted, Finished, WorkerExit
 from holdfast.engine.base import Engine
 from holdfast.wire import SaveWanted
 
@@ -32,45 +32,41 @@ class Move(enum.Enum):
     EXIT = "exit"  # this driver's machine goes
 
 
-class Moving:
-    """Where the workers of a run are, and where they are to be."""
+def find_room(plan: Plan, engine: Engine, before: Sequence[Place]) -> list[Place] | None:
+    """Return where the next group goes, None if there is not enough room for it now."""
+    nodes = engine.nodes()
+    most = int(min(plan.workers, capacity(nodes, plan.demand)))
+    return None if most < plan.fewest else place(nodes, plan.demand, most, before)
 
-    def __init__(self, plan: Plan, engine: Engine, clock: Clock) -> None:
-        self._plan, self._engine, self._clock = plan, engine, clock
-        self._group: Group | None = None
+
+def without_workers(notice: Notice) -> Move:
+    """Return what a notice means while no worker runs."""
+    return Move.EXIT if notice.nodes is None else Move.STAY
+
+
+class Relocation:
+    """Where the workers of one group are, and where they are to be."""
+
+    def __init__(self, group: Group, plan: Plan, engine: Engine, clock: Clock) -> None:
+        self._group, self._plan, self._engine, self._clock = group, plan, engine, clock
         self._leaving: Leaving | None = None
         self._wants_more = False
         self._looks_at = float("inf")
+        if len(group.places) < plan.workers:
+            self._looks_at = clock.monotonic() + plan.resize_after_s
 
     @property
     def is_leaving(self) -> bool:
         """Whether this driver's machine goes, and the group with it."""
         return self._leaving is not None and self._leaving.takes_driver
 
-    # ------------------------------------------------------------------ finding room
-
-    def find_room(self, before: Sequence[Place]) -> list[Place] | None:
-        """Return where the next group goes, None if there is not enough room for it now."""
-        nodes, demand = self._engine.nodes(), self._plan.demand
-        most = int(min(self._plan.workers, capacity(nodes, demand)))
-        if most < self._plan.fewest:
-            return None
-        return place(nodes, demand, most, before)
-
-    def begin(self, group: Group) -> None:
-        """A new group has been started; what was true of the one before is over."""
-        self._group, self._leaving, self._wants_more = group, None, False
-        self._looks_at = float("inf")
-        if len(group.places) < self._plan.workers:
-            self._looks_at = self._clock.monotonic() + self._plan.resize_after_s
-
     # ------------------------------------------------------------------ what happens
 
     def notice(self, notice: Notice) -> Move:
         """Tell the workers that machines leave, if there are workers."""
         group = self._group
-        if group is None or group.is_over:
-            return Move.EXIT if notice.nodes is None else Move.STAY
+        if group.is_over:
+            return without_workers(notice)
         now = self._clock.now()
         self._leaving = Leaving.of(notice, group, now, self._plan.notice_s, self._leaving)
         log.warning("holdfast: %s: %s", notice.source, self._leaving.describe(now))
@@ -79,7 +75,6 @@ class Moving:
 
     def warned(self, rank: int, number: int) -> Move:
         """Take in that a worker was told to go: its machine is about to leave."""
-        assert self._group is not None
         node = self._group.places[rank].node
         nodes = (node,) if self._engine.can_grow() else None
         return self.notice(Notice(None, nodes, f"signal {number} to rank {rank}"))
@@ -92,7 +87,7 @@ class Moving:
 
     def look(self) -> Move:
         """Return what must be done because time has passed, or nodes have changed."""
-        if self._group is None or self._group.is_over:
+        if self._group.is_over:
             return Move.STAY
         if self._leaving is not None:
             return self._move() if self._clock.now() >= self._leaving.ends else Move.STAY
@@ -103,7 +98,7 @@ class Moving:
     def nodes_changed(self) -> None:
         """See whether a node of the group's leaves, or a group smaller than wanted could grow."""
         group = self._group
-        if group is None or group.is_over:
+        if group.is_over:
             return
         nodes = self._engine.nodes()
         used = set(group.ranks_by_node())
@@ -140,9 +135,9 @@ class Moving:
         told may have been done just then; carrying on once more costs little, and taking a run for
         finished that is not would cost the rest of it.
         """
-        if not self.is_leaving or self._group is None:
+        if not self.is_leaving:
             return False
-        failed = [one for one in exits if isinstance(one, Raised | Died | Hung)]
+        failed = [one for one in exits if one.has_failed]
         for one in failed:
-            log.warning("holdfast: while this machine was being taken away: %s", describe(one))
+            log.warning("holdfast: while this machine was being taken away: %s", one.describe())
         return self._group.saw_notice or not all(isinstance(one, Finished) for one in exits)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from holdfast.checkpoint.commit import Slot
@@ -170,9 +171,14 @@ class Gathering:
         return {rank for rank in self._running if self.counts[rank] < index}
 
     def to_begin(self) -> list[Gathered]:
-        """Return the checkpoints that wait to be begun and can be, in order."""
+        """Return the checkpoints that wait to be begun and can be, in order.
+
+        None is begun before those of lower counts: numbers are given out as they are begun, and of
+        two checkpoints the one with the higher number is taken for the newer one.
+        """
         waiting = (self._open[index] for index in sorted(self._open))
-        return [one for one in waiting if one.slot is None and self._is_named(one)]
+        not_begun = (gathered for gathered in waiting if gathered.slot is None)
+        return list(takewhile(self._is_named, not_begun))
 
     def _is_named(self, gathered: Gathered) -> bool:
         """Whether no rank that is still to report can change where the checkpoint goes."""

@@ -15,12 +15,12 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.clock import Clock
 from holdfast.control.host.log_folders import log_at
-from holdfast.control.record.open_run import OpenRun
+from holdfast.control.record.open_run import OpenTrainingRun
 from holdfast.core.names import shown
-from holdfast.core.outcomes import Evicted, Finished, Raised, describe
 from holdfast.core.placement import Place
 from holdfast.core.run.machine import Ending
-from holdfast.core.run.validation import DONE, WANTED, ValidationLedger, Verdict
+from holdfast.core.run.outcomes import Evicted, Finished, Raised
+from holdfast.core.run.validation import DONE, WANTED, Verdict
 from holdfast.engine.base import Ended, Engine, EngineError, Said, WorkerSpec
 from holdfast.errors import ConfigError
 from holdfast.storage import locate
@@ -61,13 +61,13 @@ class Validations:
 
     def __init__(
         self,
-        run: OpenRun,
-        ledger: ValidationLedger,
+        run: OpenTrainingRun,
         validator: Validator,
         log_folder: str,
         clock: Clock,
     ) -> None:
-        self._run, self._ledger, self._validator = run, ledger, validator
+        self._run, self._validator = run, validator
+        self._ledger = run.validations
         self._log_folder, self._clock = log_folder, clock
         self._engine: Engine | None = None
         self._number: int | None = None  # which is being validated now
@@ -97,7 +97,7 @@ class Validations:
             return False
         event = self._engine.next_event(timeout_s)
         while event is not None:
-            if isinstance(event, Ended) and event.attempt == self._tries:
+            if isinstance(event, Ended) and event.group == self._tries:
                 self._conclude(event)
                 return True
             if isinstance(event, Said) and isinstance(event.message, Began) and self._may_take_s:
@@ -166,7 +166,7 @@ class Validations:
             log.warning("the validation of %s took too long", checkpoint)
             self._decide(number, Verdict.TIMED_OUT, {})
             return
-        problem = describe(ended.exit)
+        problem = ended.exit.describe()
         if isinstance(ended.exit, Finished):
             try:
                 self._decide(number, Verdict.VALIDATED, _metrics_of(ended))

@@ -12,8 +12,8 @@ from holdfast.clock import Clock
 from holdfast.control.run.group import Group
 from holdfast.control.run.plan import Plan
 from holdfast.core.failure.stacks import outside_first
-from holdfast.core.outcomes import Evicted, Hung, WorkerExit
 from holdfast.core.run.hang_detection import Learned, Progress
+from holdfast.core.run.outcomes import Evicted, Hung, WorkerExit
 from holdfast.engine.base import Engine
 from holdfast.wire import Leaving, Message, Reported
 
@@ -42,14 +42,15 @@ class Stopped:
 
 
 class Watchdog:
-    """Watches one group at a time, and learns from all."""
+    """Watches one group; what it learns serves the next ones."""
 
-    def __init__(self, plan: Plan, engine: Engine, clock: Clock) -> None:
-        self._plan, self._engine, self._clock = plan, engine, clock
-        self._learned = Learned()
-        self._progress = Progress((), None, 0.0, self._learned)
+    def __init__(
+        self, group: Group, learned: Learned, plan: Plan, engine: Engine, clock: Clock
+    ) -> None:
+        self._group, self._plan, self._engine, self._clock = group, plan, engine, clock
+        self._looks_at = clock.monotonic()
+        self._progress = Progress(group.running, plan.hang_timeout_s, self._looks_at, learned)
         self._storing: set[int] = set()
-        self._looks_at = math.inf  # while there is a group
 
     @property
     def due_in_s(self) -> float:
@@ -60,14 +61,6 @@ class Watchdog:
     def is_due(self) -> bool:
         """Whether it is time to look."""
         return self._clock.monotonic() >= self._looks_at
-
-    def begin(self, group: Group) -> None:
-        """Watch the group of a new attempt."""
-        now = self._clock.monotonic()
-        timeout_s = self._plan.hang_timeout_s
-        self._progress = Progress(group.running, timeout_s, now, self._learned)
-        self._storing = set()
-        self._looks_at = now
 
     def heard(self, rank: int, message: Message) -> None:
         """Take in that a worker said something."""
@@ -85,12 +78,12 @@ class Watchdog:
         self._progress.finished(rank, now)
         self._looks_at = now + self._progress.due_s()
 
-    def look(self, group: Group, asking: Collection[int]) -> Stopped | None:
+    def look(self, asking: Collection[int]) -> Stopped | None:
         """Return what is to be known of a group that has stopped, None if it goes on.
 
         `asking` are the ranks that wait for an answer of this driver's.
         """
-        now = self._clock.monotonic()
+        now, group = self._clock.monotonic(), self._group
         storing = group.storing() | (group.running & set(asking))
         for rank in storing - self._storing:
             self._progress.busy(rank, now)

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.control.failure_cards import refusal_card, trial_card
 from holdfast.control.host.log_folders import log_at
 from holdfast.control.host.study_logs import StudyLogs
 from holdfast.control.observers import Observers
@@ -27,11 +28,17 @@ from holdfast.control.study.plan import StudyObserver, StudyPlan
 from holdfast.control.study.resume import continue_study, folder_problem
 from holdfast.control.study.trial_process import TrialCheckpoints, TrialProcess, acknowledge
 from holdfast.control.study.watchdog import TrialWatch
-from holdfast.control.trial_losses import refusal_card, trial_card
 from holdfast.core.checkpoint.manifest import Manifest
-from holdfast.core.outcomes import Finished, WorkerExit, to_data
 from holdfast.core.placement import Place
 from holdfast.core.run.machine import Active
+from holdfast.core.run.outcomes import Finished, WorkerExit
+from holdfast.core.study.events import (
+    SearchEnded,
+    StudyStopped,
+    TrialExited,
+    TrialNotStarted,
+    TrialStarted,
+)
 from holdfast.core.study.machine import Study
 from holdfast.core.study.trial import Status, Trial
 from holdfast.engine.base import Ended, Engine, EngineError, NodesChanged, Said, WorkerSpec
@@ -129,7 +136,7 @@ class StudyController:
         if self.is_stopped:
             return
         if self.study.judges.stop_all() and self.study.stopping is None:
-            self._journal.happen("study_stopped", {"reason": "the stopper says so"})
+            self._journal.happen(StudyStopped("the stopper says so"))
         self._carry_out()
         self._make_and_start()
         self._journal.push()
@@ -145,10 +152,10 @@ class StudyController:
             match event:
                 case Said(launch, _, message) if launch in self._processes:
                     self._hear(launch, message)
-                case Ended() if event.attempt in self._processes:
+                case Ended() if event.group in self._processes:
                     self._note_end(event)
                 case Ended():
-                    self._idle.pop(event.attempt, None)
+                    self._idle.pop(event.group, None)
                 case NodesChanged():
                     self._seeing.clear()  # another machine may have the name of one that is gone
                     self.departures.look(self._processes)
@@ -213,14 +220,13 @@ class StudyController:
         made = self._plan.propose()
         if made is None:
             return False
-        if isinstance(made, str):
-            self._journal.happen("search_ended", {})
+        self._journal.happen(made)
+        if isinstance(made, SearchEnded):
             return False
-        self._journal.happen("trial_added", dict(made))
-        trial = self.study.get_trial(made["trial_id"]) or self.study.finished[made["trial_id"]]
+        trial = self.study.get_trial(made.trial_id) or self.study.finished[made.trial_id]
         self._observers.tell("trial_added", trial)
-        if refused := made.get("refused"):
-            self._tell_of_refusal(trial, refused)
+        if made.refused:
+            self._tell_of_refusal(trial, made.refused)
         return True
 
     def _tell_of_refusal(self, trial: Trial, reason: str) -> None:
@@ -254,16 +260,14 @@ class StudyController:
         checkpoint, after_step, before = checkpoints.beginning(
             self._run.store, self._plan.first_checkpoint
         )
-        started = {"id": trial.trial_id, "attempt": attempt, "places": list(places)}
-        started |= {"after_step": after_step, "time": self._clock.now()}
-        self._journal.happen("trial_started", started)
+        now = self._clock.now()
+        self._journal.happen(TrialStarted(trial.trial_id, attempt, places, after_step, now))
         job = self._job(trial, places, checkpoint, after_step, before)
         log_file = self.log_of(trial, attempt)
         try:
             launch, is_reused = self._assign(job, log_file)
         except EngineError as error:
-            failed = {"id": trial.trial_id, "attempt": attempt, "reason": str(error)}
-            self._journal.happen("trial_not_started", failed)
+            self._journal.happen(TrialNotStarted(trial.trial_id, attempt, str(error)))
             return False
         self._processes[launch] = TrialProcess(
             trial,
@@ -296,8 +300,8 @@ class StudyController:
         )
         if waiting is not None:
             del self._idle[waiting]
-            job.task, job.log, job.landmark = b"", log_file, None
-            self._engine.send(waiting, 0, Assigned(pack(job)))
+            job.task, job.landmark = b"", None
+            self._engine.send(waiting, 0, Assigned(pack(job), log_file))
             return waiting, True
         launch = next(self._launches)
         spec = WorkerSpec(
@@ -384,8 +388,8 @@ class StudyController:
             log.warning("an old checkpoint could not be removed, a sweep will: %s", error)
 
     def _note_end(self, ended: Ended) -> None:
-        process = self._processes.pop(ended.attempt)
-        self._watch.ended(ended.attempt)
+        process = self._processes.pop(ended.group)
+        self._watch.ended(ended.group)
         self._exited(process, ended.exit, ended.words)
 
     def _exited(self, process: TrialProcess, ended: WorkerExit, words: LastWords | None) -> None:
@@ -395,8 +399,7 @@ class StudyController:
         if isinstance(ended, Finished) and words is not None and words.value:
             how = str(unpack_value(words.value))
         reached = trial.step
-        happened = {"id": trial.trial_id, "attempt": process.attempt, "how": how}
-        self._journal.happen("trial_exited", {**happened, "exit": to_data(ended)})
+        self._journal.happen(TrialExited(trial.trial_id, process.attempt, how, ended))
         if trial.status is Status.ERROR or isinstance(trial.run.phase, Active):
             self.errors[trial.trial_id] = None if words is None else words.value
             card = trial_card(

@@ -11,6 +11,7 @@ from holdfast.control.host.preemption import Notice
 from holdfast.control.run.leaving import MARGIN_S
 from holdfast.control.study.resume import rooms_of
 from holdfast.control.study.trial_process import Scribe, TrialProcess
+from holdfast.core.study.events import RoomsChanged
 from holdfast.engine.base import Engine
 from holdfast.wire import Noticed
 
@@ -93,4 +94,4 @@ class Departures:
         self._nodes = {name: ends for name, ends in self._nodes.items() if name in there}
         rooms = rooms_of(self._engine)
         stay = {name: room for name, room in rooms.items() if name not in self._nodes}
-        self._scribe.happen("rooms_changed", {"rooms": stay})
+        self._scribe.happen(RoomsChanged(stay))

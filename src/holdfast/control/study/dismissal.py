@@ -28,6 +28,6 @@ def end_processes(
     while left and (patience_s := deadline - clock.monotonic()) > 0:
         event = engine.next_event(patience_s)
         if isinstance(event, Ended):
-            left.discard(event.attempt)
+            left.discard(event.group)
     for launch in left:
         engine.stop_group(launch)

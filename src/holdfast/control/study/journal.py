@@ -7,11 +7,11 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.control.observers import Observers
 from holdfast.control.record.open_run import OpenRun
 from holdfast.control.study.tail import Archiving
+from holdfast.core.study.events import STATE, StateTaken, StudyEvent, to_data
 from holdfast.core.study.machine import Study
 from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError, LeaseLost, StoreError
@@ -71,16 +71,16 @@ class StudyJournal:
         """Whether records of an earlier driver are gone."""
         return self._run.has_lost_records
 
-    def happen(self, kind: str, data: dict[str, Any]) -> None:
+    def happen(self, event: StudyEvent) -> None:
         """Have the study take in an event that will be durable soon.
 
         Raises what closed the journal if it is closed: the study has believed what is in none, and
         whoever goes on with it begins at what is.
         """
         self._run.lease.check_after_sleep()
-        self._last = self._run.append(kind, data)
+        self._last = self._run.append(event.kind, to_data(event))
         self._since_state += 1
-        self._study.take(kind, data)
+        self._study.take(event)
 
     def take_ended(self) -> list[Trial]:
         """Return the trials that are over since the last call."""
@@ -130,7 +130,7 @@ class StudyJournal:
         mark = f"{self._run.epoch}-{next(self._marks)}"
         text = self._state_text(mark)
         if text is not None:
-            self.happen("state_taken", {"mark": mark})
+            self.happen(StateTaken(mark))
             self._draft = _Draft(text, self._since_state, self._observers.collect("settle"))
             self._go_on_with_state(self._draft)
 
@@ -173,7 +173,7 @@ class StudyJournal:
         return text
 
     def _write_text(self, text: str, since: int) -> None:
-        self._last = self._run.journal.append_text("study_state", text, believed=True)
+        self._last = self._run.journal.append_text(STATE, text, believed=True)
         self._draft, self._since_state = None, since
 
     def write_last_state(self) -> None:
@@ -200,7 +200,7 @@ class StudyJournal:
             return
         if written is not None:
             self._unarchived = 0
-            self.happen("trials_archived", written)
+            self.happen(written)
 
     def close(self) -> None:
         """Return once everything is durable; raise if it cannot be made so."""

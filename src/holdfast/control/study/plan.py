@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.checkpoint.retention import Retention
+from holdfast.core.study.events import SearchEnded, TrialAdded
 from holdfast.core.study.trial import Trial, Variant
 
 Rows = Sequence[tuple[int, dict[str, Any], Variant]]  # steps, their results, made with what
@@ -16,8 +17,8 @@ Rows = Sequence[tuple[int, dict[str, Any], Variant]]  # steps, their results, ma
 class Proposer(Protocol):
     """Makes trials out of what the searcher proposes."""
 
-    def __call__(self) -> Mapping[str, Any] | str | None:
-        """Return a new trial as `trial_added` has it, None for none now, or "FINISHED"."""
+    def __call__(self) -> TrialAdded | SearchEnded | None:
+        """Return a new trial, None for none now, or that there will be no more."""
         ...
 
 

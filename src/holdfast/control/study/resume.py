@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from holdfast.control.adoption import unrecorded_commits
-from holdfast.control.record.open_run import OpenRun
+from holdfast.control.record.open_run import OpenRun, unrecorded_commits
 from holdfast.control.record.shapes import taken_for_damage
 from holdfast.control.study.journal import StudyJournal
 from holdfast.control.study.plan import StudyPlan
 from holdfast.control.study.tail import StudyTail, archived_trials
 from holdfast.core.checkpoint.record import Kept
 from holdfast.core.names import broken_folder_rule, shown
+from holdfast.core.study.events import (
+    STATE,
+    Again,
+    StudyEvent,
+    StudyExtended,
+    StudyOpened,
+    TrialCheckpointChanged,
+    TrialReported,
+    TrialsArchived,
+    TrialStarted,
+    from_data,
+)
 from holdfast.core.study.judges import as_judged
 from holdfast.core.study.machine import Study
 from holdfast.core.study.trial import Status, Trial, Variant
@@ -48,33 +59,32 @@ def recall(study: Study, tail: StudyTail) -> Recalled:
     """
     recalled = Recalled({}, {})
     if tail.state is not None:
-        with taken_for_damage("the study", "study_state", tail.state):
+        with taken_for_damage("the study", STATE, tail.state):
             study.set_state(tail.state)
     for kind, data in tail.events:
         with taken_for_damage("the study", kind, data):
-            _recall_event(study, recalled, kind, data)
+            _recall_event(study, recalled, from_data(kind, data))
     tail.forget()
     study.delays.clear()
     study.ended.clear()
     return recalled
 
 
-def _recall_event(study: Study, recalled: Recalled, kind: str, data: Mapping[str, Any]) -> None:
+def _recall_event(study: Study, recalled: Recalled, event: StudyEvent) -> None:
     rows, archived = recalled
-    if kind == "trials_archived":
+    if isinstance(event, TrialsArchived):
         over = study.finished
-        archived.update({one: over[one] for one in data["ids"] if one in over})
-    study.take(kind, data, again=True)
-    if kind == "trial_result":
-        trial_id, row = data["id"], dict(data["result"])
+        archived.update({one: over[one] for one in event.ids if one in over})
+    study.take(event, again=True)
+    if isinstance(event, TrialReported):
+        trial_id, row = event.trial_id, dict(event.result)
         live = study.trials.get(trial_id)
         trial = live or study.finished.get(trial_id) or archived.get(trial_id)
         if trial is not None:  # else nothing more is known of it
             row = row if live is None else as_judged(live, row)
-            rows.setdefault(trial_id, []).append((data["step"], row, trial.reported_as))
-    elif kind == "trial_started" and data["id"] in rows:
-        after = data["after_step"]
-        rows[data["id"]] = [row for row in rows[data["id"]] if row[0] <= after]
+            rows.setdefault(trial_id, []).append((event.step, row, trial.reported_as))
+    elif isinstance(event, TrialStarted) and (told := rows.get(event.trial_id)):
+        rows[event.trial_id] = [row for row in told if row[0] <= event.after_step]
 
 
 def continue_study(
@@ -91,7 +101,7 @@ def continue_study(
         is_open = trial.status is Status.RUNNING or run.is_forgetful
         if is_open and trial.trial_id not in refused:
             untold += _take_in_what_was_cut_off(run, trial, journal)
-    again: list[dict[str, Any]] = []
+    again: list[Again] = []
     going_on = [one for one in study.trials.values() if one.trial_id not in refused]
     needs = {one.trial_id: list(plan.needs_of(one)) for one in going_on}
     how = plan.resumption
@@ -109,16 +119,22 @@ def continue_study(
                 except ConfigError as error:
                     log.warning("%s stays as it is: %s", trial, error)
                     continue
-                how_again = {"from_scratch": from_scratch and is_failed}
-                again.append({"trial": trial.to_data(), **how_again})
+                again.append(Again(trial.to_data(), from_scratch and is_failed))
         for key, told in damage.items():
             log.warning("of %s, only what can be read goes on: %s", key, "; ".join(told))
-    opened = {"rooms": rooms_of(engine), "resume_unfinished": how.unfinished, "again": again}
-    opened |= {"needs": needs, "refused": refused, "epoch": run.epoch}
     # What ran is not running any more, and what another driver may still commit does not count.
-    journal.happen("study_opened", opened)
+    journal.happen(
+        StudyOpened(
+            rooms=rooms_of(engine),
+            resume_unfinished=how.unfinished,
+            again=again,
+            needs=needs,
+            refused=refused,
+            epoch=run.epoch,
+        )
+    )
     if how.num_samples is not None:
-        journal.happen("study_extended", {"num_samples": how.num_samples})
+        journal.happen(StudyExtended(how.num_samples))
     if not study.made:
         journal.write_state()  # those who judge have drawn what they will decide by
     journal.settle()
@@ -152,13 +168,12 @@ def _take_in_what_was_cut_off(
     commits = unrecorded_commits(store, run.identity, trial.checkpoints, forgetful=run.is_forgetful)
     for manifest in commits:
         facts = Kept.of(manifest).to_data()
-        committed = {"id": trial.trial_id, "what": "checkpoint_committed", "facts": facts}
-        journal.happen("trial_checkpoint", committed)
+        journal.happen(TrialCheckpointChanged(trial.trial_id, "checkpoint_committed", facts))
     for kept in trial.checkpoints.usable()[: trial.status is Status.RUNNING]:
         if (kept.step or 0) > trial.step:
             result = {**kept.metrics, "checkpoint_dir_name": kept.directory}
-            happened = {"id": trial.trial_id, "attempt": trial.run.attempts, "step": kept.step}
-            journal.happen("trial_result", {**happened, "result": result})
+            step = kept.step or 0
+            journal.happen(TrialReported(trial.trial_id, trial.run.attempts, step, result))
             return [(trial, as_judged(trial, result))]
     return []
 

@@ -21,30 +21,13 @@ from typing import Any
 import msgspec
 
 from holdfast.core.checkpoint.record import Event
+from holdfast.core.quantities import counted
+from holdfast.core.study.events import KINDS, STATE, StateTaken, TrialsArchived
 from holdfast.core.study.trial import Trial
 from holdfast.errors import Damaged, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.records import is_whole, salvage, seal, unseal
 
-KINDS = frozenset(
-    {
-        "study_opened",
-        "study_extended",
-        "study_stopped",
-        "study_state",
-        "state_taken",
-        "search_ended",
-        "rooms_changed",
-        "trials_archived",
-        "trial_added",
-        "trial_started",
-        "trial_not_started",
-        "trial_result",
-        "trial_checkpoint",
-        "trial_donor",
-        "trial_exited",
-    }
-)
 ARCHIVE = ".holdfast/trials"
 
 
@@ -63,14 +46,14 @@ class StudyTail:
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
         """Take in one record of the journal."""
-        if kind not in KINDS or self._is_read:
+        if self._is_read:
             return
-        if kind != "study_state":
+        if kind in KINDS:
             self.events.append((kind, data))
-            return
-        since = self._since(data.get("taken"))
-        if since is not None:
-            self.state, self.events = {**data, "taken": None}, since
+        elif kind == STATE:
+            since = self._since(data.get("taken"))
+            if since is not None:
+                self.state, self.events = {**data, "taken": None}, since
 
     def _since(self, mark: str | None) -> list[tuple[str, Mapping[str, Any]]] | None:
         """Return what happened since a moment, None if the mark of it is damaged.
@@ -81,13 +64,13 @@ class StudyTail:
             return []
         for at in reversed(range(len(self.events))):
             kind, data = self.events[at]
-            if kind == "state_taken" and data["mark"] == mark:
+            if kind == StateTaken.kind and data["mark"] == mark:
                 return self.events[at + 1 :]
         return None
 
     def to_events(self) -> list[Event]:
         """Return the records that lead to where the study is."""
-        state = [] if self.state is None else [("study_state", dict(self.state))]
+        state = [] if self.state is None else [(STATE, dict(self.state))]
         return [*state, *((kind, dict(data)) for kind, data in self.events)]
 
     def forget(self) -> None:
@@ -106,7 +89,7 @@ class PackedTail:
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
         """Take in one record of the journal."""
-        if kind not in ("study_state", "state_taken"):
+        if kind not in (STATE, StateTaken.kind):
             with contextlib.suppress(OverflowError):  # a whole number that is too large for it
                 data = {_PACKED: _pack(data)}
         self._tail.apply(kind, data)
@@ -155,15 +138,15 @@ class Archiving:
         self._ids = [trial.trial_id for trial in trials]
         self._writing = self._pool.submit(write_archive, self._store, self._epoch, number, trials)
 
-    def take(self, *, waits: bool) -> dict[str, Any] | None:
-        """Return what `trials_archived` says once they are durable, None before; at most once.
+    def take(self, *, waits: bool) -> TrialsArchived | None:
+        """Return what has happened once they are durable, None before; at most once.
 
         Raises what kept them from being written.
         """
         if self._writing is None or not (waits or self._writing.done()):
             return None
         writing, self._writing = self._writing, None
-        return {"key": writing.result(), "ids": self._ids}
+        return TrialsArchived(writing.result(), self._ids)
 
     def close(self) -> None:
         """Return once nothing is being written."""
@@ -201,7 +184,7 @@ def _read_part(
     try:
         lines = store.get(key).data.splitlines()
     except ObjectMissing:
-        return [], [f"it is missing, and with it {count} trials that are over"]
+        return [], [f"it is missing, and with it {counted(count, 'finished trial')}"]
     for number, line in enumerate(lines, start=1):
         whole = [line] if is_whole(line) else salvage(line)  # the newline before it may be gone
         if whole != [line]:

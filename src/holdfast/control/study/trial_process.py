@@ -17,8 +17,14 @@ from holdfast.control.study.commit_pool import Aside
 from holdfast.control.study.donors import find_whole
 from holdfast.core.checkpoint.manifest import FileEntry, Manifest, Part
 from holdfast.core.checkpoint.record import Event, Kept
-from holdfast.core.outcomes import Died, Evicted, Finished, Hung, WorkerExit
+from holdfast.core.run.outcomes import Died, Evicted, Finished, Hung, WorkerExit
 from holdfast.core.run.validation import Verdict
+from holdfast.core.study.events import (
+    DonorReplaced,
+    StudyEvent,
+    TrialCheckpointChanged,
+    TrialReported,
+)
 from holdfast.core.study.judges import as_judged
 from holdfast.core.study.trial import Trial
 from holdfast.errors import HoldfastError, LeaseLost
@@ -60,7 +66,7 @@ class Scribe(Protocol):
     @property
     def has_lost_records(self) -> bool: ...
 
-    def happen(self, kind: str, data: dict[str, Any]) -> None:
+    def happen(self, event: StudyEvent) -> None:
         """Have the study take in an event that will be durable soon."""
         ...
 
@@ -89,9 +95,7 @@ class TrialCheckpoints(Checkpoints):
 
     def _record_soon(self, events: Iterable[Event]) -> None:
         for what, facts in events:
-            self._scribe.happen(
-                "trial_checkpoint", {"id": self._trial.trial_id, "what": what, "facts": facts}
-            )
+            self._scribe.happen(TrialCheckpointChanged(self._trial.trial_id, what, facts))
 
     def _settle(self) -> None:
         self._scribe.settle()
@@ -133,8 +137,8 @@ class TrialCheckpoints(Checkpoints):
             f"goes on from {directory} instead" if directory else
             "goes on with its own weights" + (" and config" if trial.former else ""),
         )  # fmt: skip
-        instead = {"directory": directory, "result": dict(result), "stays": directory is None}
-        self._scribe.happen("trial_donor", {"id": trial.trial_id, **instead})
+        stays = directory is None
+        self._scribe.happen(DonorReplaced(trial.trial_id, directory, result, stays=stays))
         self._scribe.settle()
 
     def sweep(self, *, looks: bool, needed: Collection[str] = ()) -> None:
@@ -346,8 +350,7 @@ class TrialProcess:
 
     def _take(self, step: int, result: dict[str, Any]) -> None:
         trial = self.trial
-        happened = {"id": trial.trial_id, "attempt": self.attempt, "step": step, "result": result}
-        self._scribe.happen("trial_result", happened)
+        self._scribe.happen(TrialReported(trial.trial_id, self.attempt, step, result))
         self._on_result(trial, as_judged(trial, result))
         reply = trial.reply()
         save = reply.save or self.is_leaving or bool(result.get(SHOULD_CHECKPOINT))

@@ -7,8 +7,8 @@ import os
 
 from holdfast.clock import Clock
 from holdfast.control.study.trial_process import TrialProcess
-from holdfast.core.outcomes import Hung
 from holdfast.core.run.hang_detection import Learned, Progress
+from holdfast.core.run.outcomes import Hung
 from holdfast.engine.base import Engine
 from holdfast.wire import Leaving, Message, Reported
 

@@ -137,6 +137,13 @@ class RunRecord:
         whole = (kept for kept in self.kept.values() if not kept.problems)
         return sorted(whole, key=lambda kept: -kept.number)
 
+    def newest(self) -> Kept | None:
+        """Return the newest checkpoint that may be restored, None if there is none."""
+        newest = self.kept.get(max(self.kept, default=-1))
+        if newest is None or not newest.problems:
+            return newest
+        return next(iter(self.usable()), None)
+
     def quarantined(self) -> list[Kept]:
         """Return the checkpoints that must not be used, oldest first."""
         bad = (kept for kept in self.kept.values() if kept.problems)

@@ -7,37 +7,26 @@ path or a command, which is there to be copied, may be wider than the screen.
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from holdfast.core.card_text import (
-    COLUMNS_MAX,
-    duration,
-    entry,
-    fit,
-    fit_frame,
-    plain,
-    plain_lines,
-)
-from holdfast.core.crash_stacks import crash_report, crashed_stack
-from holdfast.core.failure.groups import (
-    HUNG_ALONE_MAX,
-    Group,
-    all_hung,
-    groups_of,
-    place_of_end,
-)
-from holdfast.core.failure.hints import hint_for, is_bug, is_of_the_machine
-from holdfast.core.failure.stacks import OURS, above_the_worker
-from holdfast.core.failure.traces import fold, shortened, where_it_stands
-from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit
+from holdfast.core.failure.groups import HUNG_ALONE_MAX, Group, all_hung, groups_of
+from holdfast.core.failure.hints import is_bug
+from holdfast.core.failure.kinds import hint, is_of_the_machine, place, story
+from holdfast.core.failure.stacks import OURS
+from holdfast.core.log_lines import plain, plain_lines
+from holdfast.core.quantities import duration
+from holdfast.core.run.outcomes import Raised, WorkerExit
 
 LINES_MAX = 40
+COLUMNS_MAX = 100
 _TRACE_MAX = 24
-_LAST_LINES_MAX = 8
 _GROUPS_MAX = 6
 _LABEL = 9
+_ENTRY_MAX = 4
 
 _Said: TypeAlias = tuple[str, str, bool]  # a label, its text, and whether that must stay whole
 
@@ -101,7 +90,7 @@ class Loss:
     repeats: int = 1
     first_stopped: int | None = None
     stacks_file: str | None = None
-    ours: str | None = None
+    ours: str = OURS
     not_started: str | None = None
 
 
@@ -131,9 +120,9 @@ def culprit(exits: Sequence[WorkerExit]) -> WorkerExit | None:
 def to_fix(exits: Sequence[WorkerExit]) -> str | None:
     """Return what must be done to the code before trying again can help, None for nothing."""
     first = culprit(exits)
-    if first is None or not is_bug(first):
+    if not isinstance(first, Raised) or not is_bug(first.error):
         return None
-    at = place_of_end(first, OURS)
+    at = place(first, OURS)
     return f"fix the code at {at}" if at else "fix the code"
 
 
@@ -144,12 +133,12 @@ def card(loss: Loss) -> str:
     width = max([_LABEL, *(len(one.label) + 2 for one in groups[:HUNG_ALONE_MAX])])
     below = _table(groups, loss, width)
     for label, text, is_whole in [*_files(root, loss), *_outlook(root, loss)]:
-        below += entry(label, text, width, is_whole=is_whole)
+        below += _entry(label, text, width, is_whole=is_whole)
     room = min(LINES_MAX - 2 - len(below), _TRACE_MAX)
     told = [f"  {line}" for line in _story(root, loss, room)] if root is not None else []
     if told:
         told.append("")
-    return "\n".join([_title(loss, groups), *(fit_frame(line) for line in told), *below])
+    return "\n".join([_title(loss, groups), *(_fit_frame(line) for line in told), *below])
 
 
 def _title(loss: Loss, groups: Sequence[Group]) -> str:
@@ -159,22 +148,22 @@ def _title(loss: Loss, groups: Sequence[Group]) -> str:
     else:
         what = f"{all_hung(groups).who(loss.ranks)} {root.how(brief=True)}"
     title = f"── attempt {loss.attempt} of run {loss.run!r} lost: {plain(what)} "
-    return fit(title, COLUMNS_MAX - 3).ljust(COLUMNS_MAX - 20, "─")
+    return _fit(title, COLUMNS_MAX - 3).ljust(COLUMNS_MAX - 20, "─")
 
 
 def _table(groups: Sequence[Group], loss: Loss, width: int) -> list[str]:
     lines = []
     most = max(_GROUPS_MAX, min(HUNG_ALONE_MAX, sum(one.is_hung for one in groups)))
     for one in groups[:most]:
-        at = place_of_end(one.exit, loss.ours)
+        at = place(one.exit, loss.ours)
         tail = f" at {at}" if at else ""
         if one.varies:
             tail += f" (rank {one.exit.rank}'s words)"
-        how = fit(f"{one.where}{one.how()}", max(COLUMNS_MAX - 2 - width - len(tail), 20))
-        lines.append(fit(f"  {one.label:<{width}}{how}{tail}"))
+        how = _fit(f"{one.where}{one.how()}", max(COLUMNS_MAX - 2 - width - len(tail), 20))
+        lines.append(_fit(f"  {one.label:<{width}}{how}{tail}"))
     if len(groups) > most:
         rest = sum(len(one.ranks) for one in groups[most:])
-        lines.append(f"  … and {rest} more, each in its own way")
+        lines.append(f"  … and {rest} more, each for a different reason")
     return lines
 
 
@@ -182,7 +171,7 @@ def _files(root: Group | None, loss: Loss) -> list[_Said]:
     said: list[_Said] = []
     if root is not None and root.is_failure:
         said.append(("log", loss.log_of(root.exit.rank), True))
-        if loss.stacks_file is not None and isinstance(root.exit, Hung):
+        if loss.stacks_file is not None and root.is_hung:
             said.append(("stacks", loss.stacks_file, True))
     if root is None and loss.not_started is not None:
         said.append(("why", loss.not_started, False))
@@ -191,15 +180,15 @@ def _files(root: Group | None, loss: Loss) -> list[_Said]:
 
 def _outlook(root: Group | None, loss: Loss) -> list[_Said]:
     said: list[_Said] = []
-    hint = hint_for(root.exit) if root is not None else None
-    if hint is None and isinstance(loss.then, GaveUp) and (fix := to_fix(loss.exits)):
-        hint = f"{fix}; then carry on, with what is saved"
-    if hint is not None:
-        said.append(("try", hint, False))
+    advice = hint(root.exit) if root is not None else None
+    if advice is None and isinstance(loss.then, GaveUp) and (fix := to_fix(loss.exits)):
+        advice = f"{fix}; then carry on, with what is saved"
+    if advice is not None:
+        said.append(("try", advice, False))
     if loss.repeats >= 2:
-        often = f"{loss.repeats} times in a row the same, and at the same place"
+        often = f"{loss.repeats} times in a row, at the same place"
         is_for_machine = root is not None and is_of_the_machine(root.exit)
-        what = "will not go away by itself" if is_for_machine else "looks like a bug, not a flake"
+        what = "will not go away by itself" if is_for_machine else "looks like a bug, not bad luck"
         said.append(("again", f"{often}: it {what}", False))
     said.append(("lost", _lost(loss), False))
     begin = "the start" if loss.saved_step is None else f"step {loss.saved_step}"
@@ -231,28 +220,38 @@ def _lost(loss: Loss) -> str:
 
 
 def _story(root: Group, loss: Loss, lines_max: int) -> list[str]:
-    """Return what the first failure left behind: a traceback, a stack, or its last lines."""
-    match root.exit:
-        case Raised(trace=trace):
-            whole = fold(trace, loss.ours) if loss.ours is not None else trace
-            return shortened(plain_lines(whole), lines_max)
-        case Hung(rank, stacks=stacks):
-            whole = stacks
-            if loss.ours is not None:
-                whole = fold(above_the_worker(stacks, loss.ours), loss.ours)
-            stack = where_it_stands(plain_lines(whole), lines_max - 1)
-            is_first = loss.first_stopped == rank or len(root.ranks) > 1
-            stopped = f"rank {rank} stopped first; it" if is_first else f"rank {rank}"
-            return [f"{stopped} stood here, innermost first:", *stack]
-        case Died(rank, last_lines=last) if len(crash := crash_report(last)) > 1:
-            whole = crashed_stack(crash)
-            if loss.ours is not None:
-                whole = fold(whole, loss.ours)
-            stack = where_it_stands(plain_lines(whole), lines_max - 1)
-            return [f"rank {rank} crashed here, innermost first ({plain(crash[0])}):", *stack]
-        case Died(rank, last_lines=last) if last:
-            kept = [line for text in last for line in plain_lines(text)]
-            kept = kept[-min(lines_max - 1, _LAST_LINES_MAX) :]
-            return [f"rank {rank} printed last:", *(f"  {line}" for line in kept)]
-        case _:
-            return []
+    """Return what the first failure left behind."""
+    first = loss.first_stopped == root.exit.rank or len(root.ranks) > 1
+    return story(root.exit, lines_max, ours=loss.ours, stopped_first=first)
+
+
+# ---------------------------------------------------------------------- lines
+
+
+def _entry(label: str, text: str, width: int, *, is_whole: bool) -> list[str]:
+    """Return a labelled paragraph; a whole one is to be copied, so its lines are left as long."""
+    indent = " " * (2 + width)
+    lines = plain_lines(text) or [""]
+    if not is_whole:
+        room = COLUMNS_MAX - len(indent)
+        lines = [part for line in lines for part in textwrap.wrap(line, room) or [""]]
+    if len(lines) > _ENTRY_MAX:
+        lines[_ENTRY_MAX - 1 :] = ["…"]
+    return [f"  {label:<{width}}{lines[0]}", *(f"{indent}{line}" for line in lines[1:])]
+
+
+def _fit_frame(line: str) -> str:
+    """Return a line of a traceback that fits: of a frame's path, the end says most."""
+    found = re.match(r'(\s*File ")([^"]+)(",.*)', line)
+    surplus = len(line) - COLUMNS_MAX
+    if found is None or surplus <= 0 or surplus + 1 >= len(found[2]):
+        return _fit(line)
+    return f"{found[1]}…{found[2][surplus + 1 :]}{found[3]}"
+
+
+def _fit(line: str, columns: int = COLUMNS_MAX) -> str:
+    """Return a line that fits, cut in the middle: both its ends say something."""
+    if len(line) <= columns:
+        return line
+    tail = columns // 3
+    return f"{line[: columns - tail - 1]}…{line[-tail:]}"

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import re
 
-from holdfast.core.outcomes import Died, Hung, Raised, WorkerExit
-
 _OF_SIGNALS = {
     1: "the terminal it was started from was closed; use nohup, tmux or a scheduler",
     4: "native code was built for another kind of CPU; install a build for this one",
-    6: "native code gave up and has said why in the log: a CUDA assertion, NCCL, a C++ error",
+    6: "native code aborted and printed why in the log: a CUDA assertion, NCCL, a C++ error",
     7: (
-        "as a rule shared memory is full: look at `df /dev/shm`; give a container more (docker run "
+        "usually shared memory is full: see `df /dev/shm`; give a container more (docker run "
         "--shm-size=8g, or --ipc=host), or use fewer data-loader workers"
     ),
-    8: "native code divided by zero, where the innermost line is that is shown",
+    8: "native code divided by zero; the first line of the stack above called it",
     9: (
-        "somebody sent SIGKILL: a scheduler at its limit, a person, or the kernel for want of "
-        "memory, which `dmesg` tells"
+        "SIGKILL comes from outside: the kernel when memory runs out (`dmesg` shows it), a "
+        "scheduler at a limit, or `kill -9`"
     ),
     11: (
-        "native code crashed, called from the innermost line that is shown; libraries built for "
+        "native code crashed, called from the first line of the stack; libraries built for "
         "different versions of CUDA or torch are a common cause"
     ),
-    15: "somebody asked it to end with SIGTERM: a scheduler at its time limit, or `kill`",
+    15: "SIGTERM comes from outside: a scheduler at its time limit, or `kill`",
 }
-_OUT_OF_MEMORY = (
+OUT_OF_MEMORY = (
     "use less memory: fewer data-loader workers, a smaller batch, fewer ranks on a node, or a "
     "higher limit"
 )
@@ -39,19 +37,22 @@ _OF_ERRORS = (
     ),
     (
         re.compile(r"^MemoryError|DefaultCPUAllocator|bad_alloc|Cannot allocate memory|Errno 12\b"),
-        _OUT_OF_MEMORY,
+        OUT_OF_MEMORY,
     ),
     (re.compile(r"dev/shm|DataLoader worker .*(Bus error|shared memory)"), _OF_SIGNALS[7]),
     (
         re.compile(r"DataLoader worker .*killed by signal: Killed"),
-        f"as a rule the kernel killed it for want of memory, which `dmesg` tells: {_OUT_OF_MEMORY}",
+        f"usually the kernel killed it because memory ran out (`dmesg` shows it): {OUT_OF_MEMORY}",
     ),
     (
         re.compile(r"No space left on device|Errno 28|Disk quota exceeded|\bStoreFull\b|\[HF405\]"),
-        "make room where it writes to: `df -h` tells how full a disk is",
+        "free space where it writes to: `df -h` shows how full each disk is",
     ),
     (re.compile(r"Too many open files|Errno 24"), "raise the limit: `ulimit -n 65536`"),
-    (re.compile(r"^ModuleNotFoundError|^ImportError"), "install it where this worker runs"),
+    (
+        re.compile(r"^ModuleNotFoundError|^ImportError"),
+        "install it where the workers run",
+    ),
 )
 
 # What ranks say when it is another one that is gone, or could not save its part; gloo, NCCL, MPI,
@@ -94,15 +95,9 @@ def _rest_of_word(text: str) -> str:
     return re.split(r"[.;]( |$)", text, maxsplit=1)[0]
 
 
-def is_of_the_machine(one: WorkerExit) -> bool:
-    """Whether a failure is about what the machine has or lacks, and not about the code."""
-    match one:
-        case Died():
-            return one.out_of_memory or one.node_lost
-        case Raised(error=error):
-            return any(known.search(error) for known, _ in _OF_ERRORS)
-        case _:
-            return False
+def is_about_the_machine(error: str) -> bool:
+    """Whether an error is about what the machine has or lacks, and not about the code."""
+    return hint_for_error(error) is not None
 
 
 # Errors that come back however often the same code is run.
@@ -116,33 +111,26 @@ _BUGS = re.compile(
 )
 
 
-def is_bug(one: WorkerExit | None) -> bool:
-    """Whether a failure is one that the same code will meet again."""
-    if not isinstance(one, Raised) or is_aftermath(one.error) or is_of_the_machine(one):
+def is_bug(error: str) -> bool:
+    """Whether an error is one that the same code will meet again."""
+    if is_aftermath(error) or is_about_the_machine(error):
         return False
-    return _BUGS.match(one.error) is not None
+    return _BUGS.match(error) is not None
 
 
-def hint_for(one: WorkerExit) -> str | None:
-    """Return one thing to try, None if there is nothing to say that the failure does not."""
-    match one:
-        case Died(out_of_memory=True):
-            return _OUT_OF_MEMORY
-        case Died(node_lost=True):
-            return None
-        case Died(signal=int(number)):
-            return _OF_SIGNALS.get(number)
-        case Died(exit_code=int(code)):
-            return (
-                f"it ended itself without a Python error: os._exit({code}), or exit({code}) in "
-                "native code; the log may say more"
-            )
-        case Raised(error=error):
-            return next((hint for known, hint in _OF_ERRORS if known.search(error)), None)
-        case Hung():
-            return (
-                "if this was no hang but a long step, say how long one may take: "
-                "FailureConfig(hang_timeout_s=…)"
-            )
-        case _:
-            return None
+def hint_for_error(error: str) -> str | None:
+    """Return one thing to try after an error that was raised, None if nothing is known to help."""
+    return next((hint for pattern, hint in _OF_ERRORS if pattern.search(error)), None)
+
+
+def hint_for_signal(number: int) -> str | None:
+    """Return one thing to try after a process was ended by a signal."""
+    return _OF_SIGNALS.get(number)
+
+
+def hint_for_exit_code(code: int | None) -> str:
+    """Return one thing to try after a process exited by itself."""
+    return (
+        f"it ended itself without a Python error: os._exit({code}), or exit({code}) in native code;"
+        " the log may say more"
+    )

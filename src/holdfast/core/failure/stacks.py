@@ -1,10 +1,13 @@
-"""The stacks of workers that hang: what is the worker's own, who waits for others, and where.
+"""Stacks of workers that hang or crashed: what is the worker's own, who waits, and where.
 
 A worker is a fork, perhaps of the user's own script: below its first function stands all that stood
 in the process it was forked from. A reader who looks for a hang would take that for a part of it.
 
 Of ranks that hang, those that wait for the others (in a barrier, an all-reduce, a report) are
 rarely the cause; the one that does something else is.
+
+When native code crashes, faulthandler prints the stack of the thread that did with those of all
+other threads before or after it, ours among them; on a card there is room for one.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.failure.traces import innermost
+from holdfast.core.failure.traces import THREAD, innermost
 
 OURS = __file__.rpartition("/core/")[0]  # the folder of this package
-_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+")
 _ENTRY = "worker/entry.py"
+_FATAL = re.compile(r"^Fatal Python error: ")
+_FRAMES_MAX = 60
 # Files whose functions wait for other ranks, or for the driver, which waits for them.
 _WAITS = re.compile(
     rf"""/torch/distributed/ | /horovod/ | /mpi4py/ | /deepspeed/comm/
@@ -35,7 +39,7 @@ def above_the_worker(stacks: str, ours: str) -> str:
     `ours` is the folder of this package. Of any other text, everything is returned.
     """
     lines = stacks.split("\n")
-    main = max((at for at, line in enumerate(lines) if _THREAD.match(line)), default=len(lines))
+    main = max((at for at, line in enumerate(lines) if THREAD.match(line)), default=len(lines))
     entry = f'File "{ours.rstrip("/")}/{_ENTRY}", line '
     for at in range(main, len(lines)):
         if lines[at].strip().startswith(entry):
@@ -61,3 +65,37 @@ def outside_first(ranks: Sequence[int], stacks: Mapping[int, str]) -> int:
     """Return who stopped first: of these ranks, in this order, one that waits for nobody."""
     outside = [rank for rank in ranks if waits_in(stacks.get(rank, "")) is None]
     return [*outside, *ranks][0]
+
+
+# ---------------------------------------------------------------------- crashes
+
+
+def crash_report(lines: Sequence[str]) -> list[str]:
+    """Return the last crash in a log: what it was, and the stack of the thread that crashed.
+
+    That of the main thread, which comes last, if it was a thread without Python. [] for none.
+    """
+    start = max((at for at, line in enumerate(lines) if _FATAL.match(line)), default=None)
+    if start is None:
+        return []
+    headers = [at for at in range(start, len(lines)) if THREAD.match(lines[at])]
+    if not headers:
+        return [lines[start]]
+    current = [at for at in headers if lines[at].startswith("Current")]
+    first = (current or headers)[-1]
+    frames: list[str] = []
+    for line in lines[first + 1 :]:
+        if not line.startswith("  "):
+            break
+        frames.append(line)
+    return [lines[start], lines[first], *frames[:_FRAMES_MAX]]
+
+
+def crashed_stack(report: Sequence[str]) -> str:
+    """Return the frames of a report, innermost first, without what is below the worker's own."""
+    return above_the_worker("\n".join(report[1:]), OURS)
+
+
+def crash_place(report: Sequence[str]) -> str | None:
+    """Return where the user's own code had called what crashed, as `train.py:42`; None if not."""
+    return innermost(crashed_stack(report), OURS)[1] if report else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 # Of a traceback (`line 7, in f`), an exception group (`|` in front), faulthandler (`line 7 in f`)
 _FRAME = re.compile(r'^(?P<indent>[ |]*)File "(?P<file>[^"]*)", line (?P<line>\d+)')
-_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+")
+THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+")
 _LIBRARIES = ("site-packages/", "dist-packages/", "/lib/python", "<frozen ", "<__array_function__")
 _MESSAGE_MAX = 8
 
@@ -48,10 +48,10 @@ def fold(trace: str, ours: str) -> str:
     return "\n".join(lines)
 
 
-def place_in(trace: str, ours: str | None) -> str | None:
+def place_in(trace: str, ours: str) -> str | None:
     """Return where the user's own code stood last, as `train.py:42`; None if it is not there."""
     for piece in reversed(_pieces(trace.split("\n"))):
-        if piece.is_users and not (ours is not None and _is_below(piece.file, ours)):
+        if piece.is_users and not _is_below(piece.file, ours):
             assert piece.file is not None
             return f"{piece.file.rpartition('/')[2]}:{piece.line}"
     return None
@@ -87,7 +87,7 @@ def where_it_stands(stacks: Sequence[str], lines_max: int) -> list[str]:
     `stacks` is what faulthandler writes, in which the main thread comes last; of any other text,
     the beginning is returned.
     """
-    headers = [at for at, line in enumerate(stacks) if _THREAD.match(line)]
+    headers = [at for at, line in enumerate(stacks) if THREAD.match(line)]
     stack = stacks[headers[-1] + 1 :] if headers else stacks
     if len(stack) <= lines_max:
         return list(stack)
@@ -104,7 +104,7 @@ def innermost(stacks: str, ours: str) -> tuple[list[tuple[str, str]], str | None
     files and functions of libraries, and of files below the folder `ours`, innermost first.
     """
     lines = stacks.split("\n")
-    headers = [at for at, line in enumerate(lines) if _THREAD.match(line)]
+    headers = [at for at, line in enumerate(lines) if THREAD.match(line)]
     called: list[tuple[str, str]] = []
     for piece in _pieces(lines[headers[-1] + 1 :] if headers else lines):
         if piece.file is None:

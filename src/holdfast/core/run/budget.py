@@ -6,26 +6,13 @@ and the launch that follows it begins with a full one.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast.core.outcomes import Died, Evicted, Hung, Raised, WorkerExit
-
-
-class Blame(enum.StrEnum):
-    """What a group was lost to."""
-
-    CODE = "code"  # the training function raised
-    PROCESS = "process"  # a process died
-    HANG = "hang"  # no progress
-    NODE = "node"  # a node went away
-    PREEMPTION = "preemption"  # a node was reclaimed, with notice
-    START = "start"  # the group never came up
-
+from holdfast.core.run.outcomes import Blame, WorkerExit
 
 STARTS_ALIKE_MAX = 6  # in a second and a half, with the pauses between them
-_FAILURES = (Blame.CODE, Blame.PROCESS, Blame.HANG, Blame.NODE)
+_FAILURES = tuple(kind for kind in Blame if kind.is_failure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +34,11 @@ class Budget:
 
     def allows(self, losses: Mapping[Blame, int], blamed: Blame) -> bool:
         """Whether another attempt may follow a loss that is already counted in `losses`."""
-        match blamed:
-            case Blame.PREEMPTION:
-                limit, used = self.preemptions, losses.get(blamed, 0)
-            case Blame.START:
-                limit, used = self.starts, losses.get(blamed, 0)
-            case _:
-                limit, used = self.failures, failures_in(losses)
+        if blamed.is_failure:
+            limit, used = self.failures, failures_in(losses)
+        else:
+            limit = self.starts if blamed is Blame.START else self.preemptions
+            used = losses.get(blamed, 0)
         return limit is None or used <= limit
 
 
@@ -69,15 +54,7 @@ def blame(exits: Iterable[WorkerExit]) -> Blame:
     so the most external cause wins. A real bug raises again on the next attempt and is charged
     then.
     """
-    seen = list(exits)
-    if any(isinstance(one, Evicted) and one.preempted for one in seen):
-        return Blame.PREEMPTION
-    if any(isinstance(one, Died) and one.node_lost for one in seen):
-        return Blame.NODE
-    if any(isinstance(one, Died) for one in seen):
-        return Blame.PROCESS
-    if any(isinstance(one, Hung) for one in seen):
-        return Blame.HANG
-    if any(isinstance(one, Raised) for one in seen):
-        return Blame.CODE
-    return Blame.PREEMPTION  # we ended it, and the record of why is lost: nobody's fault
+    causes = [ended.blame for ended in exits if ended.blame is not None]
+    if not causes:
+        return Blame.PREEMPTION  # we ended it, and the record of why is lost: nobody's fault
+    return max(causes, key=[*Blame].index)

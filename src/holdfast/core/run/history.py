@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from holdfast.core.outcomes import from_data, to_data
-from holdfast.core.run.budget import Blame, Budget
+from holdfast.core.run.budget import Budget
 from holdfast.core.run.machine import (
     Active,
     CheckpointCommitted,
@@ -26,6 +25,7 @@ from holdfast.core.run.machine import (
     StopRequested,
     advance,
 )
+from holdfast.core.run.outcomes import Blame, from_data, to_data
 from holdfast.errors import FormatTooNew, HoldfastBug
 
 KIND = "run"

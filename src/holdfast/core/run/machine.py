@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from holdfast.core.outcomes import Finished, Raised, WorkerExit, likeness
-from holdfast.core.run.budget import Blame, Budget, blame
+from holdfast.core.run.budget import Budget, blame
+from holdfast.core.run.outcomes import Blame, Finished, WorkerExit
+from holdfast.core.run.signature import likeness, likeness_of, signature_of
 from holdfast.errors import HoldfastBug
 
 BACKOFF_FIRST_S = 0.1
@@ -299,18 +300,18 @@ def _group_ended(run: Run, exits: tuple[WorkerExit, ...]) -> Step:
     assert exits, "a group cannot end without a single worker's end"
     if all(isinstance(ended, Finished) for ended in exits):
         return Step(replace(run, phase=Over(Ending.SUCCEEDED, exits)))
-    return _lost(run, blame(exits), signature_of(exits), exits)
+    return _lost(run, blame(exits), likeness_of(exits), exits)
 
 
-def _lost(run: Run, blamed: Blame, signature: str, exits: tuple[WorkerExit, ...]) -> Step:
+def _lost(run: Run, blamed: Blame, what: str, exits: tuple[WorkerExit, ...]) -> Step:
     losses = {**run.losses, blamed: run.losses.get(blamed, 0) + 1}
-    here = f"{blamed}: {signature} after checkpoint {run.checkpoint}"
+    signature = signature_of(blamed, what, run.checkpoint)
     charged = replace(
         run,
         losses=losses,
         fruitless=run.fruitless + 1,
-        signature=here,
-        repeats=run.repeats + 1 if here == run.signature else 1,
+        signature=signature,
+        repeats=run.repeats + 1 if signature == run.signature else 1,
     )
     if run.budget.allows(losses, blamed) and not _cannot_start(charged, blamed):
         return _start(charged)
@@ -337,9 +338,3 @@ def _stopped(run: Run, then: Ending | None, exits: tuple[WorkerExit, ...]) -> St
     if then is None:
         return _start(replace(run, phase=Idle()))
     return Step(replace(run, phase=Over(then, exits)))
-
-
-def signature_of(exits: tuple[WorkerExit, ...]) -> str:
-    """Return what a loss looks like: the errors raised, or the kinds of ends."""
-    errors = sorted({likeness(ended.error) for ended in exits if isinstance(ended, Raised)})
-    return "; ".join(errors) or ", ".join(sorted({type(ended).__name__ for ended in exits}))

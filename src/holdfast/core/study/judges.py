@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.metric_history import flattened
+from holdfast.core.study.events import TrialAdded
 from holdfast.core.study.trial import Status, Trial
 from holdfast.core.study.view import StudyView
 
@@ -34,7 +35,7 @@ class Scheduler(Protocol):
 class Search(Protocol):
     """Where trials come from; see `holdfast.tune.search`."""
 
-    def recall(self, proposal: Mapping[str, Any]) -> None:
+    def recall(self, proposal: TrialAdded) -> None:
         """Take in that this trial was proposed before a crash."""
         ...
 
@@ -76,7 +77,7 @@ class Judges:
         self.search, self.scheduler, self.stopper = search, scheduler, stopper
         self._told: set[str] = set()
 
-    def recall(self, proposal: Mapping[str, Any]) -> None:
+    def recall(self, proposal: TrialAdded) -> None:
         """Let the searcher know what it had proposed before a crash."""
         self._ask("the searcher", lambda: self.search.recall(proposal), None)
 

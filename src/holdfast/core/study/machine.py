@@ -14,9 +14,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
-from holdfast.core.outcomes import Evicted, Finished, describe, from_data
 from holdfast.core.run.budget import STARTS_ALIKE_MAX, Budget
 from holdfast.core.run.machine import (
     Active,
@@ -32,12 +31,30 @@ from holdfast.core.run.machine import (
     has_run,
     renewed,
 )
+from holdfast.core.run.outcomes import Evicted, Finished
+from holdfast.core.study.events import (
+    DonorReplaced,
+    RoomsChanged,
+    SearchEnded,
+    StateTaken,
+    StudyEvent,
+    StudyExtended,
+    StudyOpened,
+    StudyStopped,
+    TrialAdded,
+    TrialCheckpointChanged,
+    TrialExited,
+    TrialNotStarted,
+    TrialReported,
+    TrialsArchived,
+    TrialStarted,
+)
 from holdfast.core.study.folder_names import FolderNames
 from holdfast.core.study.judges import CONTINUE, PAUSE, Judges
 from holdfast.core.study.reservations import Bundles, Room, reserve, total
 from holdfast.core.study.rules import Rules
 from holdfast.core.study.state import become, state_of
-from holdfast.core.study.trial import Donor, Status, Trial
+from holdfast.core.study.trial import Status, Trial
 
 log = logging.getLogger(__name__)
 
@@ -86,71 +103,68 @@ class Study:
 
     # ------------------------------------------------------------------ what happens
 
-    def take(self, kind: str, data: Mapping[str, Any], *, again: bool = False) -> None:
-        """Take in what has happened; `again` if this is told from the journal."""
-        match kind:
-            case "study_opened":
-                self._opened(data)
-            case "trial_added":
-                self._added(data, again=again)
-            case "search_ended":
-                self.is_search_over = True
-                if again:
-                    self.judges.recall_end()
-            case "study_extended":
-                self._extended(data)
-            case "study_stopped":
-                self._stopped(data["reason"])
-            case "rooms_changed":
-                self.room.become(data["rooms"])
-            case "trials_archived":
-                self._archived(data["key"], data["ids"])
-            case "study_state":
-                self.set_state(data)
-            case "trial_checkpoint" if (over := self.finished.get(data["id"])) is not None:
-                over.checkpoints.apply(data["what"], data["facts"])  # it was taken back
-            case _ if (trial := self.trials.get(data.get("id", ""))) is not None:
-                self._happened_to(trial, kind, data)
+    def take(self, event: StudyEvent, *, again: bool = False) -> None:
+        """Take in what has happened; `again` if this is read from the journal.
+
+        What happened to a trial that is over, or to an attempt that is, changes nothing.
+        """
+        match event:
+            case TrialReported():
+                self._reported(event)
+            case TrialCheckpointChanged(trial_id, what, facts):
+                self._checkpoint_changed(trial_id, what, facts)
+            case TrialStarted():
+                self._started(event)
+            case TrialExited():
+                self._exited(event)
+            case TrialAdded():
+                self._added(event, again=again)
+            case TrialNotStarted():
+                self._not_started(event)
+            case DonorReplaced():
+                self._donor_replaced(event)
+            case StudyOpened():
+                self._opened(event)
+            case StudyExtended(num_samples):
+                self._extended(num_samples)
+            case StudyStopped(reason):
+                self._stopped(reason)
+            case SearchEnded():
+                self._search_ended(again=again)
+            case RoomsChanged(rooms):
+                self.room.become(rooms)
+            case TrialsArchived(key, ids):
+                self._archived(key, ids)
+            case StateTaken():
+                pass  # it marks a moment of the journal
             case _:
-                pass  # of a trial that is over, or of no concern here
+                assert_never(event)
 
-    def _happened_to(self, trial: Trial, kind: str, data: Mapping[str, Any]) -> None:
-        is_current = data.get("attempt") == trial.run.attempts  # or its attempt is over
-        if kind == "trial_started":
-            self._started(trial, data)
-        elif kind == "trial_result" and is_current:
-            self._reported(trial, data["step"], dict(data["result"]))
-        elif kind == "trial_checkpoint":
-            self._saved(trial, data["what"], data["facts"])
-        elif kind == "trial_donor" and trial.donor is not None:  # it was damaged
-            trial.donor = _instead_of(trial.donor, data)
-            if trial.donor is None and data.get("stays", False):
-                trial.stay()
-        elif kind == "trial_exited" and is_current:
-            self._exited(trial, data)
-        elif kind == "trial_not_started":
-            self._lost(trial, GroupNotStarted(data["attempt"], data["reason"]), data["reason"])
+    def _at_attempt(self, trial_id: str, attempt: int) -> Trial | None:
+        """Return a trial that is not over, and whose newest attempt is this one."""
+        trial = self.trials.get(trial_id)
+        return trial if trial is not None and trial.run.attempts == attempt else None
 
-    def _opened(self, data: Mapping[str, Any]) -> None:
+    def _opened(self, event: StudyOpened) -> None:
         """A driver has come; whatever ran under another is gone with it."""
-        self.room.become(data["rooms"])
+        self.room.become(event.rooms)
         self.stopping = None
         for trial in list(self.trials.values()):
-            trial.resources = tuple(data.get("needs", {}).get(trial.trial_id, trial.resources))
-            if reason := data.get("refused", {}).get(trial.trial_id):
+            trial.resources = tuple(event.needs.get(trial.trial_id, trial.resources))
+            if reason := event.refused.get(trial.trial_id):
                 self._fail(trial, reason)
                 continue
-            if not data["resume_unfinished"]:
+            if not event.resume_unfinished:
                 self._end(trial, Status.TERMINATED)
                 continue
             self._put(trial, ())
             self._renew(trial)
             if trial.status is Status.RUNNING and not self._settle(trial):
                 trial.status, trial.cut_off = Status.PENDING, True
-        for again in data["again"]:
-            self._try_again(Trial.from_data(again["trial"]), from_scratch=again["from_scratch"])
+        for again in event.again:
+            self._try_again(Trial.from_data(again.trial), from_scratch=again.from_scratch)
         for trial in self.trials.values():
-            trial.checkpoints.open(data.get("epoch", 0))
+            trial.checkpoints.open(event.epoch)
 
     def _renew(self, trial: Trial) -> None:
         """Give a trial a full budget: a launch is the user's word to try again."""
@@ -165,22 +179,27 @@ class Study:
         self.trials[trial.trial_id] = trial
         self.judges.revived(self, trial)
 
-    def _added(self, data: Mapping[str, Any], *, again: bool) -> None:
+    def _added(self, event: TrialAdded, *, again: bool) -> None:
         if again:
-            self.judges.recall(data)
-        trial = Trial.added(data)
+            self.judges.recall(event)
+        trial = Trial.added(event)
         self.last_resources, trial.run = trial.resources, self._usual.waiting
         self.made += 1
-        if data.get("chosen"):
+        if event.is_folder_chosen:
             self.folders.add(trial.folder)
         self.trials[trial.trial_id] = trial
         self.judges.added(self, trial)
-        if refused := data.get("refused"):
-            self._fail(trial, refused)
+        if event.refused:
+            self._fail(trial, event.refused)
 
-    def _extended(self, data: Mapping[str, Any]) -> None:
-        if data.get("num_samples"):
-            self.judges.search.extend(data["num_samples"])
+    def _search_ended(self, *, again: bool) -> None:
+        self.is_search_over = True
+        if again:
+            self.judges.recall_end()
+
+    def _extended(self, num_samples: int | None) -> None:
+        if num_samples:
+            self.judges.search.extend(num_samples)
             self.is_search_over = False
         self.stopping = None
 
@@ -200,21 +219,30 @@ class Study:
 
     # ------------------------------------------------------------------ one trial
 
-    def _started(self, trial: Trial, data: Mapping[str, Any]) -> None:
+    def _started(self, event: TrialStarted) -> None:
+        if (trial := self.trials.get(event.trial_id)) is None:
+            return
         was_paused = trial.status is Status.PAUSED
         trial.run = self._usual.started(trial.run)
-        if trial.run.attempts != (attempt := data["attempt"]):  # the journal was damaged between
+        if trial.run.attempts != (attempt := event.attempt):  # the journal was damaged between
             trial.run = replace(trial.run, phase=Active(attempt), attempts=attempt)
         trial.status = Status.RUNNING
-        self._put(trial, tuple(data["places"]))
-        trial.step = data["after_step"]
-        trial.started_at = data["time"] if trial.started_at is None else trial.started_at
+        self._put(trial, tuple(event.places))
+        trial.step = event.after_step
+        trial.started_at = event.time if trial.started_at is None else trial.started_at
         trial.save_wanted = trial.save_wanted and not trial.halted  # it was asked, and died over it
         trial.halted = trial.cut_off = False
         if was_paused:
             self.judges.unpaused(trial)
 
-    def _reported(self, trial: Trial, step: int, result: dict[str, Any]) -> None:
+    def _not_started(self, event: TrialNotStarted) -> None:
+        if (trial := self.trials.get(event.trial_id)) is not None:
+            self._lost(trial, GroupNotStarted(event.attempt, event.reason), event.reason)
+
+    def _reported(self, event: TrialReported) -> None:
+        if (trial := self._at_attempt(event.trial_id, event.attempt)) is None:
+            return
+        step, result = event.step, dict(event.result)
         trial.observe(step, result)
         if trial.donor is not None and trial.has_given_up(trial.run.attempts):
             # Others had it go on from elsewhere, and its process had not heard of it.
@@ -229,7 +257,12 @@ class Study:
         if trial.resize_to is not None and trial.verdict == CONTINUE:
             trial.verdict = PAUSE  # what a loss leaves of a trial pauses when it is here again
 
-    def _saved(self, trial: Trial, what: str, facts: Mapping[str, Any]) -> None:
+    def _checkpoint_changed(self, trial_id: str, what: str, facts: Mapping[str, Any]) -> None:
+        if (over := self.finished.get(trial_id)) is not None:
+            over.checkpoints.apply(what, facts)
+            return
+        if (trial := self.trials.get(trial_id)) is None:
+            return
         trial.checkpoints.apply(what, facts)
         if what == "checkpoint_committed":
             committed = CheckpointCommitted(facts["attempt"], facts["number"])
@@ -238,20 +271,34 @@ class Study:
             if not trial.has_given_up(facts["attempt"]):
                 trial.donor = None  # or it is what an attempt before was about to save
 
-    def _exited(self, trial: Trial, data: Mapping[str, Any]) -> None:
-        ended = from_data(data["exit"])
+    def _donor_replaced(self, event: DonorReplaced) -> None:
+        trial = self.trials.get(event.trial_id)
+        if trial is None or trial.donor is None:
+            return
+        donor, trial.donor = trial.donor, None
+        if event.directory:
+            # Records of before results were part of them leave the one that the trial had.
+            result = donor.result if event.result is None else dict(event.result)
+            trial.donor = donor._replace(directory=event.directory, result=result)
+        elif event.stays:
+            trial.stay()
+
+    def _exited(self, event: TrialExited) -> None:
+        if (trial := self._at_attempt(event.trial_id, event.attempt)) is None:
+            return
+        ended, how = event.exit, event.how
         self._put(trial, ())
-        if isinstance(ended, Finished) and data["how"] != "paused":
-            trial.cut_off = trial.cut_off and data["how"] != "done"
+        if isinstance(ended, Finished) and how != "paused":
+            trial.cut_off = trial.cut_off and how != "done"
             self._end(trial, Status.TERMINATED)
         elif isinstance(ended, Finished) or self._settle(trial):
             if not trial.is_finished():
                 self._paused(trial)
         elif isinstance(ended, Evicted):
-            trial.run = advance(trial.run, GroupPaused(data["attempt"])).run
+            trial.run = advance(trial.run, GroupPaused(event.attempt)).run
             trial.status = Status.PENDING
         else:
-            self._lost(trial, GroupEnded(data["attempt"], (ended,)), describe(ended))
+            self._lost(trial, GroupEnded(event.attempt, (ended,)), ended.describe())
 
     def _settle(self, trial: Trial) -> bool:
         """Carry out what was decided about a trial whose process is gone, if nothing is missing."""
@@ -415,12 +462,3 @@ class Study:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Become what `get_state` told."""
         become(self, state)
-
-
-def _instead_of(donor: Donor, data: Mapping[str, Any]) -> Donor | None:
-    """Return what a trial goes on from instead of a damaged checkpoint, None for its own."""
-    if not data["directory"]:
-        return None
-    # Records of before results were part of them leave the one that the trial had.
-    result = data.get("result", donor.result)
-    return donor._replace(directory=data["directory"], result=dict(result))

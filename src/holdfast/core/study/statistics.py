@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 RECENT = (5, 10)  # over how many results the averages go that are kept beside the last
+_RECENT_MAX = max(RECENT)
 
 
 @dataclass(slots=True)
@@ -30,11 +31,13 @@ class Statistics:
         """Take in one more value; what is not a number counts as the last one only."""
         self.last = value
         if value == value:  # not NaN
-            self.max = value if self.max != self.max else max(self.max, value)
-            self.min = value if self.min != self.min else min(self.min, value)
+            if not self.max >= value:  # which no NaN is
+                self.max = value
+            if not self.min <= value:
+                self.min = value
             self.sum += value
             self.count += 1
-            self.recent = [*self.recent[1 - max(RECENT) :], value]
+            self.recent = [*self.recent[1 - _RECENT_MAX :], value]
 
     def to_data(self) -> float | list[Any]:
         """Return it as plain data; a single value, which is most of what there is, as itself."""

@@ -17,6 +17,7 @@ from holdfast.core.metric_history import flattened, is_number
 from holdfast.core.run.budget import failures_in
 from holdfast.core.run.history import run_of, run_to_data
 from holdfast.core.run.machine import Run
+from holdfast.core.study.events import TrialAdded
 from holdfast.core.study.reservations import Rooms, reserve
 from holdfast.core.study.statistics import Statistics
 
@@ -160,18 +161,18 @@ class Trial:
     home: Home | None = field(default=None, repr=False)
 
     @classmethod
-    def added(cls, data: Mapping[str, Any]) -> Trial:
-        """Return a new trial as the journal tells of it."""
+    def added(cls, event: TrialAdded) -> Trial:
+        """Return a new trial."""
         return cls(
-            data["trial_id"],
-            number=data["number"],
-            config=config_from_data(data["config"]),
-            trainable_name=data["trainable"],
-            evaluated_params=config_from_data(data["params"]),
-            experiment_tag=data["tag"],
-            folder=data["folder"],
-            resources=tuple(data["resources"]),
-            custom_name=data.get("name"),
+            event.trial_id,
+            number=event.number,
+            config=config_from_data(event.config),
+            trainable_name=event.trainable,
+            evaluated_params=config_from_data(event.params),
+            experiment_tag=event.tag,
+            folder=event.folder,
+            resources=tuple(event.resources),
+            custom_name=event.name,
         )
 
     @property
@@ -217,7 +218,7 @@ class Trial:
     @property
     def checkpoint(self) -> Any:
         """The newest checkpoint, None if there is none."""
-        newest = next(iter(self.checkpoints.usable()), None)
+        newest = self.checkpoints.newest()
         if newest is None or self.home is None:
             return None
         return self.home.checkpoint(self.folder, newest.directory)
@@ -277,7 +278,7 @@ class Trial:
 
     def donation(self) -> Donor | None:
         """Return what another would go on from that became this trial now, None if nothing."""
-        newest = next(iter(self.checkpoints.usable()), None)
+        newest = self.checkpoints.newest()
         if self.donor is not None or newest is None:
             return self.donor
         return Donor(self.folder, newest.directory, result=dict(newest.metrics))

@@ -18,12 +18,12 @@ import selectors
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core.outcomes import Died
 from holdfast.core.placement import Demand
+from holdfast.core.run.outcomes import Died
 from holdfast.engine import processes
 from holdfast.engine.base import (
     Ended,
@@ -47,10 +47,11 @@ from holdfast.engine.local.worker import (
     warn_of_threads,
 )
 from holdfast.engine.local.zygote_line import Start, ZygoteLine
+from holdfast.engine.log_files import LogFile
 from holdfast.engine.nodes import LocalNodes
 from holdfast.engine.wakeup import Wakeup
 from holdfast.errors import ConfigError, HoldfastBug, HoldfastError
-from holdfast.wire import LastWords, Message
+from holdfast.wire import Assigned, LastWords, Message
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class LocalEngine:
         self._requests = itertools.count()
         self._refusals: list[str] = []
         self._workers: dict[int, LocalWorker] = {}  # by process
-        self._by_place: dict[tuple[int, int], LocalWorker] = {}  # by attempt and rank
+        self._by_place: dict[tuple[int, int], LocalWorker] = {}  # until its end is returned
         self._untold = Untold()
         self._events: deque[EngineEvent] = deque()
         self._zygote: ZygoteLine | None = None
@@ -107,17 +108,10 @@ class LocalEngine:
     def can_grow(self) -> bool:
         return self._nodes.are_simulated
 
-    def claim(
-        self, demand: Demand, fewest: int, most: int, waiting: Callable[[], None] | None = None
-    ) -> None:
-        """Return once the nodes have room for so many workers that no other run has.
-
-        `waiting` is called again and again until then.
-        """
-        self._nodes.claim(demand, fewest, most, waiting)
+    def reserve(self, demand: Demand, workers_min: int, workers_max: int) -> bool:
+        return self._nodes.reserve(demand, workers_min, workers_max)
 
     def warm_up(self) -> None:
-        """Begin the imports now, so that they are done when the first group starts."""
         self._line()
 
     def _line(self) -> ZygoteLine:
@@ -132,8 +126,8 @@ class LocalEngine:
 
     # ------------------------------------------------------------------ groups
 
-    def start_group(self, attempt: int, workers: Sequence[WorkerSpec]) -> None:
-        assert not self._are_running(attempt), "an attempt is started once"
+    def start_group(self, group: int, workers: Sequence[WorkerSpec]) -> None:
+        assert not self._are_running(group), "an group is started once"
         self._take_node_changes()
         there = {node.name for node in self._nodes.now()}
         if missing := sorted({spec.node for spec in workers} - there):
@@ -147,19 +141,19 @@ class LocalEngine:
             self._kills.begin()
         try:
             for spec in workers:
-                self._ask_for(line, attempt, spec)
+                self._ask_for(line, group, spec)
         except (OSError, HoldfastError) as error:
-            self._abandon(attempt)
+            self._abandon(group)
             if isinstance(error, HoldfastError):
                 raise
             raise EngineError(
                 f"the workers could not be started: {error.strerror}",
                 hint="check the limit on open files (ulimit -n)",
             ) from error
-        self._wait_for_start(attempt, len(workers))
+        self._wait_for_start(group, len(workers))
 
-    def _ask_for(self, line: ZygoteLine, attempt: int, spec: WorkerSpec) -> None:
-        worker, handles = new_worker(attempt, spec)
+    def _ask_for(self, line: ZygoteLine, group: int, spec: WorkerSpec) -> None:
+        worker, handles = new_worker(group, spec)
         try:
             if spec.first is not None:
                 worker.channel.send(spec.first)
@@ -173,7 +167,7 @@ class LocalEngine:
             for handle in (handles.channel, handles.log, handles.questions):
                 os.close(handle)
 
-    def _wait_for_start(self, attempt: int, count: int) -> None:
+    def _wait_for_start(self, group: int, count: int) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while self._starting and (left_s := deadline - time.monotonic()) > 0:
             self._listen(left_s)
@@ -181,10 +175,10 @@ class LocalEngine:
             return
         failed = len(self._refusals) + len(self._starting)
         refusals = [*self._refusals, f"the zygote did not answer within {START_TIMEOUT_S:g} s"]
-        self._abandon(attempt)
+        self._abandon(group)
         raise not_started(failed, count, refusals[0])
 
-    def _abandon(self, attempt: int) -> None:
+    def _abandon(self, group: int) -> None:
         """Undo a start: nothing runs and nothing is heard of it."""
         deadline = time.monotonic() + KILL_PATIENCE_S
         while self._starting and (left_s := deadline - time.monotonic()) > 0:
@@ -193,19 +187,24 @@ class LocalEngine:
             self._zygote.kill()
             self._zygote_died()
         self._refusals.clear()
-        self.stop_group(attempt)
+        self.stop_group(group)
         self._events = deque(
-            event for event in self._events if getattr(event, "attempt", None) != attempt
+            event for event in self._events if getattr(event, "group", None) != group
         )
+        self._by_place = {
+            place: worker for place, worker in self._by_place.items() if worker.group != group
+        }
 
-    def send(self, attempt: int, rank: int, message: Message) -> None:
-        worker = self._by_place.get((attempt, rank))
+    def send(self, group: int, rank: int, message: Message) -> None:
+        worker = self._by_place.get((group, rank))
         if worker is not None and not worker.channel.is_closed:
+            if isinstance(message, Assigned) and message.log is not None:
+                worker.log = message.log
             worker.channel.send(message)
             self._heed(worker)
 
-    def stop_group(self, attempt: int, *, grace_s: float = 0.0) -> None:
-        mine = [worker for worker in self._workers.values() if worker.attempt == attempt]
+    def stop_group(self, group: int, *, grace_s: float = 0.0) -> None:
+        mine = [worker for worker in self._workers.values() if worker.group == group]
         for worker in mine:
             worker.is_stopped = True
         if grace_s > 0:
@@ -213,19 +212,19 @@ class LocalEngine:
                 if self._zygote is not None:
                     self._zygote.signal(worker.pid, signal.SIGTERM)
             deadline = time.monotonic() + grace_s
-            while self._are_running(attempt) and (left_s := deadline - time.monotonic()) > 0:
+            while self._are_running(group) and (left_s := deadline - time.monotonic()) > 0:
                 self._listen(left_s)
         self._kill(mine)
         patience = time.monotonic() + KILL_PATIENCE_S
-        while self._are_running(attempt):
+        while self._are_running(group):
             self._listen(max(0.0, patience - time.monotonic()))
             if time.monotonic() > patience:
-                self._doubt_zygote(attempt)
+                self._doubt_zygote(group)
                 patience += KILL_PATIENCE_S
 
-    def _doubt_zygote(self, attempt: int) -> None:
+    def _doubt_zygote(self, group: int) -> None:
         """End a zygote that does not do as it is told; the kernel ends its workers with it."""
-        left = [worker for worker in self._workers.values() if worker.attempt == attempt]
+        left = [worker for worker in self._workers.values() if worker.group == group]
         states = {worker.spec.rank: processes.facts(worker.pid).state for worker in left}
         if all(state == "D" for state in states.values()):
             log.warning("ranks %s wait in the kernel and cannot be ended yet", sorted(states))
@@ -237,19 +236,23 @@ class LocalEngine:
             if self._zygote is not None and worker.pid in self._workers:
                 self._zygote.kill_worker(worker.pid)
 
-    def _are_running(self, attempt: int) -> bool:
-        return any(worker.attempt == attempt for worker in self._workers.values())
+    def _are_running(self, group: int) -> bool:
+        return any(worker.group == group for worker in self._workers.values())
 
-    def stacks(self, attempt: int, timeout_s: float = 5.0) -> Mapping[int, str]:
+    def stacks(self, group: int, timeout_s: float = 5.0) -> Mapping[int, str]:
         if self._zygote is None:
             return {}
         line = self._zygote
         asked = {
             worker.spec.rank: stacks.Asked(worker.pid, worker.questions, worker.stacks)
             for worker in self._workers.values()
-            if worker.attempt == attempt
+            if worker.group == group
         }
         return stacks.collect(asked, line.signal, timeout_s)
+
+    def log(self, group: int, rank: int) -> LogFile:
+        worker = self._by_place.get((group, rank))
+        return LogFile(os.devnull if worker is None else worker.log)
 
     # ------------------------------------------------------------------ nodes
 
@@ -284,7 +287,10 @@ class LocalEngine:
             self._listen(left_s)
             if left_s == 0.0 and not self._events:
                 return None
-        return self._events.popleft()
+        event = self._events.popleft()
+        if isinstance(event, Ended):
+            self._by_place.pop((event.group, event.exit.rank))
+        return event
 
     def wake(self) -> None:
         self._is_woken = True
@@ -329,7 +335,7 @@ class LocalEngine:
             if isinstance(message, LastWords):
                 worker.words = message
             else:
-                self._events.append(Said(worker.attempt, worker.spec.rank, message))
+                self._events.append(Said(worker.group, worker.spec.rank, message))
         return bool(messages)
 
     def _hear_zygote(self) -> None:
@@ -349,7 +355,7 @@ class LocalEngine:
     def _note_start(self, worker: LocalWorker, told: Mapping[str, Any]) -> None:
         worker.pid = told["pid"]
         self._workers[worker.pid] = worker
-        self._by_place[worker.attempt, worker.spec.rank] = worker
+        self._by_place[worker.group, worker.spec.rank] = worker
         if worker.node_lost:
             self._kill([worker])
         heed(worker, self._selector)
@@ -359,14 +365,13 @@ class LocalEngine:
         self._take_node_changes()  # its node may be among them
         worker = self._workers.pop(pid)
         self._untold.forget(pid)
-        self._by_place.pop((worker.attempt, worker.spec.rank))
         while self._take_messages(worker):
             pass  # what it said before it died is still in the socket
         self._let_go(worker)
         ended = outcome(worker, code)
         if isinstance(ended, Died) and ended.signal == signal.SIGKILL:
             ended = replace(ended, out_of_memory=self._kills.claim(cgroup))
-        self._events.append(Ended(worker.attempt, ended, worker.words))
+        self._events.append(Ended(worker.group, ended, worker.words))
 
     def _let_go(self, worker: LocalWorker) -> None:
         worker.channel.is_closed = True
@@ -395,8 +400,8 @@ class LocalEngine:
     def close(self) -> None:
         if self._is_closed:
             return
-        for attempt in {worker.attempt for worker in self._workers.values()}:
-            self.stop_group(attempt)
+        for group in {worker.group for worker in self._workers.values()}:
+            self.stop_group(group)
         self._nodes.unsubscribe(self._nodes_changed)
         if self._zygote is not None:
             self._selector.unregister(self._zygote)

@@ -10,12 +10,12 @@ import selectors
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.channel import Channel
-from holdfast.core.crash_stacks import crash_report
-from holdfast.core.outcomes import Died, Evicted, Finished, Raised, WorkerExit
+from holdfast.core.failure.stacks import crash_report
+from holdfast.core.run.outcomes import Died, Evicted, Finished, Raised, WorkerExit
 from holdfast.engine import processes
 from holdfast.engine.base import EngineError, WorkerSpec
 from holdfast.engine.local.stacks import new_file
@@ -36,7 +36,7 @@ LOOK_S = 1.0
 class LocalWorker:
     """A worker that is being forked, runs, or has run, as this driver knows it."""
 
-    attempt: int
+    group: int
     spec: WorkerSpec
     channel: Channel
     handle: int  # the channel's, also when that is closed
@@ -47,9 +47,13 @@ class LocalWorker:
     is_stopped: bool = False
     node_lost: bool = False
     heeded: int = 0  # what the engine listens for on its channel
+    log: str = field(init=False)  # where it prints now
+
+    def __post_init__(self) -> None:
+        self.log = self.spec.log
 
 
-def new_worker(attempt: int, spec: WorkerSpec) -> tuple[LocalWorker, Handles]:
+def new_worker(group: int, spec: WorkerSpec) -> tuple[LocalWorker, Handles]:
     """Return a worker that is to be forked, and what it will be handed.
 
     Of what it is handed, the driver keeps the stack file; the rest is for the caller to close.
@@ -67,7 +71,7 @@ def new_worker(attempt: int, spec: WorkerSpec) -> tuple[LocalWorker, Handles]:
         stacks = new_file()
         opened.pop_all()  # nothing can fail any more
     channel = Channel(mine, unsent_bytes_max=None)
-    worker = LocalWorker(attempt, spec, channel, mine.fileno(), ask, stacks)
+    worker = LocalWorker(group, spec, channel, mine.fileno(), ask, stacks)
     return worker, Handles(theirs.detach(), log, questions, stacks)
 
 
@@ -149,7 +153,7 @@ def outcome(worker: LocalWorker, code: int) -> WorkerExit:
         return Finished(rank, node)
     if worker.is_stopped:
         return Evicted(rank, node)
-    lines = _last_lines(worker.spec.log)
+    lines = _last_lines(worker.log)
     if code < 0:
         return Died(rank, node, worker.pid, signal=-code, last_lines=lines)
     return Died(rank, node, worker.pid, exit_code=code, last_lines=lines)

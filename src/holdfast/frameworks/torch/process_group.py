@@ -18,16 +18,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # which it documents
 
+from holdfast.core.placement import LOOPBACK, Place
 from holdfast.errors import HoldfastError
 from holdfast.frameworks.torch.devices import get_device, get_devices
 from holdfast.settings import add_to_environment, is_in_environment
 
 if TYPE_CHECKING:
-    from holdfast.core.placement import Place
     from holdfast.frameworks.torch.config import TorchConfig
     from holdfast.worker.context import WorkerContext
 
-LOOPBACK = "127.0.0.1"
 # An address of nobody (RFC 5737): asking for the way there tells our own, and sends nothing.
 _ELSEWHERE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 
@@ -127,6 +126,8 @@ def _address(place: Place) -> str:
     """Return an address of this machine at which the whole group reaches it."""
     if place.local_world_size == place.world_size:
         return LOOPBACK
+    if place.address != LOOPBACK:
+        return place.address
     for elsewhere, family in _ELSEWHERE:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:

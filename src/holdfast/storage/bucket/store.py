@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import obstore
 
@@ -23,12 +23,14 @@ from holdfast.storage.base import (
     Buffer,
     Condition,
     Entry,
+    Feed,
     IfAbsent,
     IfVersion,
+    ObjectTree,
     Source,
     TreeWriter,
 )
-from holdfast.storage.bucket import unfinished_uploads as signed
+from holdfast.storage.bucket import unfinished_uploads
 from holdfast.storage.bucket.address import (
     AT_ONCE,
     DOWNLOAD,
@@ -42,12 +44,10 @@ from holdfast.storage.bucket.address import (
     clients_of,
 )
 from holdfast.storage.bucket.errors import BeyondEnd, BucketMissing, explained
-from holdfast.storage.feeds import Feed
 from holdfast.storage.local.store import TEMPORARY
-from holdfast.storage.object_streams import ObjectStream
-from holdfast.storage.trees import ObjectTree
 
 T = TypeVar("T")
+Opener: TypeAlias = Callable[[int, str | None], "obstore.GetResult"]
 
 SINGLE_PUT_BYTES = 16 << 20  # above this, a file goes up in parts
 SLOW_PUT_BYTES = 1 << 20  # above this, a put may need minutes on a slow line
@@ -220,9 +220,9 @@ class ObjectStore:
 
     def _abort_uploads_of(self, path: str) -> None:
         """Remove what an upload of ours to this very path left when it broke off."""
-        for upload in signed.unfinished_uploads(self._clients, path):
+        for upload in unfinished_uploads.unfinished_uploads(self._clients, path):
             if upload.path == path:
-                signed.abort(self._clients, upload)
+                unfinished_uploads.abort(self._clients, upload)
         self._broken_uploads.discard(path)
 
     # ------------------------------------------------------------------ litter, probing
@@ -233,14 +233,18 @@ class ObjectStore:
             if entry.key.endswith(TEMPORARY):
                 yield entry
         below = self._path(prefix)
-        for upload in signed.unfinished_uploads(self._clients, f"{below}/" if below else ""):
+        for upload in unfinished_uploads.unfinished_uploads(
+            self._clients, f"{below}/" if below else ""
+        ):
             name = f"{self._key(upload.path)}{_UPLOAD_MARK}{upload.upload_id}"
-            yield Entry(name, signed.size_of(self._clients, upload), upload.begun)
+            yield Entry(name, unfinished_uploads.size_of(self._clients, upload), upload.begun)
 
     def delete_litter(self, entry: Entry) -> None:
         key, mark, upload_id = entry.key.rpartition(_UPLOAD_MARK)
         if mark:
-            signed.abort(self._clients, signed.Upload(self._path(key), upload_id, entry.modified))
+            unfinished_uploads.abort(
+                self._clients, unfinished_uploads.Upload(self._path(key), upload_id, entry.modified)
+            )
         else:
             self.delete(entry.key)
 
@@ -250,7 +254,7 @@ class ObjectStore:
         except BucketMissing:
             if not (writable and self.bucket.may_create):
                 raise
-            signed.create_bucket(self._clients)
+            unfinished_uploads.create_bucket(self._clients)
             self._look()
         if writable:
             self._try_conditions()
@@ -321,3 +325,46 @@ class ObjectStore:
 
     def _what(self, key: str) -> str:
         return f"{self.url}/{key}".rstrip("/")
+
+
+class ObjectStream:
+    """An object read in order; `resumed` goes on where a broken connection left it.
+
+    `open_at` begins to read at an offset, if the object still has the tag it is given.
+    """
+
+    def __init__(
+        self, bucket: Bucket, what: str, key: str, chunk_bytes: int, open_at: Opener
+    ) -> None:
+        self._bucket, self._what, self._key = bucket, what, key
+        self._chunk_bytes, self._open_at = chunk_bytes, open_at
+        self._offset = 0
+        self._tag: str | None = None
+        self._chunks: obstore.BytesStream | None = None
+
+    def __iter__(self) -> ObjectStream:
+        return self
+
+    def __next__(self) -> memoryview:
+        chunks = self._chunks or self._open()
+        with explained(self._bucket, "read", self._what, self._key):
+            chunk = memoryview(next(chunks))
+        self._offset += len(chunk)
+        return chunk
+
+    def resumed(self) -> ObjectStream:
+        """Return the rest of the same object; reading it fails if that has been replaced."""
+        rest = ObjectStream(self._bucket, self._what, self._key, self._chunk_bytes, self._open_at)
+        rest._offset, rest._tag = self._offset, self._tag
+        return rest
+
+    def _open(self) -> obstore.BytesStream:
+        try:
+            found = self._open_at(self._offset, self._tag)
+        except Conflict:
+            raise StoreError(
+                f"{self._what} was replaced while it was read", key=self._key, hint="read it again"
+            ) from None
+        self._tag = found.meta["e_tag"]
+        self._chunks = found.stream(min_chunk_size=self._chunk_bytes)
+        return self._chunks

@@ -1,6 +1,6 @@
 """The filesystems users bring, fsspec's and pyarrow's, behind one small protocol.
 
-Each adapter only translates; what a store promises is built on top, in `foreign.py`. Errors pass
+Each adapter only translates; what a store promises is built on top, by `ForeignStore`. Errors pass
 through as they are raised here and become ours there.
 """
 
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -257,3 +259,23 @@ def _seconds(moment: object) -> float:
     if isinstance(moment, datetime):
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalView:
+    """A filesystem such as pyarrow's SubTreeFileSystem, and the folder that its paths begin at.
+
+    Files are read and written past it, as those of the local disk they are. What users are shown
+    are its paths, because they look for them with this filesystem.
+    """
+
+    filesystem: object
+    base: str
+
+    def path_of(self, location: str) -> str:
+        """Return what the filesystem calls a path of this machine."""
+        return os.path.relpath(location, self.base)
+
+    def location_of(self, path: str) -> str:
+        """Return the path of this machine that the filesystem calls `path`."""
+        return os.path.join(self.base, path.lstrip("/"))

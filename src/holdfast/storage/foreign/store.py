@@ -36,19 +36,23 @@ from holdfast.storage.base import (
     Buffer,
     Condition,
     Entry,
+    Feed,
     IfAbsent,
     IfVersion,
+    ObjectTree,
     Source,
     Store,
     TreeWriter,
 )
 from holdfast.storage.digest import digest_bytes
-from holdfast.storage.feeds import Feed
-from holdfast.storage.foreign.filesystems import ArrowFilesystem, Filesystem, FsspecFilesystem
+from holdfast.storage.foreign.filesystems import (
+    ArrowFilesystem,
+    Filesystem,
+    FsspecFilesystem,
+    LocalView,
+)
 from holdfast.storage.local.errors import store_error
 from holdfast.storage.local.store import TEMPORARY, LocalStore
-from holdfast.storage.local_view import LocalView
-from holdfast.storage.trees import ObjectTree
 
 _DENIED = re.compile(
     r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE_DOES_NOT_MATCH|HTTP status 40[13]"

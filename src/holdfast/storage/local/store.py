@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from holdfast.errors import Conflict, StoreBusy, StoreError
 from holdfast.storage.base import (
@@ -28,7 +29,9 @@ from holdfast.storage.digest import digest_bytes
 from holdfast.storage.local.disk import OWN, READABLE, Disk, PosixDisk
 from holdfast.storage.local.errors import explained
 from holdfast.storage.local.files import Appender, LocalTree, remove_tree, write_new
-from holdfast.storage.local_view import LocalView
+
+if TYPE_CHECKING:
+    from holdfast.storage.foreign.filesystems import LocalView
 
 TEMPORARY = ".hf-tmp"
 LOCK_NAME = ".hf-lock"

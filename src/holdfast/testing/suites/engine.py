@@ -1,8 +1,9 @@
 """What every engine must do, ours or yours: subclass a suite and give it an `engine` fixture.
 
-`EngineSuite` is the contract for any engine; `ProcessEngineSuite` adds what must be true where
-each worker is a process of its own. The engine under test must begin its workers at
-`holdfast.testing.workers:obey`.
+`EngineSuite` is the contract for any engine, `GroupsSuite` (`engine_groups`) that for any engine
+that runs more than one worker; a simulated one passes both. `RealEngineSuite` adds what must be
+true where workers are real, `ProcessEngineSuite` where each is a process of its own. The engine
+under test must begin its workers at `holdfast.testing.workers:obey`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.outcomes import Died, Evicted, Finished, Raised
+from holdfast.core.placement import Demand
+from holdfast.core.run.outcomes import Died, Evicted, Finished
 from holdfast.engine.base import Ended, Engine, EngineError, Said, WorkerSpec
 from holdfast.wire import Assigned, Meeting, Message, Met, Reported
 
@@ -26,16 +28,16 @@ PATIENCE_S = 120.0  # only so that nothing hangs for ever: the machine may be bu
 PAUSE_S = 0.003  # between looks, for whoever is waited for
 
 
-def start(engine: Engine, logs: Path, *orders: str, attempt: int = 1) -> None:
+def start(engine: Engine, logs: Path, *orders: str, group: int = 1) -> None:
     """Start a group with a worker for each order."""
     nodes = engine.nodes()
     engine.start_group(
-        attempt,
+        group,
         [
             WorkerSpec(
                 rank=rank,
                 node=nodes[rank % len(nodes)].name,
-                log=str(log_of(logs, rank, attempt)),
+                log=str(log_of(logs, rank, group)),
                 first=Assigned(order.encode()),
                 environment={"RANK_OF_WORKER": str(rank)},
             )
@@ -44,9 +46,9 @@ def start(engine: Engine, logs: Path, *orders: str, attempt: int = 1) -> None:
     )
 
 
-def log_of(logs: Path, rank: int, attempt: int = 1) -> Path:
+def log_of(logs: Path, rank: int, group: int = 1) -> Path:
     """Return the log of a worker that `start` started."""
-    return logs / f"attempt-{attempt}" / f"rank-{rank}.log"
+    return logs / f"group-{group}" / f"rank-{rank}.log"
 
 
 def said(engine: Engine) -> Said:
@@ -79,11 +81,11 @@ def ends(engine: Engine, count: int) -> dict[int, Ended]:
     return found
 
 
-def stacks_with(engine: Engine, *places: str, attempt: int = 1) -> Mapping[int, str]:
+def stacks_with(engine: Engine, *places: str, group: int = 1) -> Mapping[int, str]:
     """Return the stacks of workers once those of the first are in all these places."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = engine.stacks(attempt)
+        found = engine.stacks(group)
         if all(place in found[0] for place in places):
             return found
         assert time.monotonic() < deadline, found[0]
@@ -118,6 +120,29 @@ class EngineSuite:
         assert first.room["CPU"] > 0
         assert first.leaves is None
 
+    def test_a_node_can_be_reached(self, engine: Engine) -> None:
+        assert all(node.address for node in engine.nodes())
+
+    def test_room_that_nobody_else_wants_is_reserved_at_once(self, engine: Engine) -> None:
+        demand = Demand(each={"CPU": 1.0})
+
+        assert engine.reserve(demand, 1, 1)
+        assert engine.reserve(demand, 1, 1)  # again is no error
+        assert engine.nodes()[0].room["CPU"] >= 1
+
+    def test_a_group_starts_after_a_warm_up(self, engine: Engine, tmp_path: Path) -> None:
+        engine.warm_up()
+        engine.warm_up()
+        start(engine, tmp_path, "")
+
+        assert isinstance(ends(engine, 1)[0].exit, Finished)
+
+    def test_a_worker_that_nobody_started_has_an_empty_log(self, engine: Engine) -> None:
+        log = engine.log(7, 0)
+
+        assert (log.size_bytes(), log.read(0, 100)) == (0, b"")
+        log.close()
+
     def test_a_worker_that_returns_has_finished(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "")
 
@@ -139,12 +164,12 @@ class EngineSuite:
         assert isinstance(last, Ended)
         assert isinstance(last.exit, Finished)
 
-    def test_a_message_for_an_attempt_that_is_over_is_lost(
+    def test_a_message_for_a_group_that_is_over_is_lost(
         self, engine: Engine, tmp_path: Path
     ) -> None:
         start(engine, tmp_path, "")
         ends(engine, 1)
-        start(engine, tmp_path, "echo", attempt=2)
+        start(engine, tmp_path, "echo", group=2)
 
         engine.send(1, 0, Met(1))
         engine.send(2, 5, Met(2))
@@ -164,14 +189,9 @@ class EngineSuite:
         assert isinstance(ends(engine, 1)[0].exit, Evicted)
 
     def test_groups_follow_each_other(self, engine: Engine, tmp_path: Path) -> None:
-        for attempt in range(1, 4):
-            start(engine, tmp_path, "report=1", attempt=attempt)
-            assert ends(engine, 1)[0].attempt == attempt
-
-    def test_a_worker_finds_its_environment(self, engine: Engine, tmp_path: Path) -> None:
-        start(engine, tmp_path, "environment=RANK_OF_WORKER")
-
-        assert reports(engine, 1) == [{"value": "0"}]
+        for group in range(1, 4):
+            start(engine, tmp_path, "report=1", group=group)
+            assert ends(engine, 1)[0].group == group
 
     def test_nothing_happens_in_time_if_nothing_happens(
         self, engine: Engine, tmp_path: Path
@@ -220,16 +240,17 @@ class EngineSuite:
         assert heard == 100
 
 
-class ProcessEngineSuite(EngineSuite):
+class RealEngineSuite(EngineSuite):
+    """What is true besides where workers are not simulated."""
+
+    def test_a_worker_finds_its_environment(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "environment=RANK_OF_WORKER")
+
+        assert reports(engine, 1) == [{"value": "0"}]
+
+
+class ProcessEngineSuite(RealEngineSuite):
     """What is true besides where each worker is a process of its own."""
-
-    def test_a_worker_that_raises_says_why(self, engine: Engine, tmp_path: Path) -> None:
-        start(engine, tmp_path, "raise=ValueError")
-
-        ended = ends(engine, 1)[0].exit
-
-        assert isinstance(ended, Raised)
-        assert (ended.error, ended.trace) == ("ValueError", "trace of ValueError")
 
     def test_each_way_to_die_is_told_apart(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "exit=0", "exit=7", "signal=9", "print=hello signal=11")
@@ -258,6 +279,34 @@ class ProcessEngineSuite(EngineSuite):
         assert log_of(tmp_path, 0).read_text() == "zero\n"
         assert log_of(tmp_path, 1).read_text() == "one"
 
+    def test_a_log_is_read_as_it_grows_and_after_the_end(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        start(engine, tmp_path, "print=first report=1 echo print=last")
+        log = engine.log(1, 0)
+        reports(engine, 1)
+        before = log.read(0, 100)
+        engine.send(1, 0, Met(-1))  # go on
+        ends(engine, 1)
+
+        assert before == b"first\n"
+        assert (log.size_bytes(), log.read(6, 3), log.read(11, 9)) == (11, b"las", b"")
+        assert "rank-0.log" in log.where
+        log.close()
+
+    def test_the_last_lines_are_of_the_log_that_a_later_job_prints_to(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        """As of a process that does one trial after another."""
+        start(engine, tmp_path, "print=first report=1 reassigned print=last signal=9")
+        reports(engine, 1)
+        engine.send(1, 0, Assigned(b"", log=str(log_of(tmp_path, 0, group=2))))
+
+        ended = ends(engine, 1)[0].exit
+
+        assert isinstance(ended, Died)
+        assert ended.last_lines == ("last",)
+
     def test_a_log_that_cannot_be_written_leaves_nothing_running(
         self, engine: Engine, tmp_path: Path
     ) -> None:
@@ -268,18 +317,8 @@ class ProcessEngineSuite(EngineSuite):
 
         assert caught.value.hint
         assert engine.next_event(0.1) is None
-        start(engine, tmp_path, "", attempt=2)
+        start(engine, tmp_path, "", group=2)
         assert isinstance(ends(engine, 1)[0].exit, Finished)
-
-    def test_messages_reach_the_rank_they_are_for(self, engine: Engine, tmp_path: Path) -> None:
-        start(engine, tmp_path, "echo", "echo")
-
-        engine.send(1, 1, Met(7, data=b"x" * 300_000))
-        event = said(engine)
-
-        assert (event.attempt, event.rank) == (1, 1)
-        assert event.message == Meeting(7, b"x" * 300_000)
-        engine.stop_group(1)
 
     def test_a_worker_that_does_not_listen_holds_nobody_up(
         self, engine: Engine, tmp_path: Path

@@ -1,4 +1,4 @@
-"""Several groups at once: part of what a process engine must do."""
+"""Several workers and several groups at once: what every engine must do that runs more than one."""
 
 from __future__ import annotations
 
@@ -6,31 +6,60 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.outcomes import Evicted, Finished
+from holdfast.core.run.outcomes import Died, Evicted, Finished, Raised
 from holdfast.engine.base import Ended, Engine, EngineError, Said, WorkerSpec
-from holdfast.testing.suites.engine import PATIENCE_S, is_running, log_of, reports, said, start
+from holdfast.testing.suites.engine import PATIENCE_S, ends, log_of, reports, said, start
 from holdfast.wire import Assigned, Meeting, Met
 
 
 class GroupsSuite:
-    """Groups that run beside each other do not get in each other's way."""
+    """Workers and groups that run beside each other do not get in each other's way."""
+
+    def test_messages_reach_the_rank_they_are_for(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "echo", "echo")
+
+        engine.send(1, 1, Met(7, data=b"x" * 300_000))
+        event = said(engine)
+
+        assert (event.group, event.rank) == (1, 1)
+        assert event.message == Meeting(7, b"x" * 300_000)
+        engine.stop_group(1)
+
+    def test_a_worker_that_raises_says_why(self, engine: Engine, tmp_path: Path) -> None:
+        start(engine, tmp_path, "raise=ValueError")
+
+        ended = ends(engine, 1)[0].exit
+
+        assert isinstance(ended, Raised)
+        assert (ended.error, ended.trace) == ("ValueError", "trace of ValueError")
+
+    def test_one_who_dies_leaves_the_others_of_its_group_alone(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        start(engine, tmp_path, "exit=7", "echo")
+
+        [dead] = ends(engine, 1).values()
+        engine.send(1, 1, Met(3))
+
+        assert isinstance(dead.exit, Died)
+        assert (dead.exit.rank, dead.exit.exit_code) == (0, 7)
+        assert said(engine).message == Meeting(3)
 
     def test_groups_of_equal_ranks_run_side_by_side(self, engine: Engine, tmp_path: Path) -> None:
-        for attempt in (1, 2, 3):
-            start(engine, tmp_path, "echo", attempt=attempt)
+        for group in (1, 2, 3):
+            start(engine, tmp_path, "echo", group=group)
 
         engine.send(2, 0, Met(7))
         answer = said(engine)
 
-        assert (answer.attempt, answer.message) == (2, Meeting(7))
+        assert (answer.group, answer.message) == (2, Meeting(7))
 
     def test_stopping_one_group_leaves_the_others_alone(
         self, engine: Engine, tmp_path: Path
     ) -> None:
-        pids = {}
-        for attempt in (1, 2):
-            start(engine, tmp_path, "report=1 echo", attempt=attempt)
-            [pids[attempt]] = [one["pid"] for one in reports(engine, 1)]
+        for group in (1, 2):
+            start(engine, tmp_path, "report=1 echo", group=group)
+            reports(engine, 1)
 
         engine.stop_group(1)
         engine.send(2, 0, Met(1))
@@ -38,15 +67,14 @@ class GroupsSuite:
 
         [ended] = [one for one in events if isinstance(one, Ended)]
         [answer] = [one for one in events if isinstance(one, Said)]
-        assert (ended.attempt, type(ended.exit)) == (1, Evicted)
-        assert (answer.attempt, answer.message) == (2, Meeting(1))
-        assert is_running(pids[2]) and not is_running(pids[1])
+        assert (ended.group, type(ended.exit)) == (1, Evicted)
+        assert (answer.group, answer.message) == (2, Meeting(1))
 
     def test_a_start_that_fails_leaves_the_others_alone(
         self, engine: Engine, tmp_path: Path
     ) -> None:
         start(engine, tmp_path, "report=1 echo")
-        [first] = reports(engine, 1)
+        reports(engine, 1)
         lost = WorkerSpec(
             rank=0, node="nowhere", log=str(log_of(tmp_path, 0, 2)), first=Assigned(b"echo")
         )
@@ -56,20 +84,19 @@ class GroupsSuite:
         engine.send(1, 0, Met(1))
 
         assert said(engine).message == Meeting(1)
-        assert is_running(first["pid"])
 
     def test_many_groups_come_and_go(self, engine: Engine, tmp_path: Path) -> None:
         ended: dict[int, Ended] = {}
-        for attempt in range(1, 41):
-            start(engine, tmp_path, "report=1", attempt=attempt)
-            while attempt - len(ended) > 4:
+        for group in range(1, 41):
+            start(engine, tmp_path, "report=1", group=group)
+            while group - len(ended) > 4:
                 event = engine.next_event(PATIENCE_S)
                 if isinstance(event, Ended):
-                    ended[event.attempt] = event
+                    ended[event.group] = event
         while len(ended) < 40:
             event = engine.next_event(PATIENCE_S)
             assert event is not None
             if isinstance(event, Ended):
-                ended[event.attempt] = event
+                ended[event.group] = event
 
         assert all(isinstance(one.exit, Finished) for one in ended.values())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.outcomes import Evicted, Finished
+from holdfast.core.run.outcomes import Evicted, Finished
 from holdfast.engine.base import Engine
 from holdfast.testing.suites.engine import (
     PATIENCE_S,
@@ -121,9 +121,9 @@ class StacksSuite:
     def test_a_worker_that_has_just_begun_is_not_hurt_by_the_question(
         self, engine: Engine, tmp_path: Path
     ) -> None:
-        for attempt in range(1, 6):
-            start(engine, tmp_path, "report=1", "report=1", attempt=attempt)
-            found = engine.stacks(attempt)
+        for group in range(1, 6):
+            start(engine, tmp_path, "report=1", "report=1", group=group)
+            found = engine.stacks(group)
 
             assert not [text for text in found.values() if "another program" in text]
             assert all(isinstance(one.exit, Finished) for one in ends(engine, 2).values())

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from holdfast.core.run.budget import Budget
+from holdfast.core.study.events import TrialReported
 from holdfast.core.study.rules import Rules
 from holdfast.core.study.trial import Status, Trial
 from holdfast.testing.fake_study import MISSING, FakeStudy
@@ -31,8 +32,6 @@ from holdfast.testing.study_play import Script, play
 from holdfast.tune.schedulers import TrialScheduler
 from holdfast.tune.search import BasicVariantGenerator, SearchPlan
 from holdfast.tune.search.sample import uniform
-
-REPORTED = "trial_result"
 
 DECISIONS = frozenset(
     {
@@ -178,7 +177,8 @@ class SchedulerSuite:
         rules = Rules(budget=Budget(failures=None))
         for saves_every in (0, 1, 3):
             script = self._script(saves_every=saves_every, dies=dies, rules=rules)
-            results = [data["result"] for kind, data in play(script).events if kind == REPORTED]
+            events = play(script).events
+            results = [data["result"] for kind, data in events if kind == TrialReported.kind]
             counts = [result["training_iteration"] for result in results]
 
             assert counts == [result["trained"] for result in results], f"{saves_every=}"

@@ -72,7 +72,7 @@ def _opened_as(store: Store) -> Iterator[None]:
 
 
 def reference_to_pickle(data: bytes) -> dict[str, Any]:
-    """Return what a record says of these bytes; `keep` puts them where it says."""
+    """Return what a record says of these bytes; they belong at `key_of` it."""
     digest = digest_bytes(data)
     return {"kind": "pickled", "digest": digest, "size": len(data), "python": PYTHON}
 

@@ -24,8 +24,7 @@ from holdfast.control.record.open_run import OpenRun
 from holdfast.errors import Damaged, FormatTooNew, LeaseLost, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.locate import closed_to_others
-from holdfast.storage.records import seal, unseal
-from holdfast.storage.shapes import Count, fit, known_format
+from holdfast.storage.records import Count, fit, known_format, seal, unseal
 from holdfast.train.restore.pickled import (
     FOLDER,
     KEPT_BYTES_MAX,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.tune.logger.csv_logger import CSVLoggerCallback
-from holdfast.tune.logger.json_logger import JsonLoggerCallback
+from holdfast.tune.logger.csv import CSVLoggerCallback
+from holdfast.tune.logger.json import JsonLoggerCallback
 from holdfast.tune.logger.json_text import encode
 from holdfast.tune.logger.legacy import (
     DEFAULT_CALLBACK_CLASSES,

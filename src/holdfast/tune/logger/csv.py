@@ -1,4 +1,6 @@
-r"""`progress.csv`: a line for each result under a header that grows as new metrics appear.
+r"""`progress.csv`: the callback that writes it, its format, and its reader.
+
+There is a line for each result under a header that grows as new metrics appear.
 
 A field is quoted if it holds a comma, a quote or a line break, so that every record ends in `\n`
 outside quotes, and one that does not is torn. Every record has a field for each column: what has
@@ -13,9 +15,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from holdfast.tune.logger.formats import STEP, Content, Record, each_once
+from holdfast.tune.logger.formats import STEP, Content, Format, Record, each_once
 from holdfast.tune.logger.json_text import encode, flat
-from holdfast.tune.result import CONFIG, TRAINING_ITERATION
+from holdfast.tune.logger.logger import FileLogger
+from holdfast.tune.result import CONFIG, EXPR_PROGRESS_FILE, TRAINING_ITERATION
 
 _NUMBERS = frozenset({float, int, bool})
 _TEXT = frozenset({str})
@@ -23,8 +26,21 @@ _PLAIN = _NUMBERS | _TEXT
 _special = re.compile(r'[,"\n\r]').search
 
 
+class CSVLoggerCallback(FileLogger):
+    """Writes every result, without its config, as a line of `progress.csv`.
+
+    What is `b` inside `a` is in the column `a/b`. A metric that appears later gets a column of its
+    own, which is empty in the lines before.
+    """
+
+    _file_name = EXPR_PROGRESS_FILE
+
+    def _format(self) -> Format[dict[str, str]]:
+        return CsvRows()
+
+
 class CsvRows:
-    """Payloads are what is not empty, by column, and never changes; the head is the columns."""
+    """The format: payloads are non-empty fields by column; the head is the columns."""
 
     def prepare(self, row: Mapping[str, Any]) -> dict[str, Any]:
         filled = {
@@ -55,12 +71,12 @@ class CsvRows:
         return Content(head, records)
 
     def grown(self, head: tuple[str, ...], payloads: Iterable[dict[str, Any]]) -> tuple[str, ...]:
-        known = dict.fromkeys(head or ())
-        count = len(known)
+        columns = dict.fromkeys(head or ())
+        count = len(columns)
         for payload in payloads:
-            if not payload.keys() <= known.keys():
-                known.update(dict.fromkeys(payload))
-        return tuple(known) if len(known) > count else head
+            if not payload.keys() <= columns.keys():
+                columns.update(dict.fromkeys(payload))
+        return tuple(columns) if len(columns) > count else head
 
     def opening(self, head: tuple[str, ...]) -> bytes:
         return _title_line(head) if head else b""
@@ -75,15 +91,15 @@ class CsvRows:
         return (line or '""').encode() + b"\n"
 
 
-def rows_in(data: bytes) -> list[dict[str, Any]]:
+def csv_rows(data: bytes) -> list[dict[str, Any]]:
     """Return the results in the bytes of a `progress.csv`, each step once.
 
     A field is a number if it reads as one.
     """
     records = each_once(CsvRows().load(data.replace(b"\r\n", b"\n")).records)
     return [
-        {name: _value(text) for name, text in one.payload.items() if name != STEP}
-        for one in records
+        {name: _value(text) for name, text in record.payload.items() if name != STEP}
+        for record in records
     ]
 
 
@@ -111,7 +127,7 @@ def _title_line(titles: tuple[str, ...]) -> bytes:
 
 @lru_cache(4096)
 def _text(value: Any) -> str:
-    """Return what stands for a text; most of them are there in one row after the other."""
+    """Return the field of a text; most texts are the same in row after row."""
     return _quoted(_field(value))
 
 
@@ -120,7 +136,7 @@ def _quoted(text: str) -> str:
 
 
 def _fields_from(lines: list[bytes], at: int) -> tuple[int, list[str] | None]:
-    """Return where the record that begins at a line ends, and its fields; None if it is none."""
+    """Return where the record that begins at a line ends, and its fields; None if it is damaged."""
     end, quotes = at, 0
     while end < len(lines):
         quotes += lines[end].count(b'"')
@@ -131,10 +147,10 @@ def _fields_from(lines: list[bytes], at: int) -> tuple[int, list[str] | None]:
     if quotes % 2 or b"\x00" in record or not record:
         return end, None
     try:
-        found = list(csv.reader([record.decode()], strict=True))
+        rows = list(csv.reader([record.decode()], strict=True))
     except (csv.Error, UnicodeDecodeError):
         return end, None
-    return end, found[0] if len(found) == 1 else None
+    return end, rows[0] if len(rows) == 1 else None
 
 
 def _can_be_head(fields: list[str]) -> bool:

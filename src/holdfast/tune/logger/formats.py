@@ -1,8 +1,8 @@
-"""Files of rows, as data: what a format must know to add rows to a file and to take some away.
+"""Formats of row files, as pure data: records, and the Protocol of what turns them into bytes.
 
-Nothing here touches a disk. A file is an opening and records; a record is what one result became,
-with the step it belongs to. Of two records of one step the later counts, and what stands between
-them was superseded with the first, so that a file holds every step once.
+A file is an opening and records; a record is what one result became, with the step it belongs to.
+Of two records of one step the later counts, and what stands between them was superseded with the
+first, so that a file holds every step once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from holdfast.core.checkpoint.retention import score_of
 from holdfast.tune.result import TRAINING_ITERATION
 
 P = TypeVar("P")
-# How many results the trial had come to with this one; in rows whose training iteration, which the
-# user may count as he likes, is another number. Rows are told apart by it.
+# The number of the result among those of its trial; written to rows whose training iteration, which
+# users may set, is another number, because rows are told apart by it.
 STEP = "holdfast_step"
 
 
@@ -68,12 +68,11 @@ def step_of(row: Mapping[str, Any]) -> int | None:
     """Return the step that a result belongs to, None if it does not say."""
     if type(counted := row.get(STEP)) is int:
         return counted
-    plain = row.get(TRAINING_ITERATION)
-    if type(plain) is int:
+    if type(plain := row.get(TRAINING_ITERATION)) is int:
         return plain
-    found = score_of(row, TRAINING_ITERATION)
+    iteration = score_of(row, TRAINING_ITERATION)
     try:
-        return None if found is None else int(found)
+        return None if iteration is None else int(iteration)
     except (ValueError, OverflowError):  # NaN, infinity
         return None
 
@@ -85,28 +84,39 @@ def record_of(format_: Format[P], row: Mapping[str, Any]) -> Record[P]:
 
 def each_once(records: Sequence[Record[P]]) -> list[Record[P]]:
     """Return the records that count: of each iteration the last, none that was superseded."""
-    kept: list[Record[P]] = []
+    valid: list[Record[P]] = []
     lowest: float = float("inf")
-    for one in reversed(records):
-        if one.step is None:
-            kept.append(one)
-        elif one.step < lowest:
-            kept.append(one)
-            lowest = one.step
-    return kept[::-1]
+    for record in reversed(records):
+        if record.step is None:
+            valid.append(record)
+        elif record.step < lowest:
+            valid.append(record)
+            lowest = record.step
+    return valid[::-1]
 
 
 def up_to(records: Iterable[Record[P]], step: float) -> list[Record[P]]:
     """Return the records of no later iteration than `step`."""
-    return [one for one in records if one.step is None or one.step <= step]
+    return [record for record in records if record.step is None or record.step <= step]
+
+
+def first_step(records: Iterable[Record[P]]) -> int | None:
+    """Return the earliest iteration among the records."""
+    return next((record.step for record in records if record.step is not None), None)
 
 
 def last_step(records: Sequence[Record[P]]) -> int | None:
     """Return the latest iteration among the records."""
-    return next((one.step for one in reversed(records) if one.step is not None), None)
+    return next((record.step for record in reversed(records) if record.step is not None), None)
+
+
+def reaches(records: Sequence[Record[P]], step: int) -> bool:
+    """Whether records go to an iteration, or further."""
+    last = last_step(records)
+    return last is not None and last >= step
 
 
 def dump(format_: Format[P], head: Any, records: Iterable[Record[P]]) -> bytes:
     """Return the bytes of a whole file."""
-    parts = [format_.render(head, one.payload) for one in records]
+    parts = [format_.render(head, record.payload) for record in records]
     return b"".join([format_.opening(head), *parts])

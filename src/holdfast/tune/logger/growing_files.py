@@ -1,6 +1,6 @@
-"""Where the files of trials rest: on a disk they grow, on an object store they are put anew.
+"""Files that grow at their end: on a disk by appending, on an object store by being put anew.
 
-Both keep no file open between two calls. What was appended is durable once `sync` has returned;
+No file stays open between two calls. What was appended is durable once `sync` has returned;
 what was replaced is whole at any moment, and durable when `replace` has returned.
 """
 
@@ -28,14 +28,14 @@ UNSYNCED_MAX = 4096
 MANY = 16  # files, from which on the whole file system is synced at once
 
 
-class Changed(HoldfastError):
-    """A file is not as long as it was left: somebody else has written to it."""
+class FileChanged(HoldfastError):
+    """A file is not as long as it was left: another process has written to it."""
 
     code = "HF710"
 
 
-class Shelf(Protocol):
-    """Files by key; whoever calls holds `lock`."""
+class GrowingFiles(Protocol):
+    """Files by key; callers hold `lock`."""
 
     lock: threading.RLock
 
@@ -44,7 +44,7 @@ class Shelf(Protocol):
         ...
 
     def adopt(self, key: str) -> None:
-        """Take a file over from whoever wrote it: it is durable with the next `sync`."""
+        """Take over a file that another process wrote: it is durable with the next `sync`."""
         ...
 
     def create(self, key: str, data: bytes) -> bool:
@@ -61,8 +61,8 @@ class Shelf(Protocol):
     def append(self, key: str, at: int, data: bytes, *, repair: bool) -> None:
         """Add to a file that is `at` bytes long, made if that is 0.
 
-        Raises `Changed`, and nothing is written, if it has another length; with `repair` a longer
-        one is cut first, because our own last write may have been cut short.
+        Raises `FileChanged`, and nothing is written, if it has another length; with `repair` a
+        longer one is cut first, because our own last write may have been cut short.
         """
         ...
 
@@ -85,32 +85,32 @@ class Shelf(Protocol):
         ...
 
     def is_due(self, size: int, waiting: int) -> bool:
-        """Whether it is time to add `waiting` bytes to a file of `size`, if nobody presses."""
+        """Whether `waiting` bytes are worth adding to a file of `size`, if nothing is urgent."""
         ...
 
 
-def shelf_on(store: Store) -> Shelf:
-    """Return the shelf that a store offers, the same for all who ask while somebody has it."""
-    kept = store if store.local is None else store.local
-    found: Shelf | None = _shelves.get(id(kept))
-    if found is None:
-        found = DiskShelf(store.local) if store.local is not None else ObjectShelf(store)
-        _shelves[id(kept)] = found
-    return found
+def growing_files_on(store: Store) -> GrowingFiles:
+    """Return the files of a store: the same object for all callers, while one of them has it."""
+    owner = store if store.local is None else store.local
+    files: GrowingFiles | None = _in_use.get(id(owner))
+    if files is None:
+        files = DiskFiles(store.local) if store.local is not None else ObjectFiles(store)
+        _in_use[id(owner)] = files
+    return files
 
 
-# By the store that the shelf keeps: while there is one, no other store has that id.
-_shelves: WeakValueDictionary[int, Any] = WeakValueDictionary()
+# By the id of the store that the files hold on to: while they do, no other store has that id.
+_in_use: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
-class DiskShelf:
-    """Files that grow."""
+class DiskFiles:
+    """Files on a disk: they are appended to."""
 
     def __init__(self, store: LocalStore) -> None:
         self.lock = threading.RLock()
         self._store = store
         self._unsynced: dict[str, bool] = {}  # by key, whether the file is new
-        self._suspect: set[str] = set()  # whose bytes a sync has failed to keep
+        self._suspect: set[str] = set()  # keys whose bytes a sync has failed to keep
 
     def read(self, key: str) -> bytes | None:
         try:
@@ -152,22 +152,22 @@ class DiskShelf:
             try:
                 handle = disk.open_append(path)
             except FileNotFoundError:
-                raise Changed(f"{path} is gone") from None
+                raise FileChanged(f"{path} is gone") from None
             try:
                 self._unsynced.setdefault(key, False)
-                found = disk.stat(path)
-                size = 0 if found is None else found.size
+                status = disk.stat(path)
+                size = 0 if status is None else status.size
                 if size > at and repair:
                     disk.truncate(handle, at)
                 elif size != at:
-                    raise Changed(f"{path} has {size} bytes, and was left with {at}")
+                    raise FileChanged(f"{path} has {size} bytes, and was left with {at}")
                 disk.write(handle, data)
             finally:
                 disk.close(handle)
         self._sync_if_many()
 
     def _sync_if_many(self) -> None:
-        if len(self._unsynced) > UNSYNCED_MAX:  # nobody has asked for it in a long time
+        if len(self._unsynced) > UNSYNCED_MAX:  # no sync was asked for in a long time
             self.sync()
 
     def replace(self, key: str, data: bytes) -> None:
@@ -265,8 +265,8 @@ class DiskShelf:
         return True
 
 
-class ObjectShelf:
-    """Files that are put again, longer each time, unless somebody else has put them meanwhile.
+class ObjectFiles:
+    """Objects that are put again, longer each time, unless another process has put them meanwhile.
 
     The newest are kept in memory, `CACHE_BYTES` at most, so that they need not be read to grow.
     """
@@ -280,11 +280,11 @@ class ObjectShelf:
     def read(self, key: str) -> bytes | None:
         self._forget(key)
         try:
-            found = self._store.get(key)
+            blob = self._store.get(key)
         except ObjectMissing:
             return None
-        self._remember(key, found)
-        return found.data
+        self._remember(key, blob)
+        return blob.data
 
     def adopt(self, key: str) -> None:
         """Every put is durable."""
@@ -305,14 +305,14 @@ class ObjectShelf:
         before = self._cache.get(key)
         size = 0 if before is None else len(before.data)
         if size != at:
-            raise Changed(f"{self._store.url}/{key} has {size} bytes, and was left with {at}")
-        self._forget(key)  # if the put fails, nobody knows what is there
+            raise FileChanged(f"{self._store.url}/{key} has {size} bytes, and was left with {at}")
+        self._forget(key)  # if the put fails, what is there is unknown
         condition = IF_ABSENT if before is None else IfVersion(before.version)
         grown = data if before is None else before.data + data
         try:
             version = self._store.put(key, grown, condition)
         except Conflict:
-            raise Changed(f"{self._store.url}/{key} was put by somebody else") from None
+            raise FileChanged(f"{self._store.url}/{key} was put by another process") from None
         self._remember(key, Blob(grown, version))
 
     def replace(self, key: str, data: bytes) -> None:
@@ -333,12 +333,12 @@ class ObjectShelf:
         """Every put is durable."""
 
     def is_due(self, size: int, waiting: int) -> bool:
-        # Each put sends all there is, so a file is sent again only when it has grown by a share.
+        # Each put sends the whole file, so a file is sent again only when it has grown by a share.
         return waiting >= max(OBJECT_BYTES_MIN, size // 4)
 
-    def _remember(self, key: str, found: Blob) -> None:
-        self._cache[key] = found
-        self._cached_bytes += len(found.data)
+    def _remember(self, key: str, blob: Blob) -> None:
+        self._cache[key] = blob
+        self._cached_bytes += len(blob.data)
         while self._cached_bytes > CACHE_BYTES:
             _, dropped = self._cache.popitem(last=False)
             self._cached_bytes -= len(dropped.data)

@@ -1,17 +1,20 @@
-"""`result.json`: one JSON object for each result, a line each."""
+"""`result.json`, one JSON object in a line for each result, and `params.json`."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.storage.shapes import is_too_deep
-from holdfast.tune.logger.formats import STEP, Content, Record, each_once, step_of
-from holdfast.tune.logger.json_text import encoded
+from holdfast.core.study.trial import Trial
+from holdfast.storage.records import is_too_deep
+from holdfast.tune.logger.formats import STEP, Content, Format, Record, each_once, step_of
+from holdfast.tune.logger.json_text import encoded, encoded_lines
+from holdfast.tune.logger.logger import FileLogger, with_config
+from holdfast.tune.result import EXPR_PARAM_FILE, EXPR_RESULT_FILE
 
 
 class _Stepped(msgspec.Struct):
@@ -23,8 +26,33 @@ _decode_step = msgspec.json.Decoder(_Stepped).decode
 _decoder = json.JSONDecoder()
 
 
+class JsonLoggerCallback(FileLogger):
+    """Writes every result, with its config, to `result.json`, and the config to `params.json`."""
+
+    _file_name = EXPR_RESULT_FILE
+
+    def _format(self) -> Format[bytes]:
+        return JsonLines()
+
+    def _row(self, trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        return with_config(trial, result)
+
+    def log_trial_start(self, trial: Trial) -> None:
+        """Have `params.json` say what the trial is called with from here on."""
+        self.update_config(trial, trial.config)
+
+    def update_config(self, trial: Trial, config: Mapping[str, Any]) -> None:
+        """Have `params.json` hold another config."""
+        data = encoded_lines(config) + b"\n"
+        self._files.put_whole(f"{trial.folder}/{EXPR_PARAM_FILE}", data)
+
+    def reconcile(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.update_config(trial, trial.reported_as.config)
+        super().reconcile(trial, rows)
+
+
 class JsonLines:
-    """Payloads are lines without their newline."""
+    """The format: payloads are lines without their newline."""
 
     def prepare(self, row: Mapping[str, Any]) -> bytes:
         return encoded(row)
@@ -39,8 +67,8 @@ class JsonLines:
             if step is not None:
                 records.append(Record(step, line))
             else:
-                found = _objects(line.strip(b"\x00 \r"))
-                records += [Record(step_of(row), part) for part, row in found]
+                rows = _objects(line.strip(b"\x00 \r"))
+                records += [Record(step_of(row), text) for text, row in rows]
         return Content(None, records)
 
     def grown(self, head: None, payloads: Iterable[bytes]) -> None:
@@ -53,13 +81,13 @@ class JsonLines:
         return payload + b"\n"
 
 
-def rows_in(data: bytes) -> list[dict[str, Any]]:
+def json_rows(data: bytes) -> list[dict[str, Any]]:
     """Return the results in the bytes of a `result.json`, each step once."""
     records = each_once(JsonLines().load(data).records)
     rows: list[dict[str, Any]] = []
-    for one in records:
-        with contextlib.suppress(RecursionError):  # nobody can read it
-            row = json.loads(one.payload)
+    for record in records:
+        with contextlib.suppress(RecursionError):  # deeper than Python's reader goes
+            row = json.loads(record.payload)
             if not is_too_deep(row):
                 rows.append(row)
     return [{name: value for name, value in row.items() if name != STEP} for row in rows]
@@ -70,10 +98,10 @@ def _step_in(line: bytes) -> int | None:
     try:
         if not line.isascii():
             line.decode()
-        found = _Stepped() if b"\x00" in line else _decode_step(line)
+        row = _Stepped() if b"\x00" in line else _decode_step(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return found.training_iteration if found.holdfast_step is None else found.holdfast_step
+    return row.training_iteration if row.holdfast_step is None else row.holdfast_step
 
 
 def _objects(line: bytes) -> list[tuple[bytes, dict[str, Any]]]:
@@ -82,7 +110,7 @@ def _objects(line: bytes) -> list[tuple[bytes, dict[str, Any]]]:
         text = line.decode()
     except UnicodeDecodeError:
         return []
-    found: list[tuple[bytes, dict[str, Any]]] = []
+    objects: list[tuple[bytes, dict[str, Any]]] = []
     at = 0
     while at < len(text):
         try:
@@ -91,6 +119,6 @@ def _objects(line: bytes) -> list[tuple[bytes, dict[str, Any]]]:
             break
         if not isinstance(row, dict):
             break
-        found.append((text[at:end].encode(), row))
+        objects.append((text[at:end].encode(), row))
         at = end + (len(text[end:]) - len(text[end:].lstrip()))
-    return found
+    return objects

@@ -10,8 +10,8 @@ from holdfast.core.names import shown
 from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
-from holdfast.tune.logger.csv_logger import CSVLoggerCallback
-from holdfast.tune.logger.json_logger import JsonLoggerCallback
+from holdfast.tune.logger.csv import CSVLoggerCallback
+from holdfast.tune.logger.json import JsonLoggerCallback
 from holdfast.tune.logger.logger import LoggerCallback
 from holdfast.tune.logger.tensorboardx import TBXLoggerCallback
 

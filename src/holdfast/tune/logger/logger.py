@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
 from holdfast.tune.callback import Callback
 from holdfast.tune.logger.formats import Format
-from holdfast.tune.logger.growing_files import shelf_on
+from holdfast.tune.logger.growing_files import growing_files_on
 from holdfast.tune.logger.row_files import RowFiles
 from holdfast.tune.logger.writer import BATCH_S, Writer
 from holdfast.tune.result import CONFIG
@@ -105,7 +105,7 @@ class FileLogger(LoggerCallback):
     def attach(self, store: Store) -> None:
         """Write below `store`, the folder of the study; to be called before anything else."""
         self._rows = RowFiles(
-            shelf_on(store), self._format(), self._file_name, numbered=self._numbered
+            growing_files_on(store), self._format(), self._file_name, numbered=self._numbered
         )
 
     def fence_by(self, fence: Callable[[], None]) -> None:
@@ -142,7 +142,7 @@ class FileLogger(LoggerCallback):
             trial.folder,
             [self._row(trial, row) for row in rows],
             first=first,
-            is_pressed=self._writer is None,
+            is_urgent=self._writer is None,
         )
         if trial.is_finished():
             self._files.end(trial.folder)

@@ -1,14 +1,9 @@
-"""What people see of a study while it goes on, and when it is over."""
+"""The output of a study: screens, calls of callbacks, files beside the results."""
 
 from __future__ import annotations
 
-from holdfast.tune.outputs.output import (
-    PlainScreen,
-    ReporterOutput,
-    Screen,
-    StudyOutput,
-    screen_for,
-)
+from holdfast.tune.outputs.output import ReporterOutput, StudyOutput
+from holdfast.tune.outputs.screens import PlainScreen, Screen, screen_for
 from holdfast.tune.outputs.tables import Best, Layout, Progress, Table
 
 __all__ = [

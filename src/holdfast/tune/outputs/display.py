@@ -1,4 +1,4 @@
-"""Shows people how a study goes, as their `RunConfig` says."""
+"""Shows the progress of a study, as its `RunConfig` asks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.study.plan import Resumption, StudyObserver
 from holdfast.core.names import shown
 from holdfast.core.not_finite import NotFinite, in_words
+from holdfast.core.quantities import counted
 from holdfast.core.study.machine import Study
 from holdfast.core.study.reservations import total
 from holdfast.core.study.trial import Status, Trial
 from holdfast.errors import ConfigError
-from holdfast.tune.outputs import Progress, ReporterOutput, StudyOutput
-from holdfast.tune.outputs.lines import Before
-from holdfast.tune.outputs.tables import best_of
+from holdfast.tune.outputs.lines import LastStart
+from holdfast.tune.outputs.output import ReporterOutput, StudyOutput
+from holdfast.tune.outputs.tables import Progress, best_of
 from holdfast.tune.progress_reporter import ProgressReporter
 from holdfast.tune.results.best import metric_of
 from holdfast.tune.study.spec import StudySpec
@@ -25,12 +26,12 @@ from holdfast.tune.study.spec import StudySpec
 log = logging.getLogger(__name__)
 
 UPDATE_EVERY_S = 0.25
-KEPT_MAX = 20  # trials that are over and still shown
+FINISHED_MAX = 20  # trials that are over and still shown
 _IN_BYTES = ("memory", "object_store_memory")
 
 
-class Shower(StudyObserver):
-    """Tells a study's output of everything, and how the study stands, not too often."""
+class StudyDisplay(StudyObserver):
+    """Passes every event of a study to its output, and its progress at intervals."""
 
     def __init__(
         self, spec: StudySpec, study: Study, samples: int | None, clock: Clock = SYSTEM_CLOCK
@@ -42,13 +43,13 @@ class Shower(StudyObserver):
         self._began = clock.monotonic()
         self._updated_at = float("-inf")
         self._over: dict[str, Trial] = {}
-        self._begun: dict[str, Before] = {}
+        self._begun: dict[str, LastStart] = {}
         self._not_finite = NotFinite([self._metric])
         self._with_nan: set[str] = set()  # trials that are not over
         self._nan_count = 0
         self._first_nan = ""
         self._best: Trial | None = None
-        self._has_told_of_pauses = False
+        self._has_warned_of_pauses = False
 
     def begin(self, path: str, how: Resumption) -> None:
         """Say what begins, or goes on, and where it is kept."""
@@ -73,8 +74,8 @@ class Shower(StudyObserver):
         self._over.pop(trial.trial_id, None)  # it had ended, and goes on
         before = self._begun.get(trial.trial_id)
         if before is None and trial.run.attempts > 1:  # under another driver
-            before = Before(None, trial.failures(), None)
-        self._begun[trial.trial_id] = Before.of(trial)
+            before = LastStart(None, trial.failures(), None)
+        self._begun[trial.trial_id] = LastStart.of(trial)
         self.output.trial_started(trial, before, self._donor_of(trial))
 
     def _donor_of(self, trial: Trial) -> str | None:
@@ -82,8 +83,8 @@ class Shower(StudyObserver):
         if trial.donor is None:
             return None
         folder = trial.donor.folder
-        known = [*self._study.trials.values(), *self._study.finished.values()]
-        return next((str(one) for one in known if one.folder == folder), folder)
+        trials = [*self._study.trials.values(), *self._study.finished.values()]
+        return next((str(each) for each in trials if each.folder == folder), folder)
 
     def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
         self._look_for_nan(trial, result)
@@ -111,9 +112,9 @@ class Shower(StudyObserver):
 
     def trial_paused(self, trial: Trial) -> None:
         saved = trial.saved_step()
-        if self._has_told_of_pauses or trial.donor is not None or saved >= trial.step:
+        if self._has_warned_of_pauses or trial.donor is not None or saved >= trial.step:
             return
-        self._has_told_of_pauses = True
+        self._has_warned_of_pauses = True
         log.warning(
             "%s has paused %s after step %d, and %s; what a trial did since its last checkpoint is "
             "done again when it goes on. Report a checkpoint with every step, or take a scheduler "
@@ -133,13 +134,13 @@ class Shower(StudyObserver):
 
     def _note_end(self, trial: Trial) -> None:
         self._over[trial.trial_id] = trial
-        if len(self._over) > KEPT_MAX:
+        if len(self._over) > FINISHED_MAX:
             del self._over[next(iter(self._over))]
         if self._metric is None:
             return
-        known = [*([self._best] if self._best else []), trial]
-        found = best_of(known, self._metric, self._mode)
-        if found is not None and found.name == str(trial):
+        rivals = [*([self._best] if self._best else []), trial]
+        best = best_of(rivals, self._metric, self._mode)
+        if best is not None and best.name == str(trial):
             self._best = trial
 
     def turned(self, *, is_over: bool) -> None:
@@ -179,14 +180,14 @@ class Shower(StudyObserver):
 
 def in_use(there: Mapping[str, float], free: Mapping[str, float]) -> str:
     """Return how much of what there is has been reserved; memory only if any of it has."""
-    told = []
+    parts = []
     for name, amount in there.items():
         taken = amount - free.get(name, 0.0)
         if name not in _IN_BYTES:
-            told.append(f"{taken:g}/{amount:g} {name}")
+            parts.append(f"{taken:g}/{amount:g} {name}")
         elif taken:
-            told.append(f"{taken / 2**30:.1f}/{amount / 2**30:.1f} GiB {name}")
-    return ", ".join(told)
+            parts.append(f"{taken / 2**30:.1f}/{amount / 2**30:.1f} GiB {name}")
+    return ", ".join(parts)
 
 
 def resumption_facts(study: Study, how: Resumption) -> dict[str, str]:
@@ -194,22 +195,21 @@ def resumption_facts(study: Study, how: Resumption) -> dict[str, str]:
     counts = study.counts
     facts = {}
     if done := counts.get(Status.TERMINATED, 0):
-        facts["kept"] = f"{done} trials that are done"
+        facts["kept"] = counted(done, "finished trial")
         if how.finished:
-            facts["kept"] = f"{done} trials that had ended go on, as they may do more now"
+            facts["kept"] += " to continue, as the new limits allow"
     if failed := counts.get(Status.ERROR, 0):
-        fate = "stay so"
+        fate = "not tried again"
         if how.errored or how.errored_from_scratch:
-            fate = "go on from their last checkpoint" if how.errored else "begin anew"
-        facts["failed"] = f"{failed} trials that failed {fate}"
+            fate = "resuming from the last checkpoint" if how.errored else "starting over"
+        facts["failed"] = f"{counted(failed, 'trial')}, {fate}"
     if study.trials:
         saved = sum(1 for one in study.trials.values() if one.saved_step() or one.donor)
-        fate = f"{saved} go on from a checkpoint, {len(study.trials) - saved} begin"
-        facts["unfinished"] = f"{len(study.trials)} trials: " + (
-            fate if how.unfinished else "they end here"
-        )
+        fate = f"{saved} resuming from a checkpoint, {len(study.trials) - saved} from the start"
+        fate = fate if how.unfinished else "not continued"
+        facts["unfinished"] = f"{counted(len(study.trials), 'trial')}: {fate}"
     if how.num_samples is not None:
-        facts["samples"] = f"{how.num_samples} in all from now on"
+        facts["samples"] = f"{how.num_samples} in total from now on"
     return facts
 
 

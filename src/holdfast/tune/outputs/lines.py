@@ -1,4 +1,4 @@
-"""Lines of output, one for each event, and not more of them than anybody can read."""
+"""Lines of output, one for each event, and not more of them than people can read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.metric_history import flattened
+from holdfast.core.metric_history import flattened, is_number
+from holdfast.core.quantities import duration
 from holdfast.core.study.trial import Donor, Status, Trial, values_now
 from holdfast.tune.outputs.tables import cell, error_line, inferred_metrics
 from holdfast.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
@@ -49,9 +50,9 @@ class LineBudget:
         """Return a line on what was left out, once its window is over."""
         if not self._left_out or not (is_end or now - self._began >= self._window_s):
             return []
-        said = ", ".join(f"{count} {kind}" for kind, count in self._left_out.items())
+        counts = ", ".join(f"{count} {kind}" for kind, count in self._left_out.items())
         self._left_out.clear()
-        return [f"… and {said} more"]
+        return [f"… and {counts} more"]
 
 
 class ResultLines:
@@ -59,27 +60,27 @@ class ResultLines:
 
     def __init__(self, every_s: float = RESULT_EVERY_S) -> None:
         self._every_s = every_s
-        self._told_at: dict[str, float] = {}
+        self._shown_at: dict[str, float] = {}
 
     def is_due(self, trial: Trial, now: float) -> bool:
         """Return whether it is time for a line on this trial."""
-        if now - self._told_at.get(trial.trial_id, float("-inf")) < self._every_s:
+        if now - self._shown_at.get(trial.trial_id, float("-inf")) < self._every_s:
             return False
-        self._told_at[trial.trial_id] = now
+        self._shown_at[trial.trial_id] = now
         return True
 
     def forget(self, trial: Trial) -> None:
-        self._told_at.pop(trial.trial_id, None)
+        self._shown_at.pop(trial.trial_id, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """How a trial stood when it last began, for what to say when it begins again.
+class LastStart:
+    """A trial as it was when it last started, to compare with when it starts again.
 
     Attributes:
         config: What its trainable was called with; None if that is not known.
         failures: How often it had failed by then.
-        donor: What it was given then.
+        donor: Whose checkpoint it was given then.
     """
 
     config: Mapping[str, Any] | None
@@ -87,31 +88,31 @@ class Before:
     donor: Donor | None
 
     @classmethod
-    def of(cls, trial: Trial) -> Before:
+    def of(cls, trial: Trial) -> LastStart:
         return cls(trial.config, trial.failures(), trial.donor)
 
 
-def started(trial: Trial, before: Before | None = None, donor: str | None = None) -> str:
+def started(trial: Trial, before: LastStart | None = None, donor: str | None = None) -> str:
     """Return a line on an attempt that has begun.
 
-    `before` is None where nobody knows what was before; `donor` is who it has weights of.
+    `before` is None if its last start is not known; `donor` names the trial whose weights it has.
     """
-    known = _told(trial.evaluated_params)
-    with_known = f" with {known}" if known else ""
+    parameters = _parameters(trial.evaluated_params)
+    with_parameters = f" with {parameters}" if parameters else ""
     if trial.run.attempts <= 1 and donor is None:
-        return f"{trial} started{with_known}"
+        return f"{trial} started{with_parameters}"
     if before is None or trial.failures() > before.failures:
-        return f"{trial} started again (attempt {trial.run.attempts}){with_known}"
+        return f"{trial} started again (attempt {trial.run.attempts}){with_parameters}"
     if trial.donor is None or trial.donor == before.donor:
-        return f"{trial} goes on after step {trial.step}{with_known}"
-    changes = with_known
+        return f"{trial} goes on after step {trial.step}{with_parameters}"
+    changes = with_parameters
     if before.config is not None:
         changes = f": {_changed(before.config, trial) or 'nothing changed'}"
     what = "changed" if donor == str(trial) else f"took over the weights of {donor}"
     return f"{trial} {what}{changes}"
 
 
-def _told(parameters: Mapping[str, Any]) -> str:
+def _parameters(parameters: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={cell(value)}" for name, value in parameters.items())
 
 
@@ -136,8 +137,8 @@ def saved(trial: Trial, folder: str) -> str:
 
 def finished(trial: Trial) -> str:
     """Return a line on a trial that has ended well."""
-    said = _metrics(trial, trial.last_result, all_metrics=False)
-    return f"{trial} finished" + (f": {said}" if said else "")
+    metrics = _metrics(trial, trial.last_result, all_metrics=False)
+    return f"{trial} finished" + (f": {metrics}" if metrics else "")
 
 
 def failed(trial: Trial, *, is_last: bool) -> str:
@@ -148,7 +149,7 @@ def failed(trial: Trial, *, is_last: bool) -> str:
 
 
 def interrupted(counts: Mapping[str, int], total: int | None) -> str:
-    """Return a line on a study that somebody has stopped, for whose script it goes on."""
+    """Return a line on a study that was interrupted while its script goes on."""
     done = counts.get(Status.TERMINATED, 0)
     planned = f"of {total} trials are" if total is not None else "trials are"
     return (
@@ -164,7 +165,9 @@ def _metrics(trial: Trial, result: Mapping[str, Any], *, all_metrics: bool) -> s
     own = inferred_metrics([_with(trial, dict(result))], METRICS_MAX)
     parts = [f"iteration {cell(flat[TRAINING_ITERATION])}"] if TRAINING_ITERATION in flat else []
     parts += [f"{name}={cell(flat[name])}" for name in own]
-    parts += [f"{cell(flat[TIME_TOTAL_S])} s in all"] if TIME_TOTAL_S in flat else []
+    total_s: Any = flat.get(TIME_TOTAL_S)
+    if is_number(total_s):
+        parts.append(f"{duration(total_s)} in total")
     return ", ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""What is shown of a study while it goes on; nothing here can delay it or fail it.
+"""The output of a study while it runs and when it ends; nothing here can delay it or fail it.
 
 A terminal gets one table that is always up to date, a notebook the same as HTML, and anything else
 a line for each event, so that a log file can be read.
@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.core.quantities import elapsed
 from holdfast.core.study.trial import Status, Trial
 from holdfast.errors import ConfigError
 from holdfast.tune.outputs import lines
+from holdfast.tune.outputs.screens import PlainScreen, Screen, screen_for
 from holdfast.tune.outputs.tables import (
     Layout,
     Progress,
@@ -25,7 +27,6 @@ from holdfast.tune.outputs.tables import (
     counts_of,
     error_table,
     header_lines,
-    span,
     status_line,
     trial_table,
 )
@@ -40,22 +41,8 @@ CARDS_MAX = 10
 VERBOSITY_MAX = 3
 
 
-class Screen(Protocol):
-    """Where things are shown: lines come one after the other, a status is always the newest."""
-
-    keeps_status: (
-        bool  # whether a status is seen until the next; if not, it is printed now and then
-    )
-
-    def print(self, text: str) -> None: ...
-
-    def show(self, progress: Progress, layout: Layout, header: Sequence[str]) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class StudyOutput:
-    """Tells people of a study.
+    """Prints events of a study and shows its progress.
 
     Verbosity 0 shows nothing; 1 how it goes, what fails and what comes out; 2 results and
     checkpoints as well; 3 with all metrics. No method raises, and none waits long.
@@ -87,22 +74,22 @@ class StudyOutput:
     # ------------------------------------------------------------------ events
 
     def begin(self, name: str, path: str, facts: Mapping[str, Any] | None = None) -> None:
-        """The study begins, or goes on; `facts` are told as they are."""
+        """The study begins, or goes on; `facts` are printed as they are."""
         if self._verbosity:
-            told = "".join(f"\n  {key}: {value}" for key, value in (facts or {}).items())
-            self._print(f"Study {name!r} at {path}{told}")
+            listed = "".join(f"\n  {key}: {value}" for key, value in (facts or {}).items())
+            self._print(f"Study {name!r} at {path}{listed}")
 
     def trial_started(
-        self, trial: Trial, before: lines.Before | None = None, donor: str | None = None
+        self, trial: Trial, before: lines.LastStart | None = None, donor: str | None = None
     ) -> None:
         """An attempt of a trial has begun; see `lines.started`."""
-        if self._tells_events():
+        if self._prints_events():
             self._line("started", lines.started, trial, before, donor)
 
     def trial_reported(self, trial: Trial, result: Mapping[str, Any]) -> None:
         """A trial has a new result."""
         now = self._clock.monotonic()
-        if self._tells_events() and (self._verbosity >= 2 or self._results.is_due(trial, now)):
+        if self._prints_events() and (self._verbosity >= 2 or self._results.is_due(trial, now)):
             all_metrics = self._verbosity >= VERBOSITY_MAX
             self._line("results", lines.reported, trial, result, all_metrics=all_metrics)
 
@@ -114,7 +101,7 @@ class StudyOutput:
     def trial_finished(self, trial: Trial) -> None:
         """A trial has ended well, or was stopped."""
         self._results.forget(trial)
-        if self._tells_events():
+        if self._prints_events():
             self._line("finished", lines.finished, trial)
 
     def trial_failed(self, trial: Trial, card: str, *, is_last: bool) -> None:
@@ -146,7 +133,7 @@ class StudyOutput:
     ) -> None:
         """The study is over, or this driver leaves it; `resume` is the call that goes on with it.
 
-        `interrupted` if somebody wanted that, and the script may take the study for done.
+        `interrupted` if a user stopped it, so that the script could take the study for done.
 
         The last table stays, and under it the best trial and what has failed.
         """
@@ -165,7 +152,7 @@ class StudyOutput:
 
     # ------------------------------------------------------------------ pieces
 
-    def _tells_events(self) -> bool:
+    def _prints_events(self) -> bool:
         return self._verbosity >= (2 if self._screen.keeps_status else 1)
 
     def _header(self, progress: Progress) -> list[str]:
@@ -175,7 +162,7 @@ class StudyOutput:
         counts = progress.counts or counts_of(progress.trials)
         parts = [as_text(trial_table(progress, self._layout))]
         total = sum(counts.values()) if progress.total is None else progress.total
-        parts.append(f"{status_line(counts, total)} in {span(progress.elapsed_s)}")
+        parts.append(f"{status_line(counts, total)} in {elapsed(progress.elapsed_s)}")
         best = progress.best or best_of(progress.trials, self._metric, self._mode)
         if best is not None:
             parts.append(best_line(best).replace("Best so far", "Best", 1))
@@ -193,8 +180,8 @@ class StudyOutput:
         now = self._clock.monotonic()
         if self._budget.leaves_out(kind, now):
             return
-        for one in self._budget.take(kind, make(*facts, **more), now):
-            self._print(one)
+        for line in self._budget.take(kind, make(*facts, **more), now):
+            self._print(line)
 
     def _print(self, text: str) -> None:
         with self._guarded():
@@ -206,7 +193,7 @@ class StudyOutput:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """A screen that fails is told of once; the study goes on."""
+        """A screen that fails is logged once; the study goes on."""
         try:
             yield
         except Exception:
@@ -216,7 +203,7 @@ class StudyOutput:
 
 
 class ReporterOutput(StudyOutput):
-    """Tells people of a study by way of a reporter of the user's; failures are told as ever."""
+    """Shows progress by a reporter of the user's; failures are printed as usual."""
 
     def __init__(self, reporter: ProgressReporter, **options: Any) -> None:
         options.setdefault("screen", PlainScreen(sys.stderr))
@@ -224,7 +211,7 @@ class ReporterOutput(StudyOutput):
         self._reporter = reporter
 
     def setup(self, **facts: Any) -> None:
-        """Tell the reporter what it is to know before anything else."""
+        """Give the reporter what it needs before anything else."""
         with self._guarded():
             self._reporter.setup(**facts)
 
@@ -241,59 +228,11 @@ class ReporterOutput(StudyOutput):
         if resume and self._verbosity:
             self._print(f"To go on with it:\n  {resume}")
 
-    def _tells_events(self) -> bool:
+    def _prints_events(self) -> bool:
         return self._verbosity >= 2
 
     def _report(self, progress: Progress, *, done: bool) -> None:
-        told = [line for line in (progress.resources, *progress.notes) if line]
+        texts = [line for line in (progress.resources, *progress.notes) if line]
         with self._guarded():
             if self._reporter.should_report(progress.trials, done=done):
-                self._reporter.report(progress.trials, done, *told)
-
-
-class PlainScreen:
-    """A file, a pipe, or a terminal that can do nothing but text."""
-
-    keeps_status = False
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_gone = False
-
-    def print(self, text: str) -> None:
-        if self._is_gone:
-            return
-        try:
-            self._stream.write(text + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more
-            self._is_gone = True
-            log.debug("progress is no longer shown", exc_info=True)
-
-    def show(self, progress: Progress, layout: Layout, header: Sequence[str]) -> None:
-        self.print("\n".join([*header, as_text(trial_table(progress, layout))]))
-
-    def close(self) -> None:
-        """Nothing is left to be written."""
-
-
-def screen_for(
-    stream: TextIO, *, clock: Clock = SYSTEM_CLOCK, display: Callable[[str], None] | None = None
-) -> Screen:
-    """Return the best screen there is: of a notebook, of a terminal, or else plain lines."""
-    from holdfast.tune.outputs.notebook import NotebookScreen, notebook_display
-
-    shown = display if display is not None else notebook_display()
-    if shown is not None:
-        return NotebookScreen(shown, clock=clock)
-    try:
-        is_terminal = stream.isatty()
-    except ValueError:  # it is closed
-        is_terminal = False
-    if is_terminal:
-        from holdfast.tune.outputs.terminal import live_screen
-
-        live = live_screen(stream, clock)
-        if live is not None:
-            return live
-    return PlainScreen(stream)
+                self._reporter.report(progress.trials, done, *texts)

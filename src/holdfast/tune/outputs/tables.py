@@ -1,4 +1,4 @@
-"""What people see of a study, as data and text: no terminal, no clock, nothing printed.
+"""Tables and lines on the progress of a study, as data and text: no terminal, no clock.
 
 Rows are trials; where there are too many, every status gets its fair share of the room, and what is
 left out is counted.
@@ -9,13 +9,15 @@ from __future__ import annotations
 import html
 import math
 import numbers
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from holdfast.core.card_text import plain
 from holdfast.core.checkpoint.retention import score_of
+from holdfast.core.log_lines import plain
 from holdfast.core.metric_history import flattened
+from holdfast.core.quantities import elapsed
 from holdfast.core.study.trial import Status, Trial
 from holdfast.tune.result import (
     AUTO_RESULT_KEYS,
@@ -106,10 +108,7 @@ class Layout:
 
 def counts_of(trials: Iterable[Trial]) -> dict[str, int]:
     """Return how many trials there are of each status."""
-    found: dict[str, int] = {}
-    for trial in trials:
-        found[str(trial.status)] = found.get(str(trial.status), 0) + 1
-    return found
+    return dict(Counter(str(trial.status) for trial in trials))
 
 
 def status_line(counts: Mapping[str, int], total: int | None = None) -> str:
@@ -124,41 +123,33 @@ def status_line(counts: Mapping[str, int], total: int | None = None) -> str:
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    known = [(str(status), counts.get(str(status), 0)) for status in ORDER]
+    usual = [(str(status), counts.get(str(status), 0)) for status in ORDER]
     other = [(name, count) for name, count in counts.items() if name not in list(ORDER)]
-    return ", ".join(f"{count} {name}" for name, count in [*known, *other] if count)
+    return ", ".join(f"{count} {name}" for name, count in [*usual, *other] if count)
 
 
 def best_of(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Best | None:
     """Return the best of trials by their last value, of equals the first."""
     if metric is None or mode is None:
         return None
-    found: Best | None = None
+    best: Best | None = None
     for trial in trials:
         value = score_of(trial.last_result, metric)
         if value is None or math.isnan(value):
             continue
-        if found is None or (value > found.value if mode == "max" else value < found.value):
+        if best is None or (value > best.value if mode == "max" else value < best.value):
             parameters = trial.evaluated_params or trial.config
-            found = Best(str(trial), metric, value, parameters)
-    return found
+            best = Best(str(trial), metric, value, parameters)
+    return best
 
 
 def best_line(best: Best) -> str:
     """Return one line on the best trial."""
-    known = ", ".join(f"{name}={cell(value)}" for name, value in flattened(best.parameters).items())
-    with_ = f" with {known}" if known else ""
+    values = ", ".join(
+        f"{name}={cell(value)}" for name, value in flattened(best.parameters).items()
+    )
+    with_ = f" with {values}" if values else ""
     return f"Best so far: {best.name}, {best.metric}={cell(best.value)}{shortened(with_, 120)}"
-
-
-def span(seconds: float) -> str:
-    """Return a time as people say it: `2 h 5 min`."""
-    whole = int(max(0.0, seconds))
-    days, hours = divmod(whole // 3600, 24)
-    minutes, rest = whole // 60 % 60, whole % 60
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
-    first = next((place for place, (count, _) in enumerate(parts) if count), 3)
-    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count) or "0 s"
 
 
 def cell(value: Any, width: int = _TEXT_MAX) -> str:
@@ -255,22 +246,22 @@ def trial_table(progress: Progress, layout: Layout | None = None) -> Table:
         columns.append((title, [cell(value, width) for value in values]))
     columns.append(("checkpoint", [_checkpoint_age(trial, progress.now) for trial in shown]))
     columns.append(("failures", [cell(trial.failures() or None) for trial in shown]))
-    kept = [(title, cells) for title, cells in columns if any(cells)]
-    rows = tuple(zip(*(cells for _, cells in kept), strict=True))
-    return Table(tuple(title for title, _ in kept), rows, note)
+    filled = [(title, cells) for title, cells in columns if any(cells)]
+    rows = tuple(zip(*(cells for _, cells in filled), strict=True))
+    return Table(tuple(title for title, _ in filled), rows, note)
 
 
 def inferred_metrics(trials: Iterable[Trial], limit: int) -> list[str]:
     """Return metrics that are worth a column: numbers that users report, in order of reporting."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for trial in trials:
         for name, value in flattened(trial.last_result).items():
             is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
             if is_number and name.partition("/")[0] not in AUTO_RESULT_KEYS:
-                found[name] = None
-        if len(found) >= limit:
+                names[name] = None
+        if len(names) >= limit:
             break
-    return list(found)[: max(0, limit)]
+    return list(names)[: max(0, limit)]
 
 
 def error_table(
@@ -300,13 +291,13 @@ def _named(given: Columns, otherwise: Mapping[str, str]) -> dict[str, str]:
 
 
 def _searched(trials: Iterable[Trial]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    titles: dict[str, str] = {}
     for trial in trials:
         for name in trial.evaluated_params:
-            found.setdefault(name, name.rpartition("/")[2] if "/" in name else name)
-    # Two that end alike are told apart by all they have.
-    ends = list(found.values())
-    return {name: end if ends.count(end) == 1 else name for name, end in found.items()}
+            titles.setdefault(name, name.rpartition("/")[2] if "/" in name else name)
+    # Names that end alike are shown whole.
+    ends = list(titles.values())
+    return {name: end if ends.count(end) == 1 else name for name, end in titles.items()}
 
 
 def _parameter(trial: Trial, name: str) -> Any:
@@ -324,7 +315,7 @@ def _location(trial: Trial) -> str:
 
 def _checkpoint_age(trial: Trial, now: float) -> str:
     newest = max((kept.created for kept in trial.checkpoints.usable()), default=None)
-    return "" if newest is None else f"{span(now - newest)} ago"
+    return "" if newest is None else f"{elapsed(now - newest)} ago"
 
 
 def error_line(error: str | None) -> str:
@@ -379,7 +370,7 @@ def header_lines(
     """Return the lines above the table: counts, time, resources, the best trial."""
     lines = [
         status_line(progress.counts or counts_of(progress.trials), progress.total)
-        + f", running for {span(progress.elapsed_s)}"
+        + f", running for {elapsed(progress.elapsed_s)}"
     ]
     if progress.resources:
         lines.append(progress.resources)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, overload
 
 from holdfast.api.config import CheckpointConfig, retention_of
 from holdfast.api.deprecated import warn_user
@@ -14,7 +14,6 @@ from holdfast.core.checkpoint.retention import Retention, ranked
 from holdfast.core.study.trial import Status, Trial
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child
-from holdfast.tune.lazily import Lazily
 from holdfast.tune.result import CONFIG, EXPERIMENT_TAG
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.results.study_view import look_at_study
@@ -26,6 +25,33 @@ from holdfast.tune.study.stored_spec import StoredStudy, has_study, kept_config
 from holdfast.worker.job import unpack_value
 
 _NAMES_MAX = 5
+T_co = TypeVar("T_co", covariant=True)
+
+
+class LazyList(Sequence[T_co]):
+    """The list that `make` returns, which is called once, when the list is first read, or never."""
+
+    def __init__(self, make: Callable[[], Sequence[T_co]]) -> None:
+        self._make: Callable[[], Sequence[T_co]] | None = make
+        self._made: Sequence[T_co] = ()
+
+    def _all(self) -> Sequence[T_co]:
+        if self._make is not None:
+            self._made, self._make = self._make(), None
+        return self._made
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, place: int) -> T_co: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[T_co]: ...
+    def __getitem__(self, place: int | slice) -> T_co | Sequence[T_co]:
+        return self._all()[place]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self._all()),)
 
 
 def results_of(
@@ -50,7 +76,7 @@ def results_of(
         return _with_lost(found, launch.run.store, damage)
 
     return ResultGrid.of_trials(
-        Lazily(read),
+        LazyList(read),
         launch.run.store,
         metric=spec.tune_config.metric,
         mode=spec.tune_config.mode,

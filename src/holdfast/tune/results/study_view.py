@@ -21,6 +21,7 @@ from holdfast.control.study.tail import StudyTail, archived_trials
 from holdfast.core.checkpoint.record import Kept, RunRecord, record_of
 from holdfast.core.names import shown
 from holdfast.core.run.history import RunHistory
+from holdfast.core.study.events import TrialReported, from_data
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
@@ -39,8 +40,8 @@ from holdfast.tune.outputs.tables import Best, best_of, counts_of
 from holdfast.tune.result import DEFAULT_METRIC
 from holdfast.tune.results.onlooking import Onlooker
 from holdfast.tune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
-from holdfast.tune.spec_again import place_of
 from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
+from holdfast.tune.study.spec import place_of
 from holdfast.tune.study.stored_spec import (
     CannotRestoreStudy,
     StoredStudy,
@@ -217,7 +218,7 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
         if store.local is None:
             raise
     study, unsure = _as_begun(stored)
-    has_results = any(kind == "trial_result" for kind, _ in tail.events)
+    has_results = any(kind == TrialReported.kind for kind, _ in tail.events)
     run.journal_damage.extend(_recall(study, tail))
     if isinstance(study.judges, _QuietJudges):
         unsure = unsure or study.judges.failure
@@ -258,7 +259,7 @@ def _recall(study: Study, tail: StudyTail) -> Iterator[str]:
             yield f"its last state cannot be taken in: {error}"
     for kind, data in tail.events:
         try:
-            study.take(kind, data, again=True)
+            study.take(from_data(kind, data), again=True)
         except STRANGE as error:
             # Records before it may be lost; what can be shown of the study is shown all the same.
             yield f"a record ({kind}) cannot follow those before it: {error}"

@@ -24,11 +24,11 @@ from holdfast.errors import ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.foreign.arrow import absolute, has_scheme, path_of
 from holdfast.storage.locate import child, describe, open_store, reopen
-from holdfast.storage.shapes import is_too_deep
+from holdfast.storage.records import is_too_deep
 from holdfast.storage.uris import without_secrets
 from holdfast.tune.errors import TuneError
-from holdfast.tune.logger import csv as csv_rows
-from holdfast.tune.logger import json as json_lines
+from holdfast.tune.logger.csv import csv_rows
+from holdfast.tune.logger.json import json_rows
 from holdfast.tune.result import (
     CHECKPOINT_DIR_NAME,
     CONFIG,
@@ -52,8 +52,8 @@ _NAMES_MAX = 5
 def read_rows(store: Store) -> list[dict[str, Any]] | None:
     """Return the results in the folder of a trial, each iteration once; None if it has no file."""
     for name, rows_in in (
-        (EXPR_RESULT_FILE, json_lines.rows_in),
-        (EXPR_PROGRESS_FILE, csv_rows.rows_in),
+        (EXPR_RESULT_FILE, json_rows),
+        (EXPR_PROGRESS_FILE, csv_rows),
     ):
         data = _read(store, name)
         if data is not None:

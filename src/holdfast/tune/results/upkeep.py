@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.control.record import run_view
 from holdfast.control.record.identity import RUN_KEY
 from holdfast.control.record.litter import Litter, find_litter, remove_litter, sweep
-from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.record.open_run import OpenRun, OpenStudy
 from holdfast.control.record.run_view import RunView, Verification
-from holdfast.control.study.tail import StudyTail
 from holdfast.control.study.trial_process import TrialCheckpoints
 from holdfast.core.checkpoint.record import RunRecord
+from holdfast.core.study.events import StudyEvent, to_data
 from holdfast.core.study.trial import Trial
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child
@@ -109,7 +108,7 @@ def readmit_in_study(store: Store, name: str, folder: str | None = None) -> list
     Keys are below the study's folder.
     """
     readmitted = []
-    with open_run(store, name=name, kind="tune", accounts=[StudyTail], patient=False) as run:
+    with OpenStudy.open(store, name=name, patient=False) as run:
         for trial in look_at_study(store).trials:
             if folder is None or trial.folder == folder:
                 directories = _checkpoints_of(run, trial).readmit()
@@ -149,8 +148,7 @@ def sweep_study(store: Store, name: str) -> list[Litter]:
 
     Keys are below the study's folder.
     """
-    # Whoever opens a study must know its account, or it is lost when the journal is compacted.
-    with open_run(store, name=name, kind="tune", accounts=[StudyTail], patient=False) as run:
+    with OpenStudy.open(store, name=name, patient=False) as run:
         study = look_at_study(store)
         study = replace(study, run=replace(study.run, is_live=False))  # it is held by us
         found = sweep(run)
@@ -168,8 +166,8 @@ class _Notes:
     def __init__(self, run: OpenRun) -> None:
         self._run, self.has_lost_records = run, run.has_lost_records
 
-    def happen(self, kind: str, data: dict[str, Any]) -> None:
-        self._run.note(kind, data)
+    def happen(self, event: StudyEvent) -> None:
+        self._run.note(event.kind, to_data(event))
 
     def settle(self) -> None:
         pass  # nothing is noted without waiting

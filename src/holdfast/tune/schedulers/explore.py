@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.api.checks import is_number, this_is
 from holdfast.core.names import shown
+from holdfast.core.plain_data import own
 from holdfast.tune.errors import TuneError
 from holdfast.tune.search.domains import (
     Categorical,
@@ -21,7 +22,6 @@ from holdfast.tune.search.domains import (
     multiple,
     steps,
 )
-from holdfast.tune.search.plain import own
 from holdfast.tune.search.seeding import seeded_globals
 
 Config = dict[str, Any]

@@ -18,10 +18,10 @@ from typing import Any
 
 from holdfast.api.recorded_call import Made
 from holdfast.core.names import shown
+from holdfast.core.plain_data import same
 from holdfast.core.study.trial import Status, Trial
 from holdfast.core.study.view import StudyView
 from holdfast.errors import ConfigError, Damaged
-from holdfast.tune.search.plain import same
 
 WAITING = (Status.PENDING, Status.PAUSED)
 

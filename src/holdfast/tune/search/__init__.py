@@ -1,6 +1,5 @@
 """Searchers, and what they search; a name is loaded when it is first used."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,40 +16,17 @@ if TYPE_CHECKING:
     from holdfast.tune.search.variant_generator import (
         RecursiveDependencyError as RecursiveDependencyError,
     )
+else:
+    from holdfast.lazy_exports import lazy_exports
 
-_HOMES = {
-    "BasicVariantGenerator": "basic_variant",
-    "ConcurrencyLimiter": "concurrency_limiter",
-    "Objects": "objects",
-    "Proposal": "generator",
-    "RecursiveDependencyError": "variant_generator",
-    "Repeater": "repeater",
-    "SearchPlan": "generator",
-    "Searcher": "searcher",
-    "UNDEFINED_METRIC_MODE": "searcher",
-    "UNRESOLVED_SEARCH_SPACE": "searcher",
-    "create_searcher": "create",
-}
-
-__all__ = [  # noqa: RUF022  written out, so that type checkers can read it
-    "BasicVariantGenerator",
-    "ConcurrencyLimiter",
-    "Objects",
-    "Proposal",
-    "RecursiveDependencyError",
-    "Repeater",
-    "SearchPlan",
-    "Searcher",
-    "UNDEFINED_METRIC_MODE",
-    "UNRESOLVED_SEARCH_SPACE",
-    "create_searcher",
-]
-
-if not TYPE_CHECKING:  # hidden from type checkers, which would take any name for a good one
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = found
-        return found
+    _NAMES = {
+        "holdfast.tune.search.basic_variant": "BasicVariantGenerator",
+        "holdfast.tune.search.concurrency_limiter": "ConcurrencyLimiter",
+        "holdfast.tune.search.create": "create_searcher",
+        "holdfast.tune.search.generator": "Proposal SearchPlan",
+        "holdfast.tune.search.objects": "Objects",
+        "holdfast.tune.search.repeater": "Repeater",
+        "holdfast.tune.search.searcher": "Searcher UNDEFINED_METRIC_MODE UNRESOLVED_SEARCH_SPACE",
+        "holdfast.tune.search.variant_generator": "RecursiveDependencyError",
+    }
+    __all__, __getattr__, __dir__ = lazy_exports(__name__, _NAMES)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from holdfast.core.plain_data import own
 from holdfast.errors import ConfigError
-from holdfast.tune.search.plain import own
 from holdfast.tune.search.seeding import seeded_globals
 from holdfast.tune.search.variant_generator import (
     Call,

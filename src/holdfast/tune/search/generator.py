@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 from holdfast.api.checks import is_whole
 from holdfast.api.deprecated import warn_user
+from holdfast.core.config_data import config_from_data, config_to_data
 from holdfast.errors import ConfigError
 from holdfast.tune.search.basic_variant import BasicVariantGenerator
 from holdfast.tune.search.concurrency_limiter import ConcurrencyLimiter
 from holdfast.tune.search.objects import Objects, keys_of
-from holdfast.tune.search.plain import config_from_data, config_to_data, merged
+from holdfast.tune.search.plain import merged
 from holdfast.tune.search.points import searched_values, tag_of
 from holdfast.tune.search.searcher import (
     UNRESOLVED_SEARCH_SPACE,

@@ -12,20 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.api.picklable import why_it_stays
+from holdfast.core.config_data import Mark, Step, config_from_data, config_to_data
 from holdfast.core.names import shown
+from holdfast.core.plain_data import is_plain_leaf, own
 from holdfast.errors import ConfigError
 from holdfast.objects.refs import ObjectRef, problem_with
 from holdfast.tune.search.domains import Categorical, Domain, Function
-from holdfast.tune.search.plain import (
-    Mark,
-    Step,
-    config_from_data,
-    config_to_data,
-    is_plain_leaf,
-    name_of,
-    own,
-    step_of,
-)
+from holdfast.tune.search.plain import name_of, step_of
 from holdfast.tune.search.variant_generator import Expression, is_expression
 
 __all__ = [

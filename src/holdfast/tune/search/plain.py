@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.config_data import (
-    Mark,
-    Step,
-    config_from_data,
-    config_to_data,
-    is_json_leaf,
-    is_plain_leaf,
-    own,
-)
+from holdfast.core.config_data import Mark, Step, config_from_data, config_to_data
+from holdfast.core.plain_data import is_json_leaf, is_plain_leaf, own, same
 
 __all__ = [
     "Mark",
@@ -31,19 +23,6 @@ __all__ = [
     "same",
     "step_of",
 ]
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two pieces of plain data are the same, in type too; NaN is the same as NaN."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, float) and math.isnan(one):
-        return math.isnan(other)
-    return bool(one is other or one == other)
 
 
 def step_of(key: Any) -> Step:

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.api.deprecated import warn_user
+from holdfast.core.config_data import Mark
+from holdfast.core.plain_data import own, same
 from holdfast.errors import ConfigError
-from holdfast.tune.search.plain import Mark, flattened_config, name_of, own, same
+from holdfast.tune.search.plain import flattened_config, name_of
 from holdfast.tune.search.variant_generator import (
     Call,
     Choice,

@@ -18,8 +18,9 @@ from typing import Any, ClassVar, Literal
 
 from holdfast.api.recorded_call import Made
 from holdfast.core.metric_history import flattened
+from holdfast.core.plain_data import same
 from holdfast.errors import ConfigError
-from holdfast.tune.search.plain import flattened_config, same
+from holdfast.tune.search.plain import flattened_config
 from holdfast.tune.search.searcher_state import memory_of, remember
 
 log = logging.getLogger(__name__)

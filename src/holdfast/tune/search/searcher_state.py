@@ -18,11 +18,24 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.checks import this_is
+from holdfast.core.config_data import CONFIG_FORMS, CONFIG_READERS
+from holdfast.core.plain_data import (
+    KeyStep,
+    NotPlain,
+    Reader,
+    Steps,
+    Writer,
+    items,
+    kind_of,
+    marked_pairs,
+    pairs,
+    read_items,
+    read_pairs,
+    refused,
+)
 from holdfast.data.libraries import is_instance, library
 from holdfast.errors import ConfigError
 from holdfast.tune.search.domains import Domain
-from holdfast.tune.search.plain import Mark, config_from_data, config_to_data, is_plain_leaf
 
 if TYPE_CHECKING:
     from holdfast.tune.search.searcher import Searcher
@@ -44,66 +57,11 @@ class NotData(Exception):
 
 def to_data(value: Any, where: str) -> Any:
     """Return what a searcher remembers as data for JSON, or raise NotData."""
-    kind = type(value)
-    if is_plain_leaf(value) or kind is Mark:
-        return config_to_data(value)
-    if kind is dict and all(type(key) is str and not key.startswith("$") for key in value):
-        return {key: to_data(below, f"{where}[{key!r}]") for key, below in value.items()}
-    if kind in _DICTS:
-        pairs = [[to_data(key, where), to_data(v, f"{where}[{key!r}]")] for key, v in value.items()]
-        if kind is not defaultdict:
-            return {f"${_DICTS[kind]}": pairs}
-        return {"$defaultdict": [_factory_name(value, where), pairs]}
-    if kind in (list, tuple, set, frozenset, deque):
-        items = [to_data(item, where) for item in _in_order(value)]
-        if kind is deque and value.maxlen is not None:
-            return {"$bounded_deque": [value.maxlen, items]}
-        return items if kind is list else {f"${kind.__name__}": items}
-    if kind is random.Random:
-        return {"$random": to_data(value.getstate(), where)}
-    if is_instance(value, "numpy", "generic") or is_instance(value, "numpy", "ndarray"):
-        return _numpy_to_data(value, where)
-    if is_instance(value, "numpy.random", "RandomState"):
-        kind, keys, *rest = value.get_state()
-        return {"$numpy_random_state": [kind, keys.tolist(), *rest]}
-    if is_instance(value, "numpy.random", "Generator"):
-        return {"$numpy_generator": to_data(_listed(value.bit_generator.state), where)}
-    raise NotData(f"{where}: {this_is(value)}")
-
-
-def from_data(data: Any) -> Any:
-    """Return what `to_data` was given."""
-    if isinstance(data, list):
-        return [from_data(item) for item in data]
-    if not isinstance(data, dict):
-        return data
-    for name, kind in _CONTAINERS.items():
-        if name in data:
-            return kind(from_data(item) for item in data[name])
-    for kind, name in _DICTS.items():
-        if kind is not defaultdict and f"${name}" in data:
-            return kind(_pairs(data[f"${name}"]))
-    if "$defaultdict" in data:
-        factory, pairs = data["$defaultdict"]
-        return defaultdict(None if factory is None else _FACTORIES[factory], _pairs(pairs))
-    if "$bounded_deque" in data:
-        most, items = data["$bounded_deque"]
-        return deque(map(from_data, items), most)
-    if "$numpy" in data:
-        return _numpy_from_data(*data["$numpy"])
-    if "$mark" in data or "$path" in data:
-        return config_from_data(data)
-    if "$random" in data:
-        generator = random.Random()
-        generator.setstate(from_data(data["$random"]))
-        return generator
-    if "$numpy_random_state" in data:
-        older = library("numpy.random").RandomState()
-        older.set_state(tuple(data["$numpy_random_state"]))
-        return older
-    if "$numpy_generator" in data:
-        return _numpy_generator(from_data(data["$numpy_generator"]))
-    return {key: from_data(below) for key, below in data.items()}
+    try:
+        return _write(value)
+    except NotPlain as problem:
+        inside = "".join(f"[{step!r}]" for step in problem.steps if step is not KeyStep)
+        raise NotData(f"{where}{inside}: this is {problem.reason}") from None
 
 
 def memory_of(searcher: Searcher) -> dict[str, Any]:
@@ -170,27 +128,70 @@ def _file_of(searcher: Searcher) -> str:
     return base64.b64encode(content).decode()
 
 
-def _pairs(data: list[Any]) -> dict[Any, Any]:
-    return {from_data(key): from_data(below) for key, below in data}
-
-
-def _factory_name(value: defaultdict[Any, Any], where: str) -> str | None:
+def _default_dict(writer: Writer, value: defaultdict[Any, Any], steps: Steps) -> Any:
     factory = value.default_factory
-    if factory is None:
-        return None
-    name = getattr(factory, "__name__", "")
-    if _FACTORIES.get(name) is not factory:
+    name = None if factory is None else getattr(factory, "__name__", "")
+    if name is not None and _FACTORIES.get(name) is not factory:
         known = ", ".join(_FACTORIES)
-        raise NotData(f"{where}: a defaultdict whose default is made by none of {known}")
-    return name
+        raise NotPlain(f"a defaultdict whose default is made by none of {known}", steps)
+    return {"$defaultdict": [name, pairs(writer, value, steps)]}
 
 
-def _numpy_to_data(value: Any, where: str) -> dict[str, Any]:
+def _read_default_dict(reader: Reader, data: dict[str, Any]) -> defaultdict[Any, Any]:
+    name, inside = data["$defaultdict"]
+    factory = None if name is None else _FACTORIES[name]
+    return defaultdict(factory, {reader(key): reader(inner) for key, inner in inside})
+
+
+def _deque(writer: Writer, value: deque[Any], steps: Steps) -> Any:
+    inside = items(writer, value, steps)
+    is_bounded = value.maxlen is not None
+    return {"$bounded_deque": [value.maxlen, inside]} if is_bounded else {"$deque": inside}
+
+
+def _read_bounded_deque(reader: Reader, data: dict[str, Any]) -> deque[Any]:
+    most, inside = data["$bounded_deque"]
+    return deque(map(reader, inside), most)
+
+
+def _set(writer: Writer, value: Any, steps: Steps) -> Any:
+    """Write a set in an order that is the same in every process."""
+    return {f"${type(value).__name__}": items(writer, sorted(value, key=repr), steps)}
+
+
+def _random(writer: Writer, value: random.Random, steps: Steps) -> Any:
+    return {"$random": writer(value.getstate(), steps)}
+
+
+def _read_random(reader: Reader, data: dict[str, Any]) -> random.Random:
+    generator = random.Random()
+    generator.setstate(reader(data["$random"]))
+    return generator
+
+
+def _of_numpy_or_refused(writer: Writer, value: Any, steps: Steps) -> Any:
+    if is_instance(value, "numpy", "generic") or is_instance(value, "numpy", "ndarray"):
+        return _numpy_to_data(value, steps)
+    if is_instance(value, "numpy.random", "RandomState"):
+        name, keys, *rest = value.get_state()
+        return {"$numpy_random_state": [name, keys.tolist(), *rest]}
+    if is_instance(value, "numpy.random", "Generator"):
+        return {"$numpy_generator": writer(_listed(value.bit_generator.state), steps)}
+    return refused(writer, value, steps)
+
+
+def _read_numpy_random_state(_reader: Reader, data: dict[str, Any]) -> Any:
+    generator = library("numpy.random").RandomState()
+    generator.set_state(tuple(data["$numpy_random_state"]))
+    return generator
+
+
+def _numpy_to_data(value: Any, steps: Steps) -> dict[str, Any]:
     """Return a number or an array of numpy as its type, its shape and its bytes."""
     array = library("numpy").asarray(value, order="C")
     is_known = type(value) in (library("numpy").ndarray, array.dtype.type)
     if not is_known or array.dtype.kind not in "biufcmMSU":
-        raise NotData(f"{where}: {this_is(value)} of {array.dtype}")
+        raise NotPlain(f"{kind_of(value)} of {array.dtype}", steps)
     shape = list(array.shape) if type(value) is library("numpy").ndarray else None
     return {"$numpy": [array.dtype.str, shape, base64.b64encode(array.tobytes()).decode()]}
 
@@ -211,19 +212,15 @@ def _is_space(value: Any) -> bool:
     return isinstance(value, Domain)
 
 
-def _in_order(values: Any) -> list[Any]:
-    """Return the items; those of a set in an order that is the same in every process."""
-    return sorted(values, key=repr) if isinstance(values, set | frozenset) else list(values)
-
-
 def _listed(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _listed(below) for key, below in value.items()}
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _numpy_generator(state: dict[str, Any]) -> Any:
+def _read_numpy_generator(reader: Reader, data: dict[str, Any]) -> Any:
     numpy_random = library("numpy.random")
+    state = reader(data["$numpy_generator"])
     kind = state["bit_generator"]
     if kind not in _NUMPY_GENERATORS:
         raise ValueError(f"{kind!r} is no generator of random numbers")
@@ -233,19 +230,36 @@ def _numpy_generator(state: dict[str, Any]) -> Any:
 
 
 _NUMPY_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
-_DICTS: dict[type, str] = {
-    dict: "dict",
-    OrderedDict: "OrderedDict",
-    Counter: "Counter",
-    defaultdict: "defaultdict",
-}
 _FACTORIES: dict[str, Any] = {
     kind.__name__: kind
     for kind in (int, float, bool, str, list, dict, set, tuple, deque, Counter, OrderedDict)
 }
-_CONTAINERS: dict[str, Any] = {
-    "$tuple": tuple,
-    "$set": set,
-    "$frozenset": frozenset,
-    "$deque": deque,
-}
+_write = Writer(
+    forms={
+        **CONFIG_FORMS,
+        OrderedDict: marked_pairs("$OrderedDict"),
+        Counter: marked_pairs("$Counter"),
+        defaultdict: _default_dict,
+        set: _set,
+        frozenset: _set,
+        deque: _deque,
+        random.Random: _random,
+    },
+    otherwise=_of_numpy_or_refused,
+)
+from_data = Reader(
+    {
+        **CONFIG_READERS,
+        **read_items("$set", set),
+        **read_items("$frozenset", frozenset),
+        **read_items("$deque", deque),
+        **read_pairs("$OrderedDict", OrderedDict),
+        **read_pairs("$Counter", Counter),
+        "$defaultdict": _read_default_dict,
+        "$bounded_deque": _read_bounded_deque,
+        "$numpy": lambda _reader, data: _numpy_from_data(*data["$numpy"]),
+        "$random": _read_random,
+        "$numpy_random_state": _read_numpy_random_state,
+        "$numpy_generator": _read_numpy_generator,
+    }
+)

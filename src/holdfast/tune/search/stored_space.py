@@ -6,8 +6,19 @@ to be seen, but only what the script itself gives again is ever evaluated.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from holdfast.core.config_data import (
+    CONFIG_FORMS,
+    CONFIG_READERS,
+    Mark,
+    config_from_data,
+    config_refused,
+    config_to_data,
+    write_config,
+)
+from holdfast.core.plain_data import KeyStep, NotPlain, Reader, Steps, Writer
 from holdfast.tune.search.domains import (
     Categorical,
     Domain,
@@ -22,31 +33,16 @@ from holdfast.tune.search.domains import (
     Uniform,
 )
 from holdfast.tune.search.objects import MissingFunction, Objects
-from holdfast.tune.search.plain import Mark, config_from_data, config_to_data, name_of, step_of
+from holdfast.tune.search.plain import name_of, step_of
 from holdfast.tune.search.variant_generator import Expression, is_expression
 
 
-def space_to_data(space: Any, steps: tuple[Any, ...] = ()) -> Any:
+def space_to_data(space: Any) -> Any:
     """Return a search space with marks, as `Objects.of` gives it, as data for JSON."""
-    if isinstance(space, Domain):
-        return {"$domain": _domain_to_data(space, steps)}
-    if isinstance(space, dict):
-        if space.keys() == {"grid_search"}:
-            options = enumerate(space["grid_search"])
-            return {"$grid": [space_to_data(value, (*steps, (at,))) for at, value in options]}
-        if all(type(key) is str and not key.startswith("$") for key in space):
-            return {
-                key: space_to_data(value, (*steps, step_of(key))) for key, value in space.items()
-            }
-        pairs = [
-            [config_to_data(key), space_to_data(value, (*steps, step_of(key)))]
-            for key, value in space.items()
-        ]
-        return {"$dict": pairs}
-    if type(space) in (list, tuple):
-        items = [space_to_data(value, (*steps, at)) for at, value in enumerate(space)]
-        return items if isinstance(space, list) else {"$tuple": items}
-    return config_to_data(space, name_of(steps) or "param_space")
+    try:
+        return _write(space)
+    except NotPlain as problem:
+        raise config_refused(problem, "param_space") from None
 
 
 def space_from_data(data: Any, objects: Objects) -> Any:
@@ -54,23 +50,30 @@ def space_from_data(data: Any, objects: Objects) -> Any:
 
     What is missing is named by `objects.missing(space)`.
     """
-    if isinstance(data, list):
-        return [space_from_data(item, objects) for item in data]
-    if not isinstance(data, dict):
-        return data
-    if "$domain" in data:
-        return _domain_from_data(data["$domain"], objects)
-    if "$grid" in data:
-        return {"grid_search": space_from_data(data["$grid"], objects)}
-    if "$tuple" in data:
-        return tuple(space_from_data(data["$tuple"], objects))
-    if "$mark" in data or "$path" in data:
-        return config_from_data(data)
-    pairs = data["$dict"] if "$dict" in data else data.items()
-    found = {config_from_data(k): space_from_data(v, objects) for k, v in pairs}
-    if is_expression(found):
-        return _given_expression(found["eval"], objects)
-    return found
+    reader = Reader(
+        {
+            **CONFIG_READERS,
+            "$grid": lambda reader, data: {"grid_search": reader(data["$grid"])},
+            "$domain": lambda reader, data: _domain_from_data(data["$domain"], reader, objects),
+        },
+        finish=lambda made: (
+            _given_expression(made["eval"], objects) if is_expression(made) else made
+        ),
+    )
+    return reader(data)
+
+
+def _space_dict(writer: Writer, space: dict[Any, Any], steps: Steps) -> Any:
+    if space.keys() == {"grid_search"}:
+        return {"$grid": _options(writer, space["grid_search"], steps)}
+    inside = {key: writer(value, (*steps, step_of(key))) for key, value in space.items()}
+    if all(type(key) is str and not key.startswith("$") for key in space):
+        return inside
+    return {"$dict": [[write_config(key, (*steps, KeyStep)), inside[key]] for key in space]}
+
+
+def _options(writer: Writer, options: Iterable[Any], steps: Steps) -> list[Any]:
+    return [writer(option, (*steps, (place,))) for place, option in enumerate(options)]
 
 
 def _given_expression(text: str, objects: Objects) -> Function:
@@ -81,14 +84,14 @@ def _given_expression(text: str, objects: Objects) -> Function:
     return MissingFunction(f"{{'eval': {text!r}}}")
 
 
-def _domain_to_data(domain: Domain, steps: tuple[Any, ...]) -> dict[str, Any]:
+def _domain_to_data(writer: Writer, domain: Domain, steps: Steps) -> dict[str, Any]:
     match domain:
         case Expression(expression=expression):
             return {"kind": "eval", "expression": expression}
         case Function():
             return {"kind": "function", "at": config_to_data(Mark(steps, "function"))}
         case Categorical(categories=categories):
-            options = [space_to_data(one, (*steps, (at,))) for at, one in enumerate(categories)]
+            options = _options(writer, categories, steps)
             sampler = _sampler_to_data(domain.get_sampler())
             return {"kind": "choice", "options": options, "sampler": sampler}
         case Float() | Integer():
@@ -102,7 +105,7 @@ def _domain_to_data(domain: Domain, steps: tuple[Any, ...]) -> dict[str, Any]:
             raise TypeError(f"{domain!r} is of no kind that can be stored")
 
 
-def _domain_from_data(data: dict[str, Any], objects: Objects) -> Domain:
+def _domain_from_data(data: dict[str, Any], reader: Reader, objects: Objects) -> Domain:
     match data["kind"]:
         case "eval":
             return _given_expression(data["expression"], objects)
@@ -110,7 +113,7 @@ def _domain_from_data(data: dict[str, Any], objects: Objects) -> Domain:
             mark = config_from_data(data["at"])
             return objects.functions.get(mark.steps) or MissingFunction(name_of(mark.steps))
         case "choice":
-            found: Domain = Categorical(space_from_data(data["options"], objects))
+            found: Domain = Categorical(reader(data["options"]))
         case "float":
             found = Float(data["lower"], data["upper"])
         case _:
@@ -145,3 +148,13 @@ def _sampler_from_data(data: list[Any]) -> Sampler:
             return Grid()
         case _:
             return Uniform()
+
+
+_write = Writer(
+    forms={**CONFIG_FORMS, dict: _space_dict},
+    families=[
+        (Domain, lambda writer, domain, steps: {"$domain": _domain_to_data(writer, domain, steps)}),
+        (dict, _space_dict),
+    ],
+    otherwise=lambda _writer, value, steps: write_config(value, steps),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.control.study.controller import StudyController
 from holdfast.control.study.plan import Resumption
+from holdfast.core.quantities import counted
 from holdfast.core.study.trial import Status
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.study.launch import Launch
@@ -31,14 +32,18 @@ def extension_plan(
     results: ResultGrid, how: Resumption, num_samples: int | None, stop: object
 ) -> str:
     """Return what an extended study will do, in a few lines."""
-    lines = [f"This study has {len(results)} trials, {results.num_errors} of which failed."]
+    trials = counted(len(results), "trial")
+    lines = [f"This study has {trials}, of which {results.num_errors} failed."]
     if stop is not None:
-        lines.append(f"  go on    {results.num_terminated} that had ended, until {stop!r}")
+        lines.append(f"  go on    {results.num_terminated} finished, until {stop!r}")
     else:
-        lines.append(f"  kept     {results.num_terminated} that are done")
+        lines.append(f"  kept     {results.num_terminated} finished")
     if results.num_errors:
-        again = "go on" if how.errored else "begin anew" if how.errored_from_scratch else "stay so"
-        lines.append(f"  failed   {results.num_errors} {again}")
+        fate = "resuming" if how.errored else "not tried again"
+        if how.errored_from_scratch:
+            fate = "starting over"
+        lines.append(f"  failed   {results.num_errors}, {fate}")
     if num_samples is not None:
-        lines.append(f"  new      {num_samples} samples more, {how.num_samples} in all")
+        more = counted(num_samples, "more sample")
+        lines.append(f"  new      {more}, {how.num_samples} in total")
     return "\n".join(lines)

@@ -12,8 +12,7 @@ from holdfast.checkpoint.checkpoint import location_of
 from holdfast.control.record.identity import find_identity
 from holdfast.errors import ConfigError, Damaged, ObjectMissing, RunMissing
 from holdfast.storage.base import Store
-from holdfast.storage.records import seal, unseal
-from holdfast.storage.shapes import fit
+from holdfast.storage.records import fit, seal, unseal
 from holdfast.storage.uris import without_secrets
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.search.objects import keys_of

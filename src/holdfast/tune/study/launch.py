@@ -16,17 +16,18 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.control.host.log_folders import log_folder
 from holdfast.control.host.preemption import Notice, source_named, watch
 from holdfast.control.host.signals import Interrupt, Interrupts
-from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.record.open_run import OpenRun, OpenStudy
 from holdfast.control.study.controller import StudyController
 from holdfast.control.study.plan import Resumption, StudyObserver, StudyPlan
 from holdfast.control.study.resume import finished_trials, recall
-from holdfast.control.study.tail import StudyTail
+from holdfast.core.config_data import config_from_data
+from holdfast.core.study.events import SearchEnded, TrialAdded
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.reservations import reserve, total
 from holdfast.core.study.trial import Trial
 from holdfast.engine.base import Engine
-from holdfast.engine.selection import local_engine
+from holdfast.engine.selection import new_engine
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.tune.resources import bundles_of
 from holdfast.tune.search.generator import Proposal, SearchPlan
@@ -55,9 +56,9 @@ class StudySearch:
     def __init__(self, plan: SearchPlan) -> None:
         self.plan = plan
 
-    def recall(self, proposal: Mapping[str, Any]) -> None:
-        known = {"evaluated_params": proposal["params"], "experiment_tag": proposal["tag"]}
-        self.plan.recall(Proposal.from_data({**proposal, **known}))
+    def recall(self, added: TrialAdded) -> None:
+        config, params = config_from_data(added.config), config_from_data(added.params)
+        self.plan.recall(Proposal(added.trial_id, added.number, config, params, added.tag))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plan, name)
@@ -66,13 +67,12 @@ class StudySearch:
 class Launch:
     """A study that is open, and all that belongs to driving it."""
 
-    def __init__(self, spec: StudySpec, run: OpenRun, engine: Engine, how: Resumption) -> None:
+    def __init__(self, spec: StudySpec, run: OpenStudy, engine: Engine, how: Resumption) -> None:
         self.spec, self.run, self.engine, self.how = spec, run, engine, how
         self.search = spec.search()
         judges = Judges(StudySearch(self.search), spec.scheduler(), spec.stopper())
         self.study = Study(judges, spec.rules())
-        tail = run.accounts[0]
-        assert isinstance(tail, StudyTail)
+        tail = run.tail
         self.is_new = tail.state is None and not tail.events
         self._recalled = recall(self.study, tail)
         self._must_know_its_trials()
@@ -170,7 +170,7 @@ class Launch:
             resumption=self.how,
         )
 
-    def _propose(self) -> Mapping[str, Any] | str | None:
+    def _propose(self) -> TrialAdded | SearchEnded | None:
         try:
             proposal = self.search.next()
         except HoldfastError:
@@ -181,25 +181,16 @@ class Launch:
             then = "is asked again while there are trials that go on"
             self.study.judges.tell_failure("the searcher", error, then)
             return None
-        if proposal is None or isinstance(proposal, str):
-            return proposal
-        data = proposal.to_data()
-        return {
-            "trial_id": proposal.trial_id,
-            "number": proposal.number,
-            "config": data["config"],
-            "params": data["evaluated_params"],
-            "tag": proposal.experiment_tag,
-            "trainable": self.spec.trainable.name,
-            **self._said_of(proposal),
-        }
+        if isinstance(proposal, str):
+            return SearchEnded()
+        return None if proposal is None else self._added(proposal)
 
-    def _said_of(self, proposal: Proposal) -> dict[str, Any]:
-        """Return what the user's functions say of a new trial, or why it is refused.
+    def _added(self, proposal: Proposal) -> TrialAdded:
+        """Return a new trial with what the user's functions say of it, or why it is refused.
 
         What is wrong with the first is taken to be wrong with all, and raised.
         """
-        refused: dict[str, Any] = {}
+        refused = None
         try:
             name, folder = self._namer.names_of(proposal)
             bundles = self._bundles_of(lambda: self.search.resolve(proposal.config))
@@ -207,10 +198,22 @@ class Launch:
             if not self.study.made:
                 raise
             folder = self._namer.usual_folder(proposal)
-            told = str(error) if isinstance(error, HoldfastError) else repr(error)
-            name, bundles, refused = None, [], {"refused": told}
-        chosen = {"chosen": True} if self._namer.is_chosen else {}
-        return {"name": name, "folder": folder, "resources": bundles, **chosen, **refused}
+            refused = str(error) if isinstance(error, HoldfastError) else repr(error)
+            name, bundles = None, []
+        data = proposal.to_data()
+        return TrialAdded(
+            trial_id=proposal.trial_id,
+            number=proposal.number,
+            config=data["config"],
+            params=data["evaluated_params"],
+            tag=proposal.experiment_tag,
+            trainable=self.spec.trainable.name,
+            folder=folder,
+            resources=bundles,
+            name=name,
+            is_folder_chosen=self._namer.is_chosen,
+            refused=refused,
+        )
 
     def _needs_of(self, trial: Trial) -> Sequence[Mapping[str, float]]:
         """Return what a trial that goes on reserves: what its trainable needs now.
@@ -267,7 +270,7 @@ class Launch:
             asked = dict.fromkeys(name for one in bundles for name, amount in one.items() if amount)
             there = ", ".join(f"{name}={have.get(name, 0.0):g}" for name in asked)
             raise ConfigError(
-                f"a trial needs {bundles} at once, and all there is is {there}",
+                f"a trial needs {bundles} at once, but only {there} is available",
                 hint="ask for less: tune.with_resources(trainable, {'cpu': 1})",
             )
 
@@ -281,7 +284,7 @@ class Launch:
         if self.is_new and (asked or _depends_on_config(self._resources)):
             first = self.search.preview()
             if first is not None:
-                self._said_of(first)
+                self._added(first)
 
     def _must_be_resolved(self) -> None:
         """Raise if trials that go on, or that will be made, have objects that are gone."""
@@ -352,11 +355,11 @@ def opened(spec: StudySpec, how: Resumption) -> Iterator[Launch]:
     """Open a study for driving; nothing of it runs any more when this ends."""
     trial = current()  # of another study, if this is the process of one
     offer = None if trial is None else trial.job.offer
-    engine = local_engine(ENTRY, MODULES, of_user=_modules_of(spec), offer=offer)
+    engine = new_engine(ENTRY, MODULES, of_user=_modules_of(spec), offer=offer)
     try:
         engine.warm_up()  # first: it is made quickest before any storage is loaded
         store = spec.store()
-        with open_run(store, name=spec.name, kind="tune", accounts=[StudyTail], waits=True) as run:
+        with OpenStudy.open(store, name=spec.name, waits=True) as run:
             try:
                 yield Launch(spec, run, engine, how)
             finally:

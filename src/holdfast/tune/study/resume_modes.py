@@ -30,8 +30,7 @@ from holdfast.storage.local.store import TEMPORARY, LocalStore
 from holdfast.storage.locate import child, open_store
 from holdfast.storage.uris import without_credentials
 from holdfast.tune.search.objects import keys_of
-from holdfast.tune.spec_again import spec_again, with_given
-from holdfast.tune.study.spec import StudySpec
+from holdfast.tune.study.spec import StudySpec, restored_spec, with_given
 from holdfast.tune.study.stored_spec import (
     PER_TRIAL,
     CannotRestoreStudy,
@@ -234,7 +233,7 @@ def begun(given: StudySpec, store: Store) -> StudySpec:
         )
     config = given.run_config
     same_keys = keys_of(dict(given.param_space)) == study.keys
-    kept = spec_again(
+    kept = restored_spec(
         study,
         (config.storage_path, given.name),
         config.storage_filesystem,

@@ -23,8 +23,7 @@ from holdfast.core.study.rules import Rules
 from holdfast.errors import CannotResume, Damaged, FormatTooNew, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.locate import closed_to_others
-from holdfast.storage.records import seal, unseal
-from holdfast.storage.shapes import fit, known_format
+from holdfast.storage.records import fit, known_format, seal, unseal
 from holdfast.storage.uris import without_credentials
 from holdfast.tune.tune_config import TuneConfig
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from holdfast.api.picklable import what_stays
-from holdfast.core.config_data import is_json_leaf
 from holdfast.core.names import shown
-from holdfast.objects.shared import unshared
+from holdfast.core.plain_data import is_json_leaf
+from holdfast.objects.refs import unshared
 from holdfast.tune.errors import NotRunnable, TuneError
 from holdfast.tune.trainable import Beginning, Trainable, make
 from holdfast.tune.trainables.class_checkpoints import load

@@ -14,7 +14,7 @@ from holdfast.api.config import CheckpointConfig
 from holdfast.api.deprecated import warn_user
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
-from holdfast.objects.shared import share_if_large
+from holdfast.objects.refs import share_if_large
 from holdfast.tune.errors import NotRunnable, TuneError
 from holdfast.tune.registry import registered
 from holdfast.tune.resources import ATTRIBUTE

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.core.config_data import own
 from holdfast.core.names import shown
+from holdfast.core.plain_data import own
 from holdfast.errors import ConfigError, HoldfastBug
-from holdfast.objects.shared import unshared
+from holdfast.objects.refs import unshared
 from holdfast.storage.transfer import upload_tree
-from holdfast.tune.result import DEFAULT_METRIC
+from holdfast.tune.result import DEFAULT_METRIC, SHOULD_CHECKPOINT
 from holdfast.tune.trainable import Beginning, Trainable, make
 from holdfast.tune.trainables.class_checkpoints import counters_of, store
 from holdfast.tune.trainables.result_fields import Filling
@@ -30,7 +30,6 @@ from holdfast.worker.context import WorkerContext, current
 
 log = logging.getLogger(__name__)
 
-SHOULD_CHECKPOINT = "should_checkpoint"
 EXPORTED = "export"  # the folder of a trial that models are exported to
 
 

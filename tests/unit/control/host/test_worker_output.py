@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.control.host import worker_output as output
+from holdfast.control.host import worker_output
 from holdfast.control.host.worker_output import Echo, find_logs, last_lines
+from holdfast.engine.log_files import LogFile
 from tests.patience import PATIENCE_S
 
 
@@ -47,6 +48,9 @@ class Logs:
     def __init__(self, folder: Path, ranks: int) -> None:
         self.folder = folder
         self.paths = {rank: str(folder / f"rank-{rank}.log") for rank in range(ranks)}
+
+    def opened(self) -> dict[int, LogFile]:
+        return {rank: LogFile(path) for rank, path in self.paths.items()}
 
     def say(self, rank: int, text: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +85,7 @@ def test_lines_are_shown_as_they_come_with_the_rank_that_printed_them(
     echo: Echo, screen: Screen, new_logs: NewLogs
 ) -> None:
     logs = new_logs(2)
-    echo.watch(1, logs.paths)
+    echo.watch(1, logs.opened())
     logs.say(1, "hello\nhalf")
     screen.wait_for("(rank 1) hello\n")
     logs.say(0, "there\n")
@@ -94,7 +98,7 @@ def test_what_all_ranks_print_is_shown_once(echo: Echo, screen: Screen, new_logs
     logs = new_logs(4)
     for rank in range(4):
         logs.say(rank, "epoch 1\n")
-    echo.watch(1, logs.paths)
+    echo.watch(1, logs.opened())
     echo.stop(PATIENCE_S)
 
     assert screen.lines == ["(ranks 0-3) epoch 1"]
@@ -104,7 +108,7 @@ def test_the_end_shows_all_there_is_also_half_lines(
     echo: Echo, screen: Screen, new_logs: NewLogs
 ) -> None:
     logs = new_logs(2)
-    echo.watch(1, logs.paths)
+    echo.watch(1, logs.opened())
     logs.say(0, "whole\nlast words")
     echo.stop(PATIENCE_S)
 
@@ -127,12 +131,12 @@ class Slow(Screen):
 def test_what_is_left_of_one_group_is_shown_before_the_next(new_logs: NewLogs) -> None:
     screen, first, second = Slow(), new_logs(1, attempt=1), new_logs(2, attempt=2)
     echo = Echo(screen)
-    echo.watch(1, first.paths)
+    echo.watch(1, first.opened())
     first.say(0, "of attempt 1")
     second.say(0, "of attempt 2\n")
     second.say(1, "of attempt 2\n")
-    echo.watch(2, second.paths)
-    threading.Timer(4 * output.TICK_S, screen.is_ready.set).start()
+    echo.watch(2, second.opened())
+    threading.Timer(4 * worker_output.TICK_S, screen.is_ready.set).start()
     echo.stop(PATIENCE_S)
 
     assert screen.lines == ["(rank 0) of attempt 1", "(ranks 0-1) of attempt 2"]
@@ -141,10 +145,10 @@ def test_what_is_left_of_one_group_is_shown_before_the_next(new_logs: NewLogs) -
 def test_a_progress_bar_is_shown_now_and_then_and_when_it_is_done(
     screen: Screen, new_logs: NewLogs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "PROGRESS_S", 0.01)
+    monkeypatch.setattr(worker_output, "PROGRESS_S", 0.01)
     echo, logs = Echo(screen), new_logs(1)
     logs.say(0, "".join(f"\r{number}%" for number in range(50)))
-    echo.watch(1, logs.paths)
+    echo.watch(1, logs.opened())
     screen.wait_for("(rank 0) 49%\n")
     logs.say(0, "".join(f"\r{number}%" for number in range(50, 101)) + "\n")
     screen.wait_for("100%")
@@ -158,7 +162,7 @@ def test_too_many_lines_are_left_out_which_is_said_with_the_place_of_all(
 ) -> None:
     echo, logs = Echo(screen, lines_max=10), new_logs(1)
     logs.say(0, "".join(f"line {number}\n" for number in range(100)))
-    echo.watch(1, logs.paths)
+    echo.watch(1, logs.opened())
     echo.stop(PATIENCE_S)
 
     assert screen.lines[:10] == [f"(rank 0) line {number}" for number in range(10)]
@@ -172,7 +176,7 @@ def test_of_a_flood_only_the_end_is_read(screen: Screen, new_logs: NewLogs) -> N
     line = "x" * 99 + "\n"
     for rank in range(2):
         logs.say(rank, line * 30_000 + f"the end of {rank}\n")
-    echo.watch(1, logs.paths)
+    echo.watch(1, logs.opened())
     echo.stop(PATIENCE_S)
 
     assert "(rank 1) the end of 1" in screen.lines
@@ -184,7 +188,7 @@ def test_a_log_that_is_cut_to_make_room_is_read_from_its_new_beginning(
     echo: Echo, screen: Screen, new_logs: NewLogs
 ) -> None:
     logs = new_logs(1)
-    echo.watch(1, logs.paths)
+    echo.watch(1, logs.opened())
     logs.say(0, "before the cut, a long line\n")
     screen.wait_for("before")
     os.truncate(logs.paths[0], 0)
@@ -201,7 +205,9 @@ def test_a_log_that_is_not_there_or_cannot_be_read_costs_the_others_nothing(
 ) -> None:
     logs = new_logs(1)
     logs.say(0, "here\n")
-    echo.watch(1, {0: logs.paths[0], 1: "/nowhere/rank-1.log", 2: str(tmp_path)})
+    echo.watch(
+        1, {0: LogFile(logs.paths[0]), 1: LogFile("/nowhere/rank-1.log"), 2: LogFile(str(tmp_path))}
+    )
     screen.wait_for("(rank 0) here\n")
     echo.stop(PATIENCE_S)
 
@@ -215,7 +221,7 @@ def test_colours_are_for_terminals_only(new_logs: NewLogs) -> None:
     screen, (there, here) = Screen(), pty.openpty()
     for stream in (screen, open(here, "w", encoding="utf-8")):  # noqa: SIM115
         echo = Echo(stream)
-        echo.watch(1, logs.paths)
+        echo.watch(1, logs.opened())
         echo.stop(PATIENCE_S)
     shown = os.read(there, 1000).decode().replace("\r\n", "\n")
     stream.close()
@@ -230,7 +236,7 @@ def test_a_stream_that_has_no_letter_for_it_gets_another(new_logs: NewLogs, tmp_
     logs.say(0, "50%|█\n")
     with open(tmp_path / "out", "w", encoding="ascii") as stream:
         echo = Echo(stream)
-        echo.watch(1, logs.paths)
+        echo.watch(1, logs.opened())
         echo.stop(PATIENCE_S)
 
     assert (tmp_path / "out").read_text() == "(rank 0) 50%|\\u2588\n"
@@ -241,7 +247,7 @@ def test_a_stream_that_has_no_letter_for_it_gets_another(new_logs: NewLogs, tmp_
 
 def test_stopping_without_watching_or_twice_is_fine(echo: Echo, new_logs: NewLogs) -> None:
     echo.stop(PATIENCE_S)
-    echo.watch(1, new_logs(1).paths)
+    echo.watch(1, new_logs(1).opened())
     echo.stop(PATIENCE_S)
     echo.stop(PATIENCE_S)
     echo.watch(2, {})
@@ -275,9 +281,9 @@ def test_a_stream_that_nobody_reads_ends_it_quietly(
     logs, stream = new_logs(1), new_stream()
     logs.say(0, "anybody there?\n")
     echo = Echo(stream)
-    echo.watch(1, logs.paths)
+    echo.watch(1, logs.opened())
     echo.stop(PATIENCE_S)
-    echo.watch(2, logs.paths)
+    echo.watch(2, logs.opened())
     echo.stop(PATIENCE_S)
     with contextlib.suppress(OSError):
         stream.close()
@@ -291,7 +297,7 @@ def test_a_stream_that_breaks_is_told_of_once_with_the_place_of_the_logs(
     logs = new_logs(1)
     logs.say(0, "hello\n")
     echo = Echo(Fragile())
-    echo.watch(1, logs.paths)
+    echo.watch(1, logs.opened())
     echo.stop(PATIENCE_S)
 
     assert caplog.text.count("the output of workers is no longer shown") == 1
@@ -305,7 +311,7 @@ def test_without_a_stream_nothing_is_shown(
     logs = new_logs(1)
     logs.say(0, "hello\n")
     echo = Echo()
-    echo.watch(1, logs.paths)
+    echo.watch(1, logs.opened())
     echo.stop(PATIENCE_S)
 
 
@@ -321,7 +327,7 @@ def test_a_stream_that_blocks_holds_up_neither_a_start_nor_the_end(new_logs: New
     logs.say(0, "hello\n")
     echo = Echo(stream)
     for attempt in range(1, 4):
-        echo.watch(attempt, logs.paths)
+        echo.watch(attempt, logs.opened())
     echo.stop(timeout_s=0.05)
     is_blocked = any(one.name.startswith("holdfast-output") for one in threading.enumerate())
     while b"hello" not in os.read(reads, 1 << 20):
@@ -342,7 +348,7 @@ def test_a_stream_that_will_not_wait_loses_what_it_cannot_take(new_logs: NewLogs
             while True:
                 os.write(writes, b"x" * 65536)
         echo = Echo(stream)
-        echo.watch(1, logs.paths)
+        echo.watch(1, logs.opened())
         echo.stop(PATIENCE_S)
     os.close(reads)
 
@@ -371,7 +377,7 @@ def test_logs_are_found_by_attempt_and_rank_in_the_order_of_numbers(tmp_path: Pa
 def test_the_last_lines_of_a_log_are_read_from_its_end(
     tmp_path: Path, read_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "READ_BYTES", read_bytes)
+    monkeypatch.setattr(worker_output, "READ_BYTES", read_bytes)
     path = tmp_path / "log"
     path.write_text("one\ntwo\r2\n\nfour é\n")
 

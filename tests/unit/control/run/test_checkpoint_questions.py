@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from holdfast.control.record.open_run import OpenRun
-from holdfast.control.run.checkpoint_questions import Questions
+from holdfast.control.record.open_run import OpenTrainingRun
+from holdfast.control.run.checkpoint_questions import CheckpointQuestions
 from holdfast.control.run.group import Group
 from holdfast.control.run.plan import Plan
 from holdfast.core.checkpoint.record import RunRecord
@@ -44,6 +44,7 @@ class Scene:
     """A run and its engine, as far as they are looked at here."""
 
     record: RunRecord = field(default_factory=RunRecord)
+    validations: ValidationLedger = field(default_factory=ValidationLedger)
     sent: list[tuple[int, Listed]] = field(default_factory=list)
     some: Some = field(default_factory=Some)
 
@@ -58,7 +59,7 @@ def scene() -> Scene:
 
 
 @pytest.fixture
-def questions(scene: Scene) -> Questions:
+def questions(scene: Scene) -> CheckpointQuestions:
     plan = Plan(
         function=print,
         config=None,
@@ -67,16 +68,16 @@ def questions(scene: Scene) -> Questions:
         retention=Retention(),
         log_folder="logs",
     )
-    return Questions(cast(OpenRun, scene), cast(Engine, scene), plan, ValidationLedger())
+    return CheckpointQuestions(cast(OpenTrainingRun, scene), cast(Engine, scene), plan)
 
 
-def answer(questions: Questions, scene: Scene, now: float = 0.0) -> list[tuple[int, int]]:
+def answer(questions: CheckpointQuestions, scene: Scene, now: float = 0.0) -> list[tuple[int, int]]:
     questions.answer(cast(Group, scene.some), now)
     return [(rank, listed.index) for rank, listed in scene.sent]
 
 
 def test_two_threads_of_one_worker_that_ask_at_once_are_both_answered(
-    questions: Questions, scene: Scene
+    questions: CheckpointQuestions, scene: Scene
 ) -> None:
     questions.add(0, Asked(1, 3, validated=False), 0.0)
     questions.add(0, Asked(2, 3, validated=False), 0.0)
@@ -88,7 +89,7 @@ def test_two_threads_of_one_worker_that_ask_at_once_are_both_answered(
 
 
 def test_a_question_whose_time_was_up_is_not_answered_any_more(
-    questions: Questions, scene: Scene
+    questions: CheckpointQuestions, scene: Scene
 ) -> None:
     questions.add(0, Asked(1, 3, validated=False), 0.0)
     questions.add(0, Asked(2, 0, validated=False, instead_of=1), 0.0)
@@ -100,7 +101,7 @@ def test_a_question_whose_time_was_up_is_not_answered_any_more(
 
 
 def test_a_rank_that_is_ahead_is_answered_when_the_others_have_reported_as_often(
-    questions: Questions, scene: Scene
+    questions: CheckpointQuestions, scene: Scene
 ) -> None:
     scene.some.settled, scene.some.made = 9, {0: 2, 1: 3}
     questions.add(1, Asked(1, 3, validated=False), 0.0)
@@ -111,7 +112,7 @@ def test_a_rank_that_is_ahead_is_answered_when_the_others_have_reported_as_often
 
 
 def test_a_rank_that_waits_for_another_one_does_not_stop_the_clock_for_hangs(
-    questions: Questions, scene: Scene
+    questions: CheckpointQuestions, scene: Scene
 ) -> None:
     scene.some.settled, scene.some.made = 9, {0: 2, 1: 3}
     questions.add(1, Asked(1, 3, validated=False), 0.0)
@@ -121,7 +122,7 @@ def test_a_rank_that_waits_for_another_one_does_not_stop_the_clock_for_hangs(
 
 
 def test_a_question_does_not_wait_for_ever_for_a_rank_that_never_reports(
-    questions: Questions, scene: Scene
+    questions: CheckpointQuestions, scene: Scene
 ) -> None:
     scene.some.settled, scene.some.made = 9, {0: 2, 1: 3}
     questions.add(1, Asked(1, 3, validated=False), 0.0)

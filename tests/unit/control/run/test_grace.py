@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from holdfast.control.run.grace import CAUSE_S, FINISH_SAVE_S, LastMoments
+from holdfast.control.run.grace import CAUSE_S, FINISH_SAVE_S, Grace
 from holdfast.control.run.group import Group
-from holdfast.core.outcomes import Died, Finished, Raised, WorkerExit
+from holdfast.core.run.outcomes import Died, Finished, Raised, WorkerExit
 from tests.faults.stories import FakeClock
 
 GONE = Raised(0, "n", "RuntimeError: Connection closed by peer", "")
@@ -33,7 +33,7 @@ class Some:
 class Scene:
     def __init__(self) -> None:
         self.clock, self.some = FakeClock(), Some()
-        self.moments = LastMoments(self.clock)
+        self.moments = Grace(self.clock)
 
     def lose(self, *exits: WorkerExit) -> None:
         for one in exits:
@@ -43,7 +43,7 @@ class Scene:
 
     def are_over(self, after_s: float = 0.0) -> bool:
         self.clock.sleep(after_s)
-        return self.moments.are_over(cast(Group, self.some))
+        return self.moments.is_over(cast(Group, self.some))
 
 
 @pytest.fixture
@@ -96,12 +96,7 @@ def test_parts_of_a_checkpoint_that_are_on_their_way_are_waited_for_longer(
     assert scene.are_over(FINISH_SAVE_S * 0.2)
 
 
-def test_what_a_group_has_lost_does_not_count_for_the_next(scene: Scene) -> None:
-    scene.lose(DEAD)
-
-    scene.moments.begin()
-
-    assert not scene.are_over()
+def test_a_group_that_is_over_is_not_stopped(scene: Scene) -> None:
     scene.some.is_over = True
     scene.lose(DEAD)
     assert not scene.are_over(), "there is nobody left to stop"

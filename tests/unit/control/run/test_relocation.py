@@ -7,7 +7,7 @@ from typing import cast
 
 from holdfast.control.run.group import Group
 from holdfast.control.run.plan import Plan
-from holdfast.control.run.relocation import Move, Moving
+from holdfast.control.run.relocation import Move, Relocation
 from holdfast.core.checkpoint.retention import Retention
 from holdfast.core.placement import Demand, Node, Place
 from holdfast.core.run.budget import Budget
@@ -54,8 +54,7 @@ class Cluster:
 
 def test_a_group_does_not_move_for_room_that_is_gone_again() -> None:
     cluster, some = Cluster(), Some()
-    moving = Moving(PLAN, cast(Engine, cluster), FakeClock())
-    moving.begin(cast(Group, some))
+    moving = Relocation(cast(Group, some), PLAN, cast(Engine, cluster), FakeClock())
     cluster.names = ["a", "b"]
     moving.nodes_changed()
     cluster.names = ["a"]

@@ -58,6 +58,17 @@ def test_the_lowest_rank_names_a_checkpoint_whoever_comes_first() -> None:
     assert begun(gathering) == [(1, "zero")]
 
 
+def test_checkpoints_are_numbered_in_the_order_of_their_reports() -> None:
+    gathering = Gathering([0, 1, 2])
+    report(gathering, 0, 1)
+    save(gathering, 1, 1, "one")
+    save(gathering, 0, 2)
+    assert begun(gathering) == [], "rank 2 may put its part of the first where its user likes"
+
+    report(gathering, 2, 1)
+    assert begun(gathering) == [(1, "one"), (2, None)]
+
+
 def test_where_the_lowest_rank_saves_nothing_the_next_one_names_it() -> None:
     gathering = Gathering([0, 1, 2])
     save(gathering, 2, 1, "two")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast.checkpoint.commit import deliver
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.control.record.open_run import open_run
+from holdfast.control.record.open_run import OpenStudy
 from holdfast.control.study.donors import find_whole
 from holdfast.control.study.trial_process import TrialCheckpoints
+from holdfast.core.study.events import StudyEvent
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
@@ -32,8 +32,8 @@ class Scribe:
     def __init__(self, study: Study) -> None:
         self.study = study
 
-    def happen(self, kind: str, data: dict[str, Any]) -> None:
-        self.study.take(kind, data)
+    def happen(self, event: StudyEvent) -> None:
+        self.study.take(event)
 
     def settle(self) -> None: ...
 
@@ -46,7 +46,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store: Store = open_store(folder / "study")
-        with open_run(self.store, kind="tune") as run:
+        with OpenStudy.open(self.store) as run:
             self.run_id = run.run_id
         onlooker = Onlooker()
         self.study = Study(Judges(onlooker, onlooker, onlooker), Rules())

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from holdfast.control.observers import Observers
-from holdfast.control.record.open_run import OpenRun, open_run
+from holdfast.control.record.open_run import OpenRun, OpenStudy
 from holdfast.control.study import journal as study_journal
 from holdfast.control.study.journal import StudyJournal
 from holdfast.control.study.plan import StudyObserver
 from holdfast.control.study.resume import recall
 from holdfast.control.study.tail import PackedTail, StudyTail, archived_trials, write_archive
-from holdfast.core.outcomes import Finished, to_data
+from holdfast.core.run.outcomes import Finished, to_data
+from holdfast.core.study.events import SearchEnded, StudyStopped
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
@@ -28,7 +29,7 @@ from holdfast.tune.results.onlooking import Onlooker
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[OpenRun]:
-    with open_run(open_store(tmp_path / "study"), kind="tune") as run:
+    with OpenStudy.open(open_store(tmp_path / "study")) as run:
         yield run
 
 
@@ -41,7 +42,7 @@ def test_after_a_write_that_failed_nothing_can_happen_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path / "study")
-    run = open_run(store, kind="tune")
+    run = OpenStudy.open(store)
     journal = new_journal(run)
 
     def is_full(lines: bytes, count: int) -> None:
@@ -49,13 +50,13 @@ def test_after_a_write_that_failed_nothing_can_happen_any_more(
 
     with monkeypatch.context() as full:
         full.setattr(run.journal, "_write", is_full)
-        journal.happen("search_ended", {})
+        journal.happen(SearchEnded())
         with pytest.raises(StoreFull):
             journal.settle()
 
     # There is room again, but what was believed meanwhile is in no journal.
     for act in (
-        lambda: journal.happen("study_stopped", {"reason": "x"}),
+        lambda: journal.happen(StudyStopped("x")),
         journal.settle,
         journal.write_state,
         journal.close,
@@ -64,13 +65,13 @@ def test_after_a_write_that_failed_nothing_can_happen_any_more(
         with pytest.raises(StoreFull):
             act()
     assert [record.kind for record in read_journal(store)[0]] == ["run_opened"]
-    open_run(store, kind="tune").close()  # at once
+    OpenStudy.open(store).close()  # at once
 
 
 def test_a_write_aside_that_fails_is_told_to_who_goes_on_and_to_who_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = open_run(open_store(tmp_path / "study"), kind="tune")
+    run = OpenStudy.open(open_store(tmp_path / "study"))
     journal = new_journal(run)
 
     def breaks(lines: bytes, count: int) -> None:
@@ -78,13 +79,13 @@ def test_a_write_aside_that_fails_is_told_to_who_goes_on_and_to_who_ends(
 
     with monkeypatch.context() as broken:
         broken.setattr(run.journal, "_write", breaks)
-        journal.happen("search_ended", {})
+        journal.happen(SearchEnded())
         journal.push()
         with pytest.raises(OSError, match="of another kind"):
             journal.close()
 
     with pytest.raises(OSError, match="of another kind"):
-        journal.happen("search_ended", {})
+        journal.happen(SearchEnded())
     with pytest.raises(OSError, match="of another kind"):
         run.close()
 
@@ -96,10 +97,10 @@ def test_what_happened_before_a_state_can_be_compacted_at_once(
     journal = new_journal(run)
     journal.tidy()
     for reason in "abc":
-        journal.happen("study_stopped", {"reason": reason})
+        journal.happen(StudyStopped(reason))
     journal.write_state()
     for reason in "abc":
-        journal.happen("study_stopped", {"reason": reason})
+        journal.happen(StudyStopped(reason))
     journal.tidy()
     journal.settle()
     run.compact()
@@ -134,7 +135,7 @@ def slow_journal(run: OpenRun) -> tuple[StudyJournal, Study, Slow]:
 
 def stop(journal: StudyJournal, *reasons: str) -> None:
     for reason in reasons:
-        journal.happen("study_stopped", {"reason": reason})
+        journal.happen(StudyStopped(reason))
 
 
 def read_again(run: OpenRun) -> StudyTail:
@@ -356,10 +357,10 @@ def test_a_state_that_cannot_be_written_down_is_not_needed_for_the_study_to_go_o
     with pytest.raises(RuntimeError):
         journal.write_state()  # nothing is lost yet
     study.made = 1
-    journal.happen("search_ended", {})
+    journal.happen(SearchEnded())
     journal.write_state()
     journal.write_state()
-    journal.happen("study_stopped", {"reason": "x"})
+    journal.happen(StudyStopped("x"))
     journal.close()
 
     assert caplog.text.count("the state of the study failed") == 1
@@ -416,7 +417,7 @@ def test_one_damaged_line_of_an_archive_costs_one_trial(run: OpenRun) -> None:
     run.store.delete(key)
     gone: dict[str, list[str]] = {}
     assert list(archived_trials(run.store, [(key, 4)], gone)) == []
-    assert gone == {key: ["it is missing, and with it 4 trials that are over"]}
+    assert gone == {key: ["it is missing, and with it 4 finished trials"]}
 
 
 def test_an_archive_that_cannot_be_read_now_is_not_damaged(

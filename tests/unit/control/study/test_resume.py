@@ -15,13 +15,14 @@ import pytest
 from holdfast.checkpoint.commit import Slot, deliver
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.control.observers import Observers
-from holdfast.control.record.open_run import open_run
+from holdfast.control.record.open_run import OpenStudy
 from holdfast.control.study.journal import StudyJournal
 from holdfast.control.study.plan import StudyPlan
 from holdfast.control.study.resume import continue_study, recall
-from holdfast.control.study.tail import StudyTail
 from holdfast.control.study.trial_process import TrialCheckpoints
 from holdfast.core.checkpoint.retention import Retention
+from holdfast.core.run.outcomes import Finished
+from holdfast.core.study.events import TrialExited, TrialStarted
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
@@ -36,6 +37,7 @@ from holdfast.testing.disk import SimDisk
 from holdfast.tune.results.onlooking import Onlooker
 from tests.faults.stories import FakeClock
 from tests.runs import save_files
+from tests.unit.core.study.studies import added
 
 ROOT = "/storage/study"
 PLAN = StudyPlan(
@@ -53,12 +55,10 @@ class Driver:
 
     def __init__(self, store: Store, clock: FakeClock) -> None:
         clock.sleep(1000)
-        self.run = open_run(store, name="study", kind="tune", clock=clock, beats=False)
+        self.run = OpenStudy.open(store, name="study", clock=clock, beats=False)
         onlooker = Onlooker()
         self.study = Study(Judges(onlooker, onlooker, onlooker), Rules())
-        tail = self.run.accounts[0]
-        assert isinstance(tail, StudyTail)
-        recall(self.study, tail)
+        recall(self.study, self.run.tail)
         self.journal = StudyJournal(self.run, self.study, Observers())
         for trial in self.study.get_trials():
             self.checkpoints(trial.trial_id).sweep(looks=True)
@@ -66,15 +66,12 @@ class Driver:
         self.untold = continue_study(self.run, self.study, self.journal, engine, PLAN)
 
     def add(self, trial_id: str, number: int) -> None:
-        added: dict[str, Any] = {"trial_id": trial_id, "number": number, "config": {}}
-        added |= {"folder": trial_id, "params": {}, "tag": "0", "resources": [{"CPU": 1.0}]}
-        self.journal.happen("trial_added", {**added, "trainable": "f"})
+        self.journal.happen(added(trial_id, number))
         self.start(trial_id)
 
     def start(self, trial_id: str) -> None:
         attempt = self.trial(trial_id).run.attempts + 1
-        started = {"id": trial_id, "attempt": attempt, "places": [], "after_step": 0, "time": 0.0}
-        self.journal.happen("trial_started", started)
+        self.journal.happen(TrialStarted(trial_id, attempt, [], 0, time=0.0))
 
     def trial(self, trial_id: str) -> Trial:
         return self.study.trials[trial_id]
@@ -178,9 +175,7 @@ def damaged_study(source: Path) -> SimDisk:
     driver = Driver(store, clock)
     for number, trial_id in enumerate("ab"):
         driver.add(trial_id, number)
-    exited = {"id": "b", "attempt": 1, "how": "paused"}
-    exited |= {"exit": {"kind": "finished", "rank": 0, "node": "node"}}
-    driver.journal.happen("trial_exited", exited)
+    driver.journal.happen(TrialExited("b", 1, "paused", Finished(0, "node")))
     driver.journal.settle()
     [segment] = [name for name, _ in disk.scan(f"{ROOT}/.holdfast/journal")]
     size = len(store.get(f".holdfast/journal/{segment}").data)

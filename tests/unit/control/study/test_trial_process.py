@@ -12,6 +12,7 @@ from holdfast.checkpoint.commit import Slot, deliver
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.control.study.commit_pool import Aside
 from holdfast.control.study.trial_process import TrialCheckpoints, TrialProcess, acknowledge
+from holdfast.core.study.events import StudyEvent, TrialCheckpointChanged
 from holdfast.core.study.trial import Trial
 from holdfast.errors import LeaseLost
 from holdfast.storage.locate import open_store
@@ -26,10 +27,12 @@ class Log:
         self.seen: list[Any] = []
         self.is_replaced = self.has_lost_records = False
 
-    def happen(self, kind: str, data: dict[str, Any]) -> None:
-        self.seen.append(data.get("what", kind))
-        if kind == "trial_checkpoint":
-            self.trial.checkpoints.apply(data["what"], data["facts"])
+    def happen(self, event: StudyEvent) -> None:
+        if isinstance(event, TrialCheckpointChanged):
+            self.seen.append(event.what)
+            self.trial.checkpoints.apply(event.what, event.facts)
+        else:
+            self.seen.append(event.kind)
 
     def settle(self) -> None:
         self.seen.append("durable")

@@ -97,8 +97,8 @@ def test_the_place_of_a_failure_is_in_the_users_own_code() -> None:
     )
 
     assert place_in(deep, "/venv/holdfast") == "train.py:42"
-    assert place_in(deep, None) == "functions.py:5"
-    assert place_in("ValueError: no frames", None) is None
+    assert place_in(deep, "/elsewhere") == "functions.py:5"
+    assert place_in("ValueError: no frames", "/venv/holdfast") is None
 
 
 def test_a_long_traceback_keeps_the_users_last_frame_the_last_of_all_and_the_error() -> None:

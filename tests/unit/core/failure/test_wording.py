@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.failure.card import Loss, Retry, card
-from holdfast.core.failure.hints import concise, is_of_the_machine
+from holdfast.core.failure.hints import concise
+from holdfast.core.failure.kinds import is_of_the_machine
 from holdfast.core.failure.stacks import above_the_worker
-from holdfast.core.loss_words import in_words
-from holdfast.core.outcomes import Died, Evicted, Hung, Raised, WorkerExit
 from holdfast.core.run.budget import Budget
 from holdfast.core.run.machine import DriverStarted, GroupEnded, GroupNotStarted, Run, advance
+from holdfast.core.run.outcomes import Died, Evicted, Hung, Raised, WorkerExit
+from holdfast.core.run.signature import in_words
 
 # As torch 2.13 says it.
 GLOO = (
@@ -102,7 +103,7 @@ Thread 0x00007f3796484 (most recent call first):
 Current thread 0x00007f3796ff7b80 (most recent call first):
   File "/code/train.py", line 8 in train
   File "/venv/holdfast/worker/entry.py", line 90 in _work
-  File "/venv/holdfast/engine/zygote.py", line 260 in serve
+  File "/venv/holdfast/engine/local/zygote.py", line 260 in serve
   File "/code/train.py", line 80 in <module>
 """
 

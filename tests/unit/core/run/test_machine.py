@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.outcomes import Died, Evicted, Finished, Hung, Raised, WorkerExit
-from holdfast.core.run.budget import Blame, Budget, blame
+from holdfast.core.run.budget import Budget, blame
 from holdfast.core.run.machine import (
     Active,
     CheckpointCommitted,
@@ -19,6 +18,7 @@ from holdfast.core.run.machine import (
     StopRequested,
     advance,
 )
+from holdfast.core.run.outcomes import Blame, Died, Evicted, Finished, Hung, Raised, WorkerExit
 
 RAISED = Raised(1, "n", "ValueError: loss is nan", "trace")
 DIED = Died(0, "n", 7, signal=9)

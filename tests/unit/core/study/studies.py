@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.outcomes import Died, Finished, to_data
+from holdfast.core.run.outcomes import Died, Finished
+from holdfast.core.study.events import (
+    StudyOpened,
+    TrialAdded,
+    TrialCheckpointChanged,
+    TrialExited,
+    TrialReported,
+    TrialStarted,
+)
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
@@ -66,38 +74,38 @@ class Judge:
 
 def study_of(judge: Judge, *, trials: int = 1, room: float = 2.0, **rules: Any) -> Study:
     study = Study(Judges(judge, judge, judge), Rules(**rules))
-    opened: dict[str, Any] = {"rooms": {"node": {"CPU": room}}, "resume_unfinished": True}
-    study.take("study_opened", {**opened, "again": []})
+    study.take(StudyOpened(rooms={"node": {"CPU": room}}))
     for number in range(trials):
         add(study, number)
     return study
 
 
 def add(study: Study, number: int) -> None:
-    made = {"trial_id": f"t{number}", "number": number, "config": {}, "folder": f"t{number}"}
-    more = {"trainable": "f", "params": {}, "tag": "", "resources": [{"CPU": 1.0}]}
-    study.take("trial_added", {**made, **more})
+    study.take(added(f"t{number}", number))
+
+
+def added(trial_id: str, number: int = 0, **more: Any) -> TrialAdded:
+    usual: dict[str, Any] = {"config": {}, "params": {}, "tag": "", "folder": trial_id}
+    usual |= {"trainable": "f", "resources": [{"CPU": 1.0}]}
+    return TrialAdded(**{"trial_id": trial_id, "number": number, **usual, **more})
 
 
 def start(study: Study, trial_id: str = "t0", after: int = 0) -> Trial:
     trial = study.trials[trial_id]
     attempt = trial.run.attempts + (0 if trial.num_failures else 1)
-    started = {"id": trial_id, "attempt": attempt, "places": ["node"], "after_step": after}
-    study.take("trial_started", {**started, "time": 1.0})
+    study.take(TrialStarted(trial_id, attempt, ["node"], after, time=1.0))
     return trial
 
 
 def report(study: Study, step: int, trial_id: str = "t0", **metrics: Any) -> None:
     attempt = study.trials[trial_id].run.attempts
     result = {"training_iteration": step, **metrics}
-    happened = {"id": trial_id, "attempt": attempt, "step": step, "result": result}
-    study.take("trial_result", happened)
+    study.take(TrialReported(trial_id, attempt, step, result))
 
 
 def leave(study: Study, ended: Any, trial_id: str = "t0", how: str = "") -> None:
     attempt = study.trials[trial_id].run.attempts
-    happened = {"id": trial_id, "attempt": attempt, "how": how, "exit": to_data(ended)}
-    study.take("trial_exited", happened)
+    study.take(TrialExited(trial_id, attempt, how, ended))
 
 
 def save(
@@ -117,8 +125,7 @@ def save(
         "problems": [],
         "pins": [],
     }
-    saved = {"id": trial_id, "what": "checkpoint_committed", "facts": {**facts, **more}}
-    study.take("trial_checkpoint", saved)
+    study.take(TrialCheckpointChanged(trial_id, "checkpoint_committed", {**facts, **more}))
 
 
 KILLED = Died(0, "node", 1, signal=9)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.outcomes import Evicted
 from holdfast.core.run.budget import Budget
+from holdfast.core.run.outcomes import Evicted
+from holdfast.core.study.events import DonorReplaced, RoomsChanged, StudyOpened, from_data
 from holdfast.core.study.trial import Status, Trial
 from tests.unit.core.study.studies import (
     DONE,
@@ -131,16 +132,15 @@ def test_a_damaged_donation_comes_with_the_count_of_what_is_taken_instead() -> N
     receiver, donor = start(study, "t0"), start(study, "t1")
     save(study, 3, "t1", metrics={"training_iteration": 3})
     study.exploit(receiver, donor, {"lr": 2}, "new")
-    instead = {"directory": "checkpoint_000007", "result": {"training_iteration": 1}}
-    study.take("trial_donor", {"id": "t0", **instead})
+    study.take(DonorReplaced("t0", "checkpoint_000007", {"training_iteration": 1}))
 
     assert receiver.donor is not None
     assert (receiver.donor.directory, receiver.donor.result) == (
         "checkpoint_000007", {"training_iteration": 1},
     )  # fmt: skip
-    study.take("trial_donor", {"id": "t0", "directory": "checkpoint_000005"})  # as it was written
+    study.take(DonorReplaced("t0", "checkpoint_000005"))  # as it was written once
     assert receiver.donor.result == {"training_iteration": 1}
-    study.take("trial_donor", {"id": "t0", "directory": None, "result": {}})
+    study.take(DonorReplaced("t0", None, {}))
     assert receiver.donor is None
 
 
@@ -154,7 +154,7 @@ def test_a_trial_that_nothing_is_left_for_of_its_donor_is_what_it_was(stays: boo
     save(study, 3, "t1", metrics={"training_iteration": 3})
     study.exploit(receiver, donor, {"lr": 2}, "new")
     told = {} if stays is None else {"stays": stays}
-    study.take("trial_donor", {"id": "t0", "directory": None, "result": {}, **told})
+    study.take(from_data("trial_donor", {"id": "t0", "directory": None, "result": {}, **told}))
 
     assert receiver.donor is None
     assert (receiver.config, receiver.experiment_tag) == (before if stays else ({"lr": 2}, "new"))
@@ -201,7 +201,7 @@ def test_another_trial_is_made_only_when_there_is_room_for_it() -> None:
 def test_another_trial_is_made_also_if_the_last_was_larger_than_all_there_is_now() -> None:
     study = study_of(Judge(), room=1.0)
     start(study)
-    study.take("rooms_changed", {"rooms": {"node": {"CPU": 0.5}}})
+    study.take(RoomsChanged({"node": {"CPU": 0.5}}))
     assert not study.wants_more()
     leave(study, DONE, how="done")
 
@@ -211,8 +211,8 @@ def test_another_trial_is_made_also_if_the_last_was_larger_than_all_there_is_now
 def test_a_trial_goes_on_with_what_it_needs_now() -> None:
     study = study_of(Judge(), trials=2)
     start(study, "t0")
-    opened = {"rooms": {"node": {"CPU": 1.0}}, "resume_unfinished": True, "again": []}
-    study.take("study_opened", {**opened, "needs": {"t0": [{"CPU": 0.5}], "t1": [{"CPU": 0.25}]}})
+    needs = {"t0": [{"CPU": 0.5}], "t1": [{"CPU": 0.25}]}
+    study.take(StudyOpened(rooms={"node": {"CPU": 1.0}}, needs=needs))
 
     assert [one.resources for one in study.get_trials()] == [({"CPU": 0.5},), ({"CPU": 0.25},)]
 
@@ -232,8 +232,7 @@ def test_a_scheduler_can_have_trials_made_ahead() -> None:
 def test_trials_that_ran_when_a_driver_died_go_first() -> None:
     study = study_of(Judge(), trials=3, room=1.0)
     start(study, "t2")
-    opened = {"rooms": {"node": {"CPU": 1.0}}, "resume_unfinished": True, "again": []}
-    study.take("study_opened", opened)
+    study.take(StudyOpened(rooms={"node": {"CPU": 1.0}}))
 
     found = study.next_to_start()
     assert found is not None and found.trial_id == "t2"

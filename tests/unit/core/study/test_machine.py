@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.outcomes import Evicted, to_data
 from holdfast.core.run.budget import Budget
+from holdfast.core.run.outcomes import Evicted
+from holdfast.core.study.events import (
+    TrialExited,
+    TrialNotStarted,
+    TrialReported,
+    TrialStarted,
+)
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
@@ -132,9 +138,8 @@ def test_news_of_an_attempt_that_is_over_changes_nothing() -> None:
     report(study, 1)
     leave(study, KILLED)
     start(study)
-    late = {"id": "t0", "attempt": 1, "step": 9, "result": {"training_iteration": 9}}
-    study.take("trial_result", late)
-    study.take("trial_exited", {"id": "t0", "attempt": 1, "how": "done", "exit": to_data(DONE)})
+    study.take(TrialReported("t0", 1, 9, {"training_iteration": 9}))
+    study.take(TrialExited("t0", 1, "done", DONE))
 
     assert (trial.step, trial.status) == (0, Status.RUNNING)
 
@@ -155,16 +160,14 @@ def test_its_state_is_plain_and_comes_back() -> None:
 
 def fail_to_start(study: Study, trial_id: str = "t0") -> None:
     attempt = study.trials[trial_id].run.attempts
-    failed = {"id": trial_id, "attempt": attempt, "reason": f"no memory at {attempt}"}
-    study.take("trial_not_started", failed)
+    study.take(TrialNotStarted(trial_id, attempt, f"no memory at {attempt}"))
 
 
 def start_in_vain(study: Study, times: int, trial_id: str = "t0") -> None:
     for _ in range(times):
         trial = study.trials[trial_id]
         attempt = max(1, trial.run.attempts)
-        started = {"id": trial_id, "attempt": attempt, "places": ["node"], "after_step": 0}
-        study.take("trial_started", {**started, "time": 1.0})
+        study.take(TrialStarted(trial_id, attempt, ["node"], 0, time=1.0))
         fail_to_start(study, trial_id)
 
 

@@ -15,7 +15,7 @@ from holdfast.storage.local.store import LocalStore
 from holdfast.storage.locate import open_store
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.faults import ALLOW, Refuse, Step, TappedDisk, Verdict
-from holdfast.tune.logger.growing_files import shelf_on
+from holdfast.tune.logger.growing_files import growing_files_on
 from holdfast.tune.logger.json import JsonLines
 from holdfast.tune.logger.row_files import RowFiles
 from tests.unit.tune.logger.logging_files import (
@@ -111,7 +111,7 @@ def test_no_file_stays_open_between_two_batches(kind: str, tmp_path: Path) -> No
 
 
 def test_nothing_is_kept_of_trials_that_are_over(store: Store) -> None:
-    files = RowFiles(shelf_on(store), JsonLines(), "result.json")
+    files = RowFiles(growing_files_on(store), JsonLines(), "result.json")
     for number in range(50):
         files.add(f"t{number}", result(1))
         files.end(f"t{number}")
@@ -123,7 +123,7 @@ def test_nothing_is_kept_of_trials_that_are_over(store: Store) -> None:
 
 def test_of_very_many_trials_that_wait_only_some_are_kept_in_memory(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    files = RowFiles(shelf_on(store), JsonLines(), "result.json")
+    files = RowFiles(growing_files_on(store), JsonLines(), "result.json")
     for step in (1, 2):
         for number in range(1100):
             files.add(f"t{number}", result(step))

@@ -129,6 +129,20 @@ def test_events_hold_every_number_by_its_path_at_its_step(store: Store) -> None:
     assert two.step == 300 and two.scalars["ray/tune/loss"] == math.inf
 
 
+def test_a_number_beyond_tensorboards_reach_leaves_those_beside_it_as_they_are(
+    store: Store,
+) -> None:
+    logger = a_logger("events", store)
+    log_all(logger, result(1, math.nan, large=1e300, count=-(10**400)))
+    logger.flush()
+
+    scalars = events(store, "train_00000")[-1].scalars
+
+    assert math.isnan(scalars["ray/tune/loss"])
+    assert scalars["ray/tune/large"] == math.inf
+    assert scalars["ray/tune/count"] == -math.inf
+
+
 def test_parameters_stand_first_also_if_a_result_is_told_before_the_trial_goes_on(
     store: Store,
 ) -> None:

@@ -10,18 +10,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from holdfast.tune.outputs.notebook import NotebookScreen
-from holdfast.tune.outputs.terminal import LiveScreen
 
 from holdfast.core.checkpoint.record import Kept
-from holdfast.core.run.budget import Blame
 from holdfast.core.run.machine import Run
+from holdfast.core.run.outcomes import Blame
 from holdfast.core.study.trial import Status, Trial, values_now
 from holdfast.errors import ConfigError
 from holdfast.tune.outputs import lines
-from holdfast.tune.outputs.lines import Before, LineBudget
-from holdfast.tune.outputs.output import ReporterOutput, Screen
-from holdfast.tune.progress import Layout, PlainScreen, Progress, StudyOutput, screen_for
+from holdfast.tune.outputs.lines import LastStart, LineBudget
+from holdfast.tune.outputs.output import ReporterOutput, StudyOutput
+from holdfast.tune.outputs.screens import (
+    LiveScreen,
+    NotebookScreen,
+    PlainScreen,
+    Screen,
+    screen_for,
+)
+from holdfast.tune.outputs.tables import Layout, Progress
 from holdfast.tune.progress_reporter import (
     CLIReporter,
     JupyterNotebookReporter,
@@ -68,9 +73,9 @@ def test_without_a_terminal_every_event_is_a_line() -> None:
     assert paper.lines == [
         "Study 'bert' at s3://lab/bert\n  search: random",
         "trainable_t003 started again (attempt 2) with lr=0.3, net/depth=3",
-        "trainable_t003 iteration 4, loss=0.25, 1.5 s in all",
+        "trainable_t003 iteration 4, loss=0.25, 1.5 s in total",
         "trainable_t001 failed for good: ValueError: lr\n+-card-+",
-        "trainable_t003 finished: iteration 4, loss=0.25, 1.5 s in all",
+        "trainable_t003 finished: iteration 4, loss=0.25, 1.5 s in total",
     ]
 
 
@@ -402,14 +407,14 @@ def other(number: int) -> Trial:
 def test_a_pause_does_not_read_as_a_failure() -> None:
     one = paused({"lr": 0.1, "net": {"depth": 2}})
 
-    assert lines.started(one, Before.of(one)) == (
+    assert lines.started(one, LastStart.of(one)) == (
         "trainable_t003 goes on after step 6 with lr=0.1, net/depth=2"
     )
 
 
 def test_a_trial_that_has_failed_since_is_started_again() -> None:
     one = paused({"lr": 0.1, "net": {"depth": 2}})
-    before = Before.of(one)
+    before = LastStart.of(one)
     one.run = Run(attempts=12, losses={Blame.PROCESS: 1})
 
     assert lines.started(one, before).startswith("trainable_t003 started again (attempt 12) with")
@@ -417,7 +422,7 @@ def test_a_trial_that_has_failed_since_is_started_again() -> None:
 
 def test_who_takes_over_weights_is_told_with_what_has_changed() -> None:
     one = paused({"lr": 0.00012, "net": {"depth": 2}, "batch": 8, "fixed": [1]})
-    before = Before.of(one)
+    before = LastStart.of(one)
     config = {"lr": 0.0152, "net": {"depth": 2}, "batch": 16, "fixed": [1]}
 
     assert one.become(other(7), config, "3@perturbed")
@@ -426,7 +431,7 @@ def test_who_takes_over_weights_is_told_with_what_has_changed() -> None:
     assert lines.started(one, before, "trainable_t007") == (
         "trainable_t003 took over the weights of trainable_t007: lr 0.00012 → 0.0152, batch 8 → 16"
     )
-    assert lines.started(one, Before.of(one), "trainable_t007").startswith(
+    assert lines.started(one, LastStart.of(one), "trainable_t007").startswith(
         "trainable_t003 goes on after step 6 with lr=0.0152"
     )
 
@@ -434,7 +439,7 @@ def test_who_takes_over_weights_is_told_with_what_has_changed() -> None:
 def test_under_another_driver_only_what_is_now_is_told() -> None:
     one = paused({"lr": 0.1, "net": {"depth": 2}})
     one.become(other(7), {"lr": 0.5, "net": {"depth": 2}}, "tag")
-    before = Before(None, 0, None)
+    before = LastStart(None, 0, None)
 
     assert lines.started(one, before, "trainable_t007") == (
         "trainable_t003 took over the weights of trainable_t007 with lr=0.5, net/depth=2"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.record.open_run import open_run
+from holdfast.control.record.open_run import OpenStudy
 from holdfast.control.study.tail import ARCHIVE
 from holdfast.core.study.trial import Trial
 from holdfast.errors import StoreBusy
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> LocalStore:
     store = LocalStore(tmp_path / "study")
     added = {"trial_id": "a", "number": 0, "config": {}, "params": {}, "tag": "", "folder": "a"}
     added |= {"trainable": "t", "name": None, "resources": [{"CPU": 1.0}], "refused": "too large"}
-    with open_run(store, kind="tune", beats=False) as run:
+    with OpenStudy.open(store, beats=False) as run:
         run.note("trial_added", added)
         store.put(KEY, seal(Trial("a", folder="a").to_data()) + b"\n")
         run.note("trials_archived", {"key": KEY, "ids": ["a"]})
@@ -53,7 +53,7 @@ def test_an_archive_that_is_lost_is_told(store: LocalStore) -> None:
     study = look_at_study(store)
 
     assert study.trials == []
-    assert study.damage[KEY] == ["it is missing, and with it 1 trials that are over"]
+    assert study.damage[KEY] == ["it is missing, and with it 1 finished trial"]
 
 
 def test_who_looks_on_judges_by_the_number_that_trials_return_if_only_a_mode_was_said() -> None:

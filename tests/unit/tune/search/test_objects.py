@@ -10,16 +10,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.config_data import Mark, config_from_data, config_to_data
 from holdfast.errors import ConfigError
 from holdfast.tune.search import BasicVariantGenerator, SearchPlan
-from holdfast.tune.search.objects import (
-    Objects,
-    config_from_data,
-    config_to_data,
-    keys_of,
-    must_have_same_keys,
-)
-from holdfast.tune.search.plain import Mark
+from holdfast.tune.search.objects import Objects, keys_of, must_have_same_keys
 from holdfast.tune.search.sample import (
     choice,
     grid_search,

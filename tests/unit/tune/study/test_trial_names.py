@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.names import broken_name_rule
+from holdfast.core.study.events import TrialAdded, TrialsArchived
 from holdfast.core.study.folder_names import FolderNames
 from holdfast.core.study.machine import Study
 from holdfast.errors import ConfigError
@@ -39,8 +40,20 @@ def add(namer: Namer, study: Study, proposal: Proposal) -> str:
     """Return the folder of a trial, which the study has then."""
     name, folder = namer.names_of(proposal)
     data = proposal.to_data()
-    told = {"params": {}, "tag": "", "trainable": "f", "resources": [], "chosen": namer.is_chosen}
-    study.take("trial_added", {**data, **told, "name": name, "folder": folder})
+    study.take(
+        TrialAdded(
+            trial_id=proposal.trial_id,
+            number=proposal.number,
+            config=data["config"],
+            params={},
+            tag="",
+            trainable="f",
+            folder=folder,
+            resources=[],
+            name=name,
+            is_folder_chosen=namer.is_chosen,
+        )
+    )
     return folder
 
 
@@ -48,7 +61,7 @@ def put_to_rest(study: Study) -> None:
     """Have all trials of a study be over and archived, and the study written down and read."""
     for trial in study.get_trials():
         study.stop_trial(trial)
-    study.take("trials_archived", {"key": "k", "ids": list(study.finished)})
+    study.take(TrialsArchived("k", list(study.finished)))
     study.set_state(study.get_state())
     assert not study.trials and not study.finished
 

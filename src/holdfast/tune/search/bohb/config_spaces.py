@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.core.plain_data import own
 from holdfast.errors import ConfigError
 from holdfast.tune.search.domains import Categorical, Domain, Float, Integer
-from holdfast.tune.search.plain import own
 
 
 def is_config_space(space: Any) -> bool:

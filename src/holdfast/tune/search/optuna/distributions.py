@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from holdfast.core.plain_data import is_json_leaf
 from holdfast.errors import ConfigError
 from holdfast.tune.search.domains import (
     Domain,
@@ -20,7 +21,6 @@ from holdfast.tune.search.domains import (
     multiple,
     steps,
 )
-from holdfast.tune.search.plain import is_json_leaf
 from holdfast.tune.search.points import params_of
 from holdfast.tune.search.seeding import number_for
 from holdfast.tune.search.variant_generator import Choice, Drawn, Group, Node, Plain
