@@ -137,7 +137,7 @@ class Record(msgspec.Struct, frozen=True):
         try:
             record = _decode_record(line)
             return replace(record, data=unmarked(record.data)) if MARK in line else record
-        except (msgspec.DecodeError, RecursionError, TypeError, ValueError):
+        except (msgspec.DecodeError, Damaged, RecursionError, TypeError, ValueError):
             return None
 
 

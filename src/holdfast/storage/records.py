@@ -108,9 +108,9 @@ def unseal(line: bytes) -> dict[str, Any]:
     try:
         record: dict[str, Any] = _decode(line)
         del record["~"]
-        return unmarked(record) if MARK in line else record
     except (msgspec.DecodeError, RecursionError, TypeError, ValueError) as error:
         raise Damaged(f"the record is sealed but is not JSON: {error}") from error
+    return unmarked(record) if MARK in line else record
 
 
 def is_whole(line: bytes) -> bool:
@@ -150,8 +150,22 @@ _marked = Writer(
     otherwise=as_it_is,  # the encoder refuses it
     leaves=LEAVES - {float},
 )
-# Returns a decoded value as it was before marks were put in; needed only if `MARK` is in it.
-unmarked = Reader({"$float": lambda _reader, data: float(data["$float"])}, escape=MARK_TEXT)
+_read_marks = Reader({"$float": lambda _reader, data: float(data["$float"])}, escape=MARK_TEXT)
+
+
+def unmarked(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a decoded object as it was before marks were put in; needed only if it has `MARK`.
+
+    Raises:
+        Damaged: Nobody puts such marks: one in the place of the whole object, or not of a number.
+    """
+    try:
+        value = _read_marks(record)
+    except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
+        raise Damaged(f"it is another record: {error}") from error
+    if not isinstance(value, dict):
+        raise Damaged(f"it is another record: the number {value!r:.40}")
+    return value
 
 
 def fit(data: object, shape: type[T]) -> T:

@@ -8,6 +8,7 @@ import pytest
 import xxhash
 
 from holdfast.errors import ConfigError, Damaged
+from holdfast.journal.segments import Record
 from holdfast.storage.records import is_whole, salvage, seal, unseal
 
 LINE = seal({"kind": "committed", "number": 7})
@@ -162,3 +163,25 @@ def test_a_sealed_line_inside_the_text_of_another_is_not_taken_for_a_record() ->
     outer = seal({"text": A.decode(), "nested": {"x": 1, "~": "0" * 24}})
 
     assert salvage(outer) == [outer]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"$float": "nan"}',
+        '{"$float": [1]}',
+        '{"a": {"$float": "many"}}',
+        '{"a": {"$float": 1' + "0" * 400 + "}}",
+    ],
+    ids=["the whole record", "a list", "a word", "a number that no float can be"],
+)
+def test_a_mark_that_nobody_puts_is_damage(text: str) -> None:
+    with pytest.raises(Damaged):
+        unseal(_sealed(text.removesuffix("}").encode()))
+
+
+@pytest.mark.parametrize("data", ['{"$float": "nan"}', '{"a": {"$float": []}}'])
+def test_a_journal_record_with_a_mark_that_nobody_puts_is_none_of_ours(data: str) -> None:
+    line = _sealed(f'{{"seq":1,"time":1.0,"kind":"x","data":{data}'.encode())
+
+    assert Record.from_line(line) is None

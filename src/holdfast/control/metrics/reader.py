@@ -12,7 +12,7 @@ import msgspec
 from holdfast.control.metrics.writer import FORMAT, METRICS
 from holdfast.core.checkpoint.record import Kept
 from holdfast.core.metric_history import Begin, Row, history_of, rows_of
-from holdfast.errors import FormatTooNew, ObjectMissing
+from holdfast.errors import Damaged, FormatTooNew, ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.storage.parallel import each
 from holdfast.storage.records import MARK, is_whole, salvage, unmarked
@@ -112,7 +112,7 @@ class _Segment:
     is_torn: bool = False
 
 
-_UNREADABLE = (msgspec.DecodeError, RecursionError, TypeError, ValueError)
+_UNREADABLE = (msgspec.DecodeError, Damaged, RecursionError, TypeError, ValueError)
 _decode_row = msgspec.json.Decoder(Row).decode
 _decode_begin = msgspec.json.Decoder(Begin).decode
 _decode_any = msgspec.json.Decoder(dict[str, Any]).decode
