@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.core.study.trial import Verdict
+
 # ---------------------------------------------------------------------- from a worker
 
 
@@ -165,10 +167,10 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 
 
 class Judged(msgspec.Struct, tag=True, frozen=True):
-    """What a trial is to do after report `index`: CONTINUE, PAUSE or STOP, after a save if so."""
+    """What a trial is to do after report `index`, after it has saved itself if so."""
 
     index: int
-    action: str
+    verdict: Verdict
     save: bool = False
 
 

@@ -20,7 +20,8 @@ from holdfast.control.record.litter import sweep
 from holdfast.control.record.open_run import OpenRun, OpenStudy, open_run
 from holdfast.control.study.journal import StudyJournal
 from holdfast.control.study.plan import StudyPlan
-from holdfast.control.study.resume import continue_study, recall
+from holdfast.control.study.reader import NoJudge, rebuild
+from holdfast.control.study.resume import continue_study
 from holdfast.control.study.trial_process import TrialCheckpoints
 from holdfast.core.checkpoint.record import RunRecord
 from holdfast.core.checkpoint.retention import Retention
@@ -33,7 +34,6 @@ from holdfast.core.study.trial import Trial
 from holdfast.errors import HoldfastError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child
-from holdfast.tune.results.onlooking import Onlooker
 from tests.runs import commit_to, save_files
 
 ROOMS = {"node": {"CPU": 4.0}}
@@ -169,9 +169,9 @@ def _closed(journal: StudyJournal) -> Iterator[None]:
 
 
 def _begun(run: OpenStudy) -> tuple[Study, StudyJournal]:
-    onlooker = Onlooker()
-    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
-    recall(study, run.tail)
+    nobody = NoJudge()
+    study = Study(Judges(nobody, nobody, nobody), Rules())
+    rebuild(study, run.tail)
     return study, StudyJournal(run, study, Observers())
 
 

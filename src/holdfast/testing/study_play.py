@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from holdfast.control.study.resume import recall
+from holdfast.control.study.reader import rebuild
 from holdfast.control.study.tail import StudyTail
 from holdfast.core.run.machine import Active
 from holdfast.core.run.outcomes import Died, Evicted, Finished
@@ -38,11 +38,11 @@ from holdfast.core.study.events import (
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
-from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.trial import Status, Trial, Verdict
 from holdfast.tune.schedulers import TrialScheduler
 from holdfast.tune.search.generator import SearchPlan
 from holdfast.tune.stopper import Stopper, stopper_of
-from holdfast.tune.study.launch import StudySearch
+from holdfast.tune.trial import Trial as PublicTrial
 
 Event = tuple[str, dict[str, Any]]
 
@@ -127,12 +127,12 @@ class Driver:
         self._script = script
         self._plan = script.search()
         stopper: Stopper = stopper_of(script.stop)
-        judges = StrictJudges(StudySearch(self._plan), script.scheduler(), stopper)
-        self.study = Study(judges, script.rules)
+        judges = StrictJudges(self._plan, script.scheduler(), stopper)
+        self.study = Study(judges, script.rules, PublicTrial)
         tail = StudyTail()
         for kind, data in past:
             tail.apply(kind, data)
-        recall(self.study, tail)
+        rebuild(self.study, tail)
         self._saved: dict[tuple[str, str], Training] = {}  # by the folders of trial and checkpoint
         for kind, data in past:
             self._note_saved(kind, data)
@@ -180,7 +180,7 @@ class Driver:
 
     def _carry_out(self) -> None:
         for trial in self._running():
-            if trial.doomed or (trial.halted and not trial.save_wanted):
+            if not trial.needs_process:
                 self._exit(trial, Evicted(0, "node"))
 
     def _make_and_start(self) -> None:
@@ -230,7 +230,7 @@ class Driver:
 
     def _catch_up(self, trial: Trial) -> None:
         """Do again, at once, the steps that were judged before."""
-        while trial.status is Status.RUNNING and trial.step < trial.judged:
+        while trial.status is Status.RUNNING and trial.step < trial.decision.step:
             self._step(trial)
 
     def _report_one(self) -> None:
@@ -249,7 +249,7 @@ class Driver:
             if trial.status is Status.PENDING:
                 self._start(trial)
             return
-        was_judged = trial.judged
+        was_judged = trial.decision.step
         training = self._training[trial.trial_id].further(trial.config)
         iteration = self._iterations[trial.trial_id] + 1
         self._training[trial.trial_id], self._iterations[trial.trial_id] = training, iteration
@@ -260,10 +260,10 @@ class Driver:
         self._happen(TrialReported(trial.trial_id, trial.run.attempts, step, result))
         reply = trial.reply()
         if step > was_judged:
-            self.decisions.append((trial.number, step, reply.action))
+            self.decisions.append((trial.number, step, reply.verdict))
             self.decided.append(at)
         every = self._script.saves_every
-        ends = reply.action == "STOP" or result["done"]
+        ends = reply.verdict is Verdict.STOP or result["done"]
         if (
             reply.save
             or (every and iteration % every == 0)
@@ -272,7 +272,7 @@ class Driver:
             self._save(trial, step)
         if ends:
             self._exit(trial, Finished(0, "node"), "done")
-        elif reply.action == "PAUSE":
+        elif reply.verdict is Verdict.PAUSE:
             self._exit(trial, Finished(0, "node"), "paused")
 
     def _save(self, trial: Trial, step: int) -> None:

@@ -13,7 +13,6 @@ from holdfast.api.config import CheckpointConfig, FailureConfig, RunConfig, Sync
 from holdfast.api.plain_data import location_of
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
-from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.storage.foreign.arrow import has_scheme
 from holdfast.tune.callback import Callback
@@ -25,6 +24,7 @@ from holdfast.tune.study.older_arguments import checkpoints_of, warn_of_older
 from holdfast.tune.study.spec import StudySpec, space_of
 from holdfast.tune.trainables.class_checkpoints import folder_of
 from holdfast.tune.trainables.kinds import runnable
+from holdfast.tune.trial import Trial
 from holdfast.tune.tune_config import TuneConfig
 
 __all__ = ["Experiment", "Trial"]

@@ -29,8 +29,8 @@ from holdfast.cli import main
 from holdfast.control.metrics.writer import MetricRows
 from holdfast.control.record.open_run import OpenStudy, OpenTrainingRun, open_run
 from holdfast.control.record.run_view import look
-from holdfast.control.study.resume import recall
-from holdfast.control.study.tail import write_archive
+from holdfast.control.study.archive import write_archive
+from holdfast.control.study.reader import NoJudge, rebuild
 from holdfast.core.run.history import KIND
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
@@ -42,7 +42,6 @@ from holdfast.train import Result
 from holdfast.train.restore.record import StoredTrainer
 from holdfast.train.restore.restore import can_restore
 from holdfast.tune import ExperimentAnalysis, Tuner
-from holdfast.tune.results.onlooking import Onlooker
 from holdfast.tune.results.study_view import look_at_study
 from holdfast.tune.schedulers import AsyncHyperBandScheduler
 from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
@@ -417,8 +416,8 @@ def drive(folder: Path) -> None:
     """Become the driver of what is in a folder, and take in all that is known of it."""
     with open_run(open_store(folder), beats=False) as run:
         if isinstance(run, OpenStudy):
-            onlooker = Onlooker()
-            recall(Study(Judges(onlooker, onlooker, onlooker), Rules()), run.tail)
+            nobody = NoJudge()
+            rebuild(Study(Judges(nobody, nobody, nobody), Rules()), run.tail)
 
 
 @pytest.mark.parametrize("name", ["run", "study"])

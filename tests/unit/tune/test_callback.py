@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.storage.locate import open_store
 from holdfast.storage.memory import MemoryStore
@@ -29,6 +28,7 @@ from holdfast.tune.logger import (
     pretty_print,
     with_default_loggers,
 )
+from holdfast.tune.trial import Trial
 from tests.unit.tune.logger.logging_files import a_trial, result, rows
 
 HOOKS = [

@@ -173,7 +173,7 @@ class StudyController:
         self._watch.heard(launch, message)
         match message:
             case Warned():
-                process.trial.save_wanted = True
+                self.study.save_trial(process.trial)
             case Began():
                 self._seeing.add(process.node)
                 process.hear(message)
@@ -330,7 +330,7 @@ class StudyController:
             "config": self._plan.config_of(trial),
             "resources": [dict(one) for one in trial.resources],
             "before": dict(before),
-            "verdict": trial.reply().action,  # STOP if it was to end, and died before it had
+            "verdict": trial.reply().verdict,  # STOP if it was to end, and died before it had
             "experiment": self._run.identity.name,
             **self._plan.settings,
         }
@@ -366,12 +366,9 @@ class StudyController:
     def _carry_out(self) -> None:
         """End the processes of trials that were ended, or halted, without having been asked."""
         for launch, process in list(self._processes.items()):
-            trial = process.trial
-            is_wanted = trial.status is Status.RUNNING and not trial.doomed
-            if process.is_stopped or (is_wanted and not (trial.halted and not trial.save_wanted)):
-                continue
-            process.is_stopped = True
-            self._engine.stop_group(launch)
+            if not (process.is_stopped or process.trial.needs_process):
+                process.is_stopped = True
+                self._engine.stop_group(launch)
         for launch in self._watch.look(self._processes):
             self._engine.stop_group(launch)
 

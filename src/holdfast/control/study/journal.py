@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast.control.observers import Observers
 from holdfast.control.record.open_run import OpenRun
-from holdfast.control.study.tail import Archiving
+from holdfast.control.study.archive import ArchiveWriter
 from holdfast.core.study.events import STATE, StateTaken, StudyEvent, to_data
 from holdfast.core.study.machine import Study
 from holdfast.core.study.trial import Trial
@@ -60,7 +60,7 @@ class StudyJournal:
         self._state_after = STATE_AFTER
         self._draft: _Draft | None = None
         self._marks = itertools.count(1)
-        self._archiving = Archiving(run.store, run.epoch)
+        self._archiving = ArchiveWriter(run.store, run.epoch)
         self._unarchived = 0  # trials that could not be, and wait for others to come with
         self._wanted, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._write, name="holdfast-study", daemon=True)

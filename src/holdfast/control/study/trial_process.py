@@ -27,6 +27,7 @@ from holdfast.core.study.events import (
 )
 from holdfast.core.study.judges import as_judged
 from holdfast.core.study.trial import Trial
+from holdfast.core.study.trial import Verdict as TrialVerdict
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.storage import locate
 from holdfast.storage.base import Store
@@ -251,12 +252,15 @@ class TrialProcess:
                 return Evicted(0, self.node)  # it was said to
             case Died() if self.is_reused and not self.began:
                 return Evicted(0, self.node)  # it died of what it did before, if of anything
-            case Finished() if self.saw_notice and self.trial.reply().action == "CONTINUE":
+            case Finished() if self.saw_notice and self._goes_on():
                 # It may have been done just then. Carrying on once more costs little; taking a
                 # trial for finished that is not would cost the rest of it.
                 return Evicted(0, self.node)
             case _:
                 return ended
+
+    def _goes_on(self) -> bool:
+        return self.trial.reply().verdict is TrialVerdict.CONTINUE
 
     @property
     def is_saving(self) -> bool:
@@ -354,7 +358,7 @@ class TrialProcess:
         self._on_result(trial, as_judged(trial, result))
         reply = trial.reply()
         save = reply.save or self.is_leaving or bool(result.get(SHOULD_CHECKPOINT))
-        self._tell(Judged(step, reply.action, save))
+        self._tell(Judged(step, reply.verdict, save))
 
 
 def acknowledge(processes: Iterable[TrialProcess], scribe: Scribe) -> None:

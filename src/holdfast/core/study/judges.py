@@ -7,13 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.metric_history import flattened
-from holdfast.core.study.events import TrialAdded
-from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.trial import Status, Trial, Verdict
 from holdfast.core.study.view import StudyView
 
 log = logging.getLogger(__name__)
-
-CONTINUE, PAUSE, STOP = "CONTINUE", "PAUSE", "STOP"
 
 T = TypeVar("T")
 
@@ -35,7 +32,7 @@ class Scheduler(Protocol):
 class Search(Protocol):
     """Where trials come from; see `holdfast.tune.search`."""
 
-    def recall(self, proposal: TrialAdded) -> None:
+    def recall(self, trial: Trial) -> None:
         """Take in that this trial was proposed before a crash."""
         ...
 
@@ -77,9 +74,9 @@ class Judges:
         self.search, self.scheduler, self.stopper = search, scheduler, stopper
         self._told: set[str] = set()
 
-    def recall(self, proposal: TrialAdded) -> None:
+    def recall(self, trial: Trial) -> None:
         """Let the searcher know what it had proposed before a crash."""
-        self._ask("the searcher", lambda: self.search.recall(proposal), None)
+        self._ask("the searcher", lambda: self.search.recall(trial), None)
 
     def recall_end(self) -> None:
         """Let the searcher know that it had nothing more to propose before a crash."""
@@ -94,7 +91,7 @@ class Judges:
         """Let the scheduler know of a new trial."""
         self._ask("the scheduler", lambda: self.scheduler.on_trial_add(view, trial), None)
 
-    def judge(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:
+    def judge(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> Verdict:
         """Return what is to become of a trial that has reported."""
         is_enough = result.get("done") or self._ask(
             "the stopper", lambda: self.stopper(trial.trial_id, result), default=False
@@ -102,14 +99,14 @@ class Judges:
         if is_enough:
             self._complete(view, trial, result)
             self._told_result(trial, result, is_last=True)
-            return STOP
-        verdict = self._ask(
-            "the scheduler",
-            lambda: self.scheduler.on_trial_result(view, trial, result),
-            default=CONTINUE,
+            return Verdict.STOP
+        answer: object = self._ask(
+            "the scheduler", lambda: self.scheduler.on_trial_result(view, trial, result), ""
         )
-        self._told_result(trial, result, is_last=verdict == STOP)
-        return verdict if verdict in (PAUSE, STOP) else CONTINUE
+        # After Ray's NOOP, and whatever else a scheduler may return, the trial goes on.
+        verdict = next((known for known in Verdict if known == answer), Verdict.CONTINUE)
+        self._told_result(trial, result, is_last=verdict is Verdict.STOP)
+        return verdict
 
     def look_for(self, metric: str | None, trial: Trial, result: Mapping[str, Any]) -> None:
         """Say, once, if a trial does not report what it is to be judged by."""
@@ -239,7 +236,7 @@ class Judges:
 
 def as_judged(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
     """Return the newest result of a trial as it is told: done, if the trial was to end with it."""
-    is_last = trial.verdict == STOP and trial.step == trial.judged
+    is_last = trial.decision == (trial.step, Verdict.STOP)
     return {**result, "done": True} if is_last else result
 
 

@@ -50,11 +50,11 @@ from holdfast.core.study.events import (
     TrialStarted,
 )
 from holdfast.core.study.folder_names import FolderNames
-from holdfast.core.study.judges import CONTINUE, PAUSE, Judges
+from holdfast.core.study.judges import Judges
 from holdfast.core.study.reservations import Bundles, Room, reserve, total
 from holdfast.core.study.rules import Rules
 from holdfast.core.study.state import become, state_of
-from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.trial import Decision, Intent, Status, Trial, Verdict
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +74,8 @@ class Study:
         folders: What was chosen by the user as the folder of a trial.
     """
 
-    def __init__(self, judges: Judges, rules: Rules) -> None:
-        self.judges, self.rules = judges, rules
+    def __init__(self, judges: Judges, rules: Rules, trial_type: type[Trial] = Trial) -> None:
+        self.judges, self.rules, self.trial_type = judges, rules, trial_type
         self.trials: dict[str, Trial] = {}
         self.finished: dict[str, Trial] = {}
         self.ended: list[Trial] = []  # since somebody asked last; not part of the state
@@ -162,7 +162,7 @@ class Study:
             if trial.status is Status.RUNNING and not self._settle(trial):
                 trial.status, trial.cut_off = Status.PENDING, True
         for again in event.again:
-            self._try_again(Trial.from_data(again.trial), from_scratch=again.from_scratch)
+            self._try_again(self.trial_type.from_data(again.trial), from_scratch=again.from_scratch)
         for trial in self.trials.values():
             trial.checkpoints.open(event.epoch)
 
@@ -180,9 +180,9 @@ class Study:
         self.judges.revived(self, trial)
 
     def _added(self, event: TrialAdded, *, again: bool) -> None:
+        trial = self.trial_type.added(event)
         if again:
-            self.judges.recall(event)
-        trial = Trial.added(event)
+            self.judges.recall(trial)
         self.last_resources, trial.run = trial.resources, self._usual.waiting
         self.made += 1
         if event.is_folder_chosen:
@@ -206,9 +206,9 @@ class Study:
     def _stopped(self, reason: str, *, cuts: bool = False) -> None:
         self.stopping = reason
         for trial in list(self.trials.values()):
-            trial.cut_off = cuts and trial.verdict != "STOP"
+            trial.cut_off = cuts and trial.decision.verdict is not Verdict.STOP
             if trial.status is Status.RUNNING:
-                trial.doomed = True
+                trial.want(Intent.END)
             else:
                 self._end(trial, Status.TERMINATED)
 
@@ -230,8 +230,8 @@ class Study:
         self._put(trial, tuple(event.places))
         trial.step = event.after_step
         trial.started_at = event.time if trial.started_at is None else trial.started_at
-        trial.save_wanted = trial.save_wanted and not trial.halted  # it was asked, and died over it
-        trial.halted = trial.cut_off = False
+        trial.cut_off = False
+        trial.has_no_process()  # of before
         if was_paused:
             self.judges.unpaused(trial)
 
@@ -246,16 +246,17 @@ class Study:
         trial.observe(step, result)
         if trial.donor is not None and trial.has_given_up(trial.run.attempts):
             # Others had it go on from elsewhere, and its process had not heard of it.
-            trial.donor = trial.donor._replace(step=max(step, trial.judged))
+            trial.donor = trial.donor._replace(step=max(step, trial.decision.step))
             return
         trial.former = None
-        if step <= trial.judged:
+        if step <= trial.decision.step:
             return  # it is done again after a loss
-        trial.judged, trial.verdict = step, CONTINUE
+        trial.decision = Decision(step)
         self.judges.look_for(self.rules.metric, trial, result)
-        trial.verdict = self.judges.judge(self, trial, result)
-        if trial.resize_to is not None and trial.verdict == CONTINUE:
-            trial.verdict = PAUSE  # what a loss leaves of a trial pauses when it is here again
+        verdict = self.judges.judge(self, trial, result)
+        if trial.resize_to is not None and verdict is Verdict.CONTINUE:
+            verdict = Verdict.PAUSE  # also if its process is lost: it pauses at this step again
+        trial.decision = Decision(step, verdict)
 
     def _checkpoint_changed(self, trial_id: str, what: str, facts: Mapping[str, Any]) -> None:
         if (over := self.finished.get(trial_id)) is not None:
@@ -267,7 +268,7 @@ class Study:
         if what == "checkpoint_committed":
             committed = CheckpointCommitted(facts["attempt"], facts["number"])
             trial.run = advance(trial.run, committed).run
-            trial.save_wanted = False
+            trial.has_saved()
             if not trial.has_given_up(facts["attempt"]):
                 trial.donor = None  # or it is what an attempt before was about to save
 
@@ -302,10 +303,12 @@ class Study:
 
     def _settle(self, trial: Trial) -> bool:
         """Carry out what was decided about a trial whose process is gone, if nothing is missing."""
-        match trial.reply().action:
-            case "STOP" if trial.doomed or not self.rules.miss_something_of(trial):
+        match trial.reply().verdict:
+            case Verdict.STOP if trial.intent is Intent.END or not self.rules.miss_something_of(
+                trial
+            ):
                 self._end(trial, Status.TERMINATED)
-            case "PAUSE" if trial.can_wait():
+            case Verdict.PAUSE if trial.can_wait():
                 self._paused(trial)
             case _:
                 return False
@@ -313,7 +316,8 @@ class Study:
 
     def _paused(self, trial: Trial) -> None:
         trial.run = advance(trial.run, GroupPaused(trial.run.attempts)).run
-        trial.status, trial.verdict, trial.halted = Status.PAUSED, CONTINUE, False
+        trial.status, trial.decision = Status.PAUSED, Decision(trial.decision.step)
+        trial.has_no_process()
         trial.take_size(self.room.nodes)
         self.judges.paused(self, trial)
 
@@ -432,17 +436,17 @@ class Study:
 
     def stop_trial(self, trial: Trial) -> None:
         if trial.status is Status.RUNNING:
-            trial.doomed = True
+            trial.want(Intent.END)
             return
         self.judges.dismissed(trial)  # who asked for it knows
         self._end(trial, Status.TERMINATED)
 
     def pause_trial(self, trial: Trial, *, should_checkpoint: bool = True) -> None:
         if trial.status is Status.RUNNING:
-            trial.halted, trial.save_wanted = True, should_checkpoint
+            trial.want(Intent.PAUSE if should_checkpoint else Intent.HALT)
 
     def save_trial(self, trial: Trial) -> None:
-        trial.save_wanted = True
+        trial.want_save()
 
     def exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> bool:
         return trial.become(donor, config, tag)

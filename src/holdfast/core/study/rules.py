@@ -28,4 +28,6 @@ class Rules:
 
     def miss_something_of(self, trial: Trial) -> bool:
         """Whether a trial that is to end has not done what only its process can do."""
-        return self.exports_at_end or (self.saves_at_end and trial.saved_step() < trial.judged)
+        return self.exports_at_end or (
+            self.saves_at_end and trial.saved_step() < trial.decision.step
+        )

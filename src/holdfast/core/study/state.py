@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.study.folder_names import FolderNames
-from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.trial import Status
 
 if TYPE_CHECKING:
     from holdfast.core.study.machine import Study
@@ -31,8 +31,9 @@ def state_of(study: Study) -> dict[str, Any]:
 
 def become(study: Study, state: Mapping[str, Any]) -> None:
     """Make a study what `state_of` told of it."""
-    study.trials = {one["trial_id"]: Trial.from_data(one) for one in state["trials"]}
-    study.finished = {one["trial_id"]: Trial.from_data(one) for one in state["finished"]}
+    trials, finished = state["trials"], state["finished"]
+    study.trials = {data["trial_id"]: study.trial_type.from_data(data) for data in trials}
+    study.finished = {data["trial_id"]: study.trial_type.from_data(data) for data in finished}
     study.counts = {Status(status): count for status, count in state["counts"].items()}
     study.made, study.is_search_over = state["made"], state["is_search_over"]
     study.stopping = state["stopping"]

@@ -1,6 +1,7 @@
-"""A trial as everybody in a study sees it: schedulers, searchers, callbacks, reporters.
+"""A trial: its config, its results, its attempts and what the study wants of it.
 
-It is data that only the study changes; what others want to happen to it, they ask for.
+Only the study changes it. Schedulers and callbacks read it, and ask the study for changes. Names
+of Ray's for what can be derived from it are in `holdfast.tune.trial`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Self
 
 from holdfast.core.checkpoint.record import RunRecord
 from holdfast.core.config_data import as_kept, config_from_data, config_to_data
@@ -35,11 +36,36 @@ class Status(enum.StrEnum):
 OVER = (Status.TERMINATED, Status.ERROR)
 
 
+class Verdict(enum.StrEnum):
+    """What a trial does after a result; members are the words that schedulers return."""
+
+    CONTINUE = "CONTINUE"
+    PAUSE = "PAUSE"  # save, then wait without a process
+    STOP = "STOP"  # end as finished
+
+
+class Intent(enum.Enum):
+    """What the study wants of a trial, whatever was decided about its last step."""
+
+    GO_ON = enum.auto()
+    SAVE = enum.auto()  # then go on
+    PAUSE = enum.auto()  # save, then wait without a process
+    HALT = enum.auto()  # wait without a process, at once
+    END = enum.auto()  # as finished, at once
+
+
+class Decision(NamedTuple):
+    """What was decided about a step, which is judged once: it holds when the step is done again."""
+
+    step: int = 0
+    verdict: Verdict = Verdict.CONTINUE
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a trial is told after a result: CONTINUE, PAUSE or STOP, and whether to save first."""
+    """What a trial is told after a result: the verdict, and whether to save first."""
 
-    action: str
+    verdict: Verdict
     save: bool = False
 
 
@@ -71,22 +97,6 @@ class Variant(NamedTuple):
     params: dict[str, Any]
 
 
-class Home(Protocol):
-    """Where the files of a study are, for those whom a trial is shown to."""
-
-    def path(self, folder: str) -> str:
-        """Return where a folder of the study is."""
-        ...
-
-    def local_path(self, folder: str) -> str | None:
-        """Return where a folder of the study is on this machine, None if it is not."""
-        ...
-
-    def checkpoint(self, folder: str, directory: str) -> Any:
-        """Return the checkpoint in a directory of the folder of a trial."""
-        ...
-
-
 @dataclass(eq=False)
 class Trial:
     """One configuration in a study.
@@ -102,12 +112,8 @@ class Trial:
         resize_to: What it will reserve once its process has gone, None if that stays the same.
         last_result: The newest result, {} before the first.
         step: How many results it has come to, counted on from the checkpoint it carried on from.
-        judged: The highest step that was judged. A step is judged once: when it is done again after
-            a loss, what was decided then still holds.
-        verdict: What was decided at that step.
-        doomed: Whether it is to end without being asked.
-        halted: Whether its process is to be taken away, and it is to wait.
-        save_wanted: Whether it is to save itself before it goes on.
+        decision: The highest step that was judged, and what was decided about it.
+        intent: What the study wants of it besides.
         cut_off: Whether it ran when a driver died, or was ended because another failed; such trials
             go first when another driver comes.
         concluded: Whether scheduler and searcher know that no more results come.
@@ -120,14 +126,7 @@ class Trial:
         former: What its newest result was made with, if it is to go on with something else since;
             None if that is what it is called with now.
         started_at: When it first ran, seconds since 1970, None before.
-        home: Where its study is kept, for callbacks and loggers; None where nobody said.
     """
-
-    PENDING: ClassVar[str] = Status.PENDING
-    RUNNING: ClassVar[str] = Status.RUNNING
-    PAUSED: ClassVar[str] = Status.PAUSED
-    TERMINATED: ClassVar[str] = Status.TERMINATED
-    ERROR: ClassVar[str] = Status.ERROR
 
     trial_id: str
     number: int = 0
@@ -142,11 +141,8 @@ class Trial:
     status: Status = Status.PENDING
     last_result: dict[str, Any] = field(default_factory=dict)
     step: int = 0
-    judged: int = 0
-    verdict: str = "CONTINUE"
-    doomed: bool = False
-    halted: bool = False
-    save_wanted: bool = False
+    decision: Decision = field(default_factory=Decision)
+    intent: Intent = Intent.GO_ON
     cut_off: bool = False
     concluded: bool = False
     places: tuple[str, ...] = ()
@@ -158,10 +154,9 @@ class Trial:
     error: str | None = None
     started_at: float | None = None
     custom_name: str | None = None
-    home: Home | None = field(default=None, repr=False)
 
     @classmethod
-    def added(cls, event: TrialAdded) -> Trial:
+    def added(cls, event: TrialAdded) -> Self:
         """Return a new trial."""
         return cls(
             event.trial_id,
@@ -188,93 +183,58 @@ class Trial:
         """Whether nothing more will happen to it."""
         return self.status in OVER
 
-    @property
-    def num_failures(self) -> int:
-        """How often it was lost, since the study was last launched."""
-        return sum(self.run.losses.values())
-
-    @property
-    def metric_analysis(self) -> dict[str, dict[str, float]]:
-        """The statistics of every metric, by its path."""
-        return {name: found.summary() for name, found in self.statistics.items()}
-
-    # ------------------------------------------------------------------ for who it is shown to
-
-    @property
-    def path(self) -> str | None:
-        """Where its files are, None if it is not known."""
-        return None if self.home is None else self.home.path(self.folder)
-
-    @property
-    def local_path(self) -> str | None:
-        """The folder of its files on this machine, None if they are elsewhere."""
-        return None if self.home is None else self.home.local_path(self.folder)
-
-    @property
-    def logdir(self) -> str | None:
-        """The same as `local_path`, by the name of before 2.7."""
-        return self.local_path
-
-    @property
-    def checkpoint(self) -> Any:
-        """The newest checkpoint, None if there is none."""
-        newest = self.checkpoints.newest()
-        if newest is None or self.home is None:
-            return None
-        return self.home.checkpoint(self.folder, newest.directory)
-
-    def has_checkpoint(self) -> bool:
-        """Whether it has been saved."""
-        return bool(self.checkpoints.usable())
-
-    @property
-    def error_file(self) -> str | None:
-        """The file with what it failed of, None if it has not, or if that is elsewhere."""
-        if self.local_path is None or not (self.error or self.num_failures):
-            return None
-        return f"{self.local_path}/error.txt"
-
-    @property
-    def start_time(self) -> float | None:
-        """When it first ran, seconds since 1970, None before."""
-        return self.started_at
-
-    @property
-    def relative_logdir(self) -> str:
-        """Where its files are, below the study's folder."""
-        return self.folder
-
-    @property
-    def custom_trial_name(self) -> str | None:
-        """What `trial_name_creator` calls it."""
-        return self.custom_name
-
     # ------------------------------------------------------------------ for the study
 
     def observe(self, step: int, result: dict[str, Any]) -> None:
         """Take in a new result; a step done again after a loss counts in no average twice."""
         self.last_result, self.step = result, step
-        known, is_new = self.statistics, step > self.judged
+        statistics, is_new = self.statistics, step > self.decision.step
         for name, value in flattened({k: v for k, v in result.items() if k != "config"}).items():
             if not is_number(value):
                 continue
-            if name not in known:
-                known[name] = Statistics.of(float(value))
+            if name not in statistics:
+                statistics[name] = Statistics.of(float(value))
             elif is_new:
-                known[name].add(float(value))
+                statistics[name].add(float(value))
             else:
-                known[name].last = float(value)
+                statistics[name].last = float(value)
 
     def reply(self) -> Reply:
-        """Return what it is to do after the step it has come to."""
-        is_judged = self.step >= self.judged
-        if self.doomed or (is_judged and self.verdict == "STOP"):
-            return Reply("STOP")
-        if self.halted:
-            return Reply("PAUSE", save=self.save_wanted)
-        if is_judged and self.verdict == "PAUSE":
-            return Reply("PAUSE", save=True)
-        return Reply("CONTINUE", save=is_judged and self.save_wanted)
+        """Return what it is to do after the step it has reached."""
+        verdict = self.decision.verdict if self.step >= self.decision.step else None
+        if self.intent is Intent.END or verdict is Verdict.STOP:
+            return Reply(Verdict.STOP)
+        if self.intent in _WITHOUT_PROCESS:
+            return Reply(Verdict.PAUSE, save=self.intent is Intent.PAUSE)
+        if verdict is Verdict.PAUSE:
+            return Reply(Verdict.PAUSE, save=True)
+        return Reply(Verdict.CONTINUE, save=verdict is not None and self.intent is Intent.SAVE)
+
+    @property
+    def needs_process(self) -> bool:
+        """Whether it runs, and is to be asked before its process is taken away."""
+        return self.status is Status.RUNNING and self.intent not in (Intent.HALT, Intent.END)
+
+    def want(self, intent: Intent) -> None:
+        """Change what is wanted of it; one that is to end ends, whatever is wanted later."""
+        if self.intent is not Intent.END:
+            self.intent = intent
+
+    def want_save(self) -> None:
+        """Have it save itself before whatever else is wanted of it."""
+        self.want(Intent.PAUSE if self.intent in _WITHOUT_PROCESS else Intent.SAVE)
+
+    def has_saved(self) -> None:
+        """Take back that it is to save itself."""
+        if self.intent is Intent.SAVE:
+            self.intent = Intent.GO_ON
+        elif self.intent is Intent.PAUSE:
+            self.intent = Intent.HALT
+
+    def has_no_process(self) -> None:
+        """Take back that its process is to be taken away."""
+        if self.intent in _WITHOUT_PROCESS:
+            self.intent = Intent.GO_ON
 
     def donation(self) -> Donor | None:
         """Return what another would go on from that became this trial now, None if nothing."""
@@ -294,9 +254,9 @@ class Trial:
         self.evaluated_params = values_now(self.evaluated_params, self.config, config)
         self.config, self.experiment_tag = config, tag
         attempt = self.run.attempts if is_running else 0
-        self.donor = donation._replace(attempt=attempt, step=max(self.step, self.judged))
+        self.donor = donation._replace(attempt=attempt, step=max(self.step, self.decision.step))
         if is_running:
-            self.halted, self.save_wanted = True, False
+            self.want(Intent.HALT)
         return True
 
     def stay(self) -> None:
@@ -315,9 +275,9 @@ class Trial:
 
     def resize(self, wanted: Sequence[Mapping[str, float]], rooms: Rooms) -> None:
         """Reserve something else from now on, or once the process has gone."""
-        self.resize_to = tuple(dict(one) for one in wanted)
+        self.resize_to = tuple(dict(bundle) for bundle in wanted)
         if self.status is Status.RUNNING:
-            self.halted = self.save_wanted = True
+            self.want(Intent.PAUSE)
         else:
             self.take_size(rooms)
 
@@ -330,10 +290,10 @@ class Trial:
     def revive(self, *, from_scratch: bool) -> None:
         """Wait to run again after it was over; from scratch, as if it never had."""
         self.status, self.error, self.concluded = Status.PENDING, None, False
-        self.doomed, self.halted, self.verdict = False, False, "CONTINUE"
-        self.resize_to = None
+        self.intent, self.resize_to = Intent.GO_ON, None
+        self.decision = Decision(0 if from_scratch else self.decision.step)
         if from_scratch:
-            self.step = self.judged = 0
+            self.step = 0
             self.donor, self.former, self.last_result = None, None, {}
             for kept in self.checkpoints.usable():
                 self.checkpoints.apply("checkpoint_retired", {"number": kept.number})
@@ -341,7 +301,7 @@ class Trial:
     def can_wait(self) -> bool:
         """Whether what it is paused for can go on later without its process."""
         begins_at = self.saved_step() if self.donor is None else self.donor.step
-        return not self.reply().save or begins_at >= self.judged
+        return not self.reply().save or begins_at >= self.decision.step
 
     def saved_step(self) -> int:
         """Return the step of the newest checkpoint that can be used, 0 if there is none."""
@@ -354,10 +314,13 @@ class Trial:
         return data | {
             "config": config_to_data(self.config),
             "evaluated_params": config_to_data(self.evaluated_params),
-            "resources": [dict(one) for one in self.resources],
-            "resize_to": self.resize_to and [dict(one) for one in self.resize_to],
+            "judged": self.decision.step,
+            "verdict": str(self.decision.verdict),
+            **_INTENT_DATA[self.intent],
+            "resources": [dict(bundle) for bundle in self.resources],
+            "resize_to": self.resize_to and [dict(bundle) for bundle in self.resize_to],
             "status": str(self.status),
-            "statistics": {name: one.to_data() for name, one in self.statistics.items()},
+            "statistics": {name: values.to_data() for name, values in self.statistics.items()},
             "run": run_to_data(self.run),
             "checkpoints": record,
             "donor": None if self.donor is None else list(self.donor),
@@ -366,16 +329,19 @@ class Trial:
         }
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Trial:
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
         """Return the trial that `to_data` was given."""
         trial = cls(**{name: data[name] for name in _PLAIN})
+        trial.decision = Decision(data["judged"], Verdict(data["verdict"]))
+        trial.intent = _intent_from_data(data)
         trial.config = config_from_data(data["config"])
         trial.evaluated_params = config_from_data(data["evaluated_params"])
         trial.resources = tuple(data["resources"])
         trial.resize_to = tuple(data["resize_to"]) if data.get("resize_to") else None
         trial.status = Status(data["status"])
-        known = data["statistics"]
-        trial.statistics = {name: Statistics.from_data(one) for name, one in known.items()}
+        trial.statistics = {
+            name: Statistics.from_data(values) for name, values in data["statistics"].items()
+        }
         trial.run = run_of(data["run"])
         trial.checkpoints.apply("record_snapshot", data["checkpoints"])
         if data["donor"] is not None:
@@ -398,18 +364,20 @@ def _variant_to_data(variant: Variant) -> list[Any]:
 
 
 def values_now(
-    known: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+    params: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the values that were searched for as a new config has them, by path.
 
-    Those of the `known` paths, and of others that have changed.
+    Those of the paths in `params`, and of others that have changed.
     """
     changed = {
         path: value
         for path, value in _changes(before, after)
-        if not any(f"{path}/".startswith(f"{one}/") or one.startswith(f"{path}/") for one in known)
+        if not any(
+            f"{path}/".startswith(f"{name}/") or name.startswith(f"{path}/") for name in params
+        )
     }
-    return {path: _value_at(after, path, value) for path, value in known.items()} | changed
+    return {path: _value_at(after, path, value) for path, value in params.items()} | changed
 
 
 def _value_at(config: Any, path: str, otherwise: Any) -> Any:
@@ -446,11 +414,6 @@ _PLAIN = (
     "is_resized",
     "last_result",
     "step",
-    "judged",
-    "verdict",
-    "doomed",
-    "halted",
-    "save_wanted",
     "cut_off",
     "concluded",
     "error",
@@ -458,3 +421,22 @@ _PLAIN = (
     "custom_name",
 )
 _plain_of = attrgetter(*_PLAIN)
+
+_WITHOUT_PROCESS = (Intent.PAUSE, Intent.HALT)
+# Records keep an intent as three flags, of which `doomed` outweighs the others.
+_INTENT_DATA = {
+    intent: {
+        "doomed": intent is Intent.END,
+        "halted": intent in _WITHOUT_PROCESS,
+        "save_wanted": intent in (Intent.SAVE, Intent.PAUSE),
+    }
+    for intent in Intent
+}
+
+
+def _intent_from_data(data: Mapping[str, Any]) -> Intent:
+    if data["doomed"]:
+        return Intent.END
+    if data["halted"]:
+        return Intent.PAUSE if data["save_wanted"] else Intent.HALT
+    return Intent.SAVE if data["save_wanted"] else Intent.GO_ON

@@ -9,7 +9,7 @@ from holdfast.api.config import CheckpointConfig, retention_of
 from holdfast.api.deprecated import warn_user
 from holdfast.api.plain_data import CannotBeMade
 from holdfast.checkpoint import Checkpoint
-from holdfast.control.study.tail import ARCHIVE
+from holdfast.control.study.archive import ARCHIVE
 from holdfast.core.checkpoint.retention import Retention, ranked
 from holdfast.core.study.trial import Status, Trial
 from holdfast.storage.base import Store
@@ -140,8 +140,8 @@ def summary(
         path=home.url,
         local_path=_local(store, trial.folder),
         trainable_name=trial.trainable_name,
-        num_failures=trial.num_failures,
-        start_time=trial.start_time,
+        num_failures=sum(trial.run.losses.values()),
+        start_time=trial.started_at,
     )
 
 

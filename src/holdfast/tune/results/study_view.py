@@ -16,12 +16,12 @@ from holdfast.checkpoint.manifests import read_manifests
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.control.record.identity import RUN_KEY, STUDY_KEY, RunIdentity, read_identity
 from holdfast.control.record.run_view import STRANGE, RunView, look_with_records
-from holdfast.control.record.shapes import problem_with_trial
-from holdfast.control.study.tail import StudyTail, archived_trials
+from holdfast.control.study.reader import NoJudge, all_trials, rebuild
+from holdfast.control.study.tail import StudyTail
 from holdfast.core.checkpoint.record import Kept, RunRecord, record_of
 from holdfast.core.names import shown
 from holdfast.core.run.history import RunHistory
-from holdfast.core.study.events import TrialReported, from_data
+from holdfast.core.study.events import TrialReported
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
@@ -38,7 +38,6 @@ from holdfast.storage.base import Store
 from holdfast.storage.locate import child, open_store
 from holdfast.tune.outputs.tables import Best, best_of, counts_of
 from holdfast.tune.result import DEFAULT_METRIC
-from holdfast.tune.results.onlooking import Onlooker
 from holdfast.tune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
 from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
 from holdfast.tune.study.spec import place_of
@@ -219,7 +218,7 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
             raise
     study, unsure = _as_begun(stored)
     has_results = any(kind == TrialReported.kind for kind, _ in tail.events)
-    run.journal_damage.extend(_recall(study, tail))
+    rebuild(study, tail, run.journal_damage)
     if isinstance(study.judges, _QuietJudges):
         unsure = unsure or study.judges.failure
     for trial in study.trials.values():
@@ -228,13 +227,10 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
     counts = counts_of(study.trials.values())
     for status, count in study.counts.items():
         counts[str(status)] = counts.get(str(status), 0) + count
-    found = study.finished | study.trials
-    for trial in archived_trials(store, study.archives, damage, problem_with_trial):
-        found.setdefault(trial.trial_id, trial)
     return StudyLook(
         run=run,
         stored=stored,
-        trials=sorted(found.values(), key=lambda one: one.number),
+        trials=all_trials(store, study, damage),
         counts={status: count for status, count in counts.items() if count},
         planned=_planned(study, stored),
         is_over=study.is_over,
@@ -250,21 +246,6 @@ def _planned(study: Study, stored: StoredStudy | None) -> int | None:
     return max(stored.planned, study.made)
 
 
-def _recall(study: Study, tail: StudyTail) -> Iterator[str]:
-    """Make a study what its journal says, and yield what cannot be."""
-    if tail.state is not None:
-        try:
-            study.set_state(tail.state)
-        except STRANGE as error:
-            yield f"its last state cannot be taken in: {error}"
-    for kind, data in tail.events:
-        try:
-            study.take(from_data(kind, data), again=True)
-        except STRANGE as error:
-            # Records before it may be lost; what can be shown of the study is shown all the same.
-            yield f"a record ({kind}) cannot follow those before it: {error}"
-
-
 # ---------------------------------------------------------------------- who judges
 
 
@@ -273,10 +254,10 @@ def _as_begun(stored: StoredStudy | None) -> tuple[Study, str | None]:
 
     The searcher is not needed: what it proposed is in the journal.
     """
-    onlooker = Onlooker()
+    nobody = NoJudge()
     if stored is None:
         why = f"{STUDY_KEY} cannot be read, so nobody knows who judged the last results"
-        return Study(_QuietJudges(onlooker, onlooker, onlooker), Rules()), why
+        return Study(_QuietJudges(nobody, nobody, nobody), Rules()), why
     tune, run, refused = configs_of(stored, Trust.LOOKING, only=_ASKED)
     not_asked = [
         name
@@ -285,13 +266,13 @@ def _as_begun(stored: StoredStudy | None) -> tuple[Study, str | None]:
     ]
     try:
         rules = rules_of_stored(stored)
-        stopper = onlooker if "RunConfig.stop" in not_asked else _stopper(tune, run)
-        scheduler = onlooker if "TuneConfig.scheduler" in not_asked else _scheduler(tune)
+        stopper = nobody if "RunConfig.stop" in not_asked else _stopper(tune, run)
+        scheduler = nobody if "TuneConfig.scheduler" in not_asked else _scheduler(tune)
     except STRANGE as error:
         why = f"those who judged the last results cannot be made again: {error}"
-        return Study(_QuietJudges(onlooker, onlooker, onlooker), Rules()), why
+        return Study(_QuietJudges(nobody, nobody, nobody), Rules()), why
     why = f"{' and '.join(not_asked)} is your own, and is not asked by those who look on"
-    return Study(_QuietJudges(onlooker, scheduler, stopper), rules), why if not_asked else None
+    return Study(_QuietJudges(nobody, scheduler, stopper), rules), why if not_asked else None
 
 
 class _QuietJudges(Judges):

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from holdfast.api.checks import is_whole
 from holdfast.api.deprecated import warn_user
 from holdfast.core.config_data import config_from_data, config_to_data
+from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.tune.search.basic_variant import BasicVariantGenerator
 from holdfast.tune.search.concurrency_limiter import ConcurrencyLimiter
@@ -167,7 +168,7 @@ class SearchPlan:
         config_to_data(config)  # what cannot be kept is told now, not after the crash
         return Proposal(trial_id, self._made, config, searched, tag_of(self._made, searched))
 
-    def recall(self, proposal: Proposal) -> None:
+    def recall(self, proposal: Proposal | Trial) -> None:
         """Take in a proposal that was made before a crash, as the next one.
 
         Those that should have come before it are `lost`: nobody knows them any more.

@@ -19,8 +19,7 @@ from holdfast.control.host.signals import Interrupt, Interrupts
 from holdfast.control.record.open_run import OpenRun, OpenStudy
 from holdfast.control.study.controller import StudyController
 from holdfast.control.study.plan import Resumption, StudyObserver, StudyPlan
-from holdfast.control.study.resume import finished_trials, recall
-from holdfast.core.config_data import config_from_data
+from holdfast.control.study.reader import all_trials, rebuild
 from holdfast.core.study.events import SearchEnded, TrialAdded
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
@@ -30,10 +29,11 @@ from holdfast.engine.base import Engine
 from holdfast.engine.selection import new_engine
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.tune.resources import bundles_of
-from holdfast.tune.search.generator import Proposal, SearchPlan
+from holdfast.tune.search.generator import Proposal
 from holdfast.tune.study.spec import StudySpec
 from holdfast.tune.study.stored_spec import PER_TRIAL, CannotRestoreStudy, stored
 from holdfast.tune.study.trial_names import Namer
+from holdfast.tune.trial import Trial as PublicTrial
 from holdfast.worker.context import current
 from holdfast.worker.job import Task, pack
 
@@ -50,31 +50,17 @@ MODULES = (
 )
 
 
-class StudySearch:
-    """A search plan in the words that a study has for it."""
-
-    def __init__(self, plan: SearchPlan) -> None:
-        self.plan = plan
-
-    def recall(self, added: TrialAdded) -> None:
-        config, params = config_from_data(added.config), config_from_data(added.params)
-        self.plan.recall(Proposal(added.trial_id, added.number, config, params, added.tag))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.plan, name)
-
-
 class Launch:
     """A study that is open, and all that belongs to driving it."""
 
     def __init__(self, spec: StudySpec, run: OpenStudy, engine: Engine, how: Resumption) -> None:
         self.spec, self.run, self.engine, self.how = spec, run, engine, how
         self.search = spec.search()
-        judges = Judges(StudySearch(self.search), spec.scheduler(), spec.stopper())
-        self.study = Study(judges, spec.rules())
+        judges = Judges(self.search, spec.scheduler(), spec.stopper())
+        self.study = Study(judges, spec.rules(), PublicTrial)
         tail = run.tail
         self.is_new = tail.state is None and not tail.events
-        self._recalled = recall(self.study, tail)
+        self._recalled = rebuild(self.study, tail)
         self._must_know_its_trials()
         if how.num_samples is not None:
             self.search.extend(how.num_samples)  # so that all know how many there will be
@@ -123,8 +109,7 @@ class Launch:
 
         What is damaged in the archive of those that are over is noted in `damage`.
         """
-        found = [*self.study.trials.values(), *finished_trials(self.run, self.study, damage)]
-        return sorted(found, key=lambda trial: trial.number)
+        return all_trials(self.run.store, self.study, damage)
 
     def config_of(self, trial: Trial) -> dict[str, Any]:
         """Return the config that a trial's process is given."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast.core.names import shown
 from holdfast.core.plain_data import own
+from holdfast.core.study.trial import Verdict
 from holdfast.errors import ConfigError, HoldfastBug
 from holdfast.objects.refs import unshared
 from holdfast.storage.transfer import upload_tree
@@ -101,8 +102,8 @@ class FunctionProgram:
 
     def _go_on_or_leave(self, context: WorkerContext, index: int) -> None:
         judged = _verdict(context, index)
-        if judged.action != "CONTINUE":
-            raise TrialLeaves("paused" if judged.action == "PAUSE" else "stopped")
+        if judged.verdict is not Verdict.CONTINUE:
+            raise TrialLeaves("paused" if judged.verdict is Verdict.PAUSE else "stopped")
 
 
 _kept: list[Trainable] = []  # of the trial before, in a process that does several
@@ -198,13 +199,13 @@ class ClassProgram:
             if wants_save:
                 reporter.announce_save()
             judged = _verdict(context, reporter.count)
-            is_end = judged.action == "STOP" or result["done"]
+            is_end = judged.verdict is Verdict.STOP or result["done"]
             if wants_save or judged.save or (is_end and self.at_end):
                 self._save(context, trial)
             if is_end:
                 self._export(context, trial)
                 return "done" if result["done"] else "stopped"
-            if judged.action == "PAUSE":
+            if judged.verdict is Verdict.PAUSE:
                 return "paused"
 
     def _is_due(self, iteration: int) -> bool:

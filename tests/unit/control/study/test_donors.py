@@ -11,6 +11,7 @@ from holdfast.checkpoint.commit import deliver
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.control.record.open_run import OpenStudy
 from holdfast.control.study.donors import find_whole
+from holdfast.control.study.reader import NoJudge
 from holdfast.control.study.trial_process import TrialCheckpoints
 from holdfast.core.study.events import StudyEvent
 from holdfast.core.study.judges import Judges
@@ -20,7 +21,6 @@ from holdfast.core.study.trial import Donor, Trial
 from holdfast.errors import StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child, open_store
-from holdfast.tune.results.onlooking import Onlooker
 from tests.runs import save_files
 
 
@@ -48,8 +48,8 @@ class Stage:
         self.store: Store = open_store(folder / "study")
         with OpenStudy.open(self.store) as run:
             self.run_id = run.run_id
-        onlooker = Onlooker()
-        self.study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+        nobody = NoJudge()
+        self.study = Study(Judges(nobody, nobody, nobody), Rules())
         self.giver, self.taker = Trial("giver", folder="giver"), Trial("taker", folder="taker")
         self.study.trials = {one.trial_id: one for one in (self.giver, self.taker)}
         for step in (1, 2, 3):

@@ -11,10 +11,11 @@ import pytest
 from holdfast.control.observers import Observers
 from holdfast.control.record.open_run import OpenRun, OpenStudy
 from holdfast.control.study import journal as study_journal
+from holdfast.control.study.archive import archived_trials, write_archive
 from holdfast.control.study.journal import StudyJournal
 from holdfast.control.study.plan import StudyObserver
-from holdfast.control.study.resume import recall
-from holdfast.control.study.tail import PackedTail, StudyTail, archived_trials, write_archive
+from holdfast.control.study.reader import NoJudge, rebuild
+from holdfast.control.study.tail import PackedTail, StudyTail
 from holdfast.core.run.outcomes import Finished, to_data
 from holdfast.core.study.events import SearchEnded, StudyStopped
 from holdfast.core.study.judges import Judges
@@ -24,7 +25,6 @@ from holdfast.core.study.trial import Status, Trial
 from holdfast.errors import StoreBusy, StoreFull
 from holdfast.journal.replay import read_journal
 from holdfast.storage.locate import open_store
-from holdfast.tune.results.onlooking import Onlooker
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def run(tmp_path: Path) -> Iterator[OpenRun]:
 
 
 def new_journal(run: OpenRun) -> StudyJournal:
-    onlooker = Onlooker()
-    return StudyJournal(run, Study(Judges(onlooker, onlooker, onlooker), Rules()), Observers())
+    nobody = NoJudge()
+    return StudyJournal(run, Study(Judges(nobody, nobody, nobody), Rules()), Observers())
 
 
 def test_after_a_write_that_failed_nothing_can_happen_any_more(
@@ -128,8 +128,8 @@ class Slow(StudyObserver):
 
 
 def slow_journal(run: OpenRun) -> tuple[StudyJournal, Study, Slow]:
-    onlooker, slow = Onlooker(), Slow()
-    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+    nobody, slow = NoJudge(), Slow()
+    study = Study(Judges(nobody, nobody, nobody), Rules())
     return StudyJournal(run, study, Observers([slow])), study, slow
 
 
@@ -244,8 +244,8 @@ def test_an_observer_that_fails_keeps_what_it_was_told_in_the_journal(
         def flush(self) -> bool:
             raise OSError("a file of its own")
 
-    onlooker = Onlooker()
-    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+    nobody = NoJudge()
+    study = Study(Judges(nobody, nobody, nobody), Rules())
     journal = StudyJournal(run, study, Observers([Failing()]))
     stop(journal, "a", "b", "c")
     for _ in range(3):
@@ -264,12 +264,12 @@ def test_trials_are_archived_beside_the_study_and_all_of_them_by_its_end(
     run: OpenRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(study_journal, "ARCHIVE_AFTER", 2)
-    onlooker = Onlooker()
-    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+    nobody = NoJudge()
+    study = Study(Judges(nobody, nobody, nobody), Rules())
     journal = StudyJournal(run, study, Observers())
-    study.finished = {name: Trial(name) for name in "ab"}
+    study.finished = {name: Trial(name, folder=name) for name in "ab"}
     journal.tidy()
-    study.finished |= {name: Trial(name) for name in "cde"}
+    study.finished |= {name: Trial(name, folder=name) for name in "cde"}
 
     journal.write_last_state()
 
@@ -286,21 +286,21 @@ def test_trials_that_cannot_be_archived_stay_until_they_can(
     run: OpenRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(study_journal, "ARCHIVE_AFTER", 2)
-    onlooker = Onlooker()
-    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+    nobody = NoJudge()
+    study = Study(Judges(nobody, nobody, nobody), Rules())
     journal = StudyJournal(run, study, Observers())
-    study.finished = {name: Trial(name) for name in "ab"}
+    study.finished = {name: Trial(name, folder=name) for name in "ab"}
 
     def is_full(*_: object) -> None:
         raise StoreFull("no space left")
 
     with monkeypatch.context() as full:
-        full.setattr("holdfast.control.study.tail.write_archive", is_full)
+        full.setattr("holdfast.control.study.archive.write_archive", is_full)
         journal.write_last_state()
     assert list(study.finished) == ["a", "b"]
     assert "not archived yet: no space left" in caplog.text
 
-    study.finished |= {name: Trial(name) for name in "cd"}
+    study.finished |= {name: Trial(name, folder=name) for name in "cd"}
     journal.write_last_state()
     assert [count for _, count in study.archives] == [4]
     journal.close()
@@ -334,9 +334,9 @@ def test_a_driver_that_was_replaced_cannot_write_over_an_archive(run: OpenRun) -
     def kept(key: str) -> Any:
         return run.store.get(key).data
 
-    newer = write_archive(run.store, 2, 0, [Trial("new")])
+    newer = write_archive(run.store, 2, 0, [Trial("new", folder="new")])
     before = kept(newer)
-    older = write_archive(run.store, 1, 0, [Trial("old")])
+    older = write_archive(run.store, 1, 0, [Trial("old", folder="old")])
 
     assert older != newer
     assert kept(newer) == before
@@ -347,7 +347,7 @@ def test_a_state_that_cannot_be_written_down_is_not_needed_for_the_study_to_go_o
 ) -> None:
     """What happened is in the journal, and stays there."""
 
-    class Forgetful(Onlooker):
+    class Forgetful(NoJudge):
         def get_state(self) -> dict[str, Any]:
             raise RuntimeError("a bug of the user's")
 
@@ -370,8 +370,8 @@ def test_a_state_that_cannot_be_written_down_is_not_needed_for_the_study_to_go_o
 
 def test_what_was_told_of_trials_that_are_archived_by_now_is_recalled_with_them() -> None:
     """It may be in no file yet: a writer was about to write it when the driver died."""
-    onlooker = Onlooker()
-    study = Study(Judges(onlooker, onlooker, onlooker), Rules())
+    nobody = NoJudge()
+    study = Study(Judges(nobody, nobody, nobody), Rules())
     added: dict[str, Any] = {"trial_id": "a", "number": 0, "config": {}, "trainable": "f"}
     added |= {"folder": "a", "params": {}, "tag": "0", "resources": [{"CPU": 1.0}]}
     one: dict[str, Any] = {"id": "a", "attempt": 1}
@@ -386,7 +386,7 @@ def test_what_was_told_of_trials_that_are_archived_by_now_is_recalled_with_them(
     ]:
         tail.apply(kind, data)
 
-    recalled = recall(study, tail)
+    recalled = rebuild(study, tail)
 
     assert not study.finished
     assert [step for step, *_ in recalled.rows["a"]] == [1]
@@ -394,7 +394,7 @@ def test_what_was_told_of_trials_that_are_archived_by_now_is_recalled_with_them(
 
 
 def test_one_damaged_line_of_an_archive_costs_one_trial(run: OpenRun) -> None:
-    key = write_archive(run.store, 1, 0, [Trial(name) for name in "abcd"])
+    key = write_archive(run.store, 1, 0, [Trial(name, folder=name) for name in "abcd"])
     lines = run.store.get(key).data.splitlines(keepends=True)
 
     def read(*changed: bytes) -> tuple[list[str], dict[str, list[str]]]:
@@ -423,7 +423,7 @@ def test_one_damaged_line_of_an_archive_costs_one_trial(run: OpenRun) -> None:
 def test_an_archive_that_cannot_be_read_now_is_not_damaged(
     run: OpenRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = write_archive(run.store, 1, 0, [Trial("a")])
+    key = write_archive(run.store, 1, 0, [Trial("a", folder="a")])
 
     def fails(_: str) -> None:
         raise StoreBusy("the line is noisy")

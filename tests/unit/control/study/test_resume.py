@@ -18,7 +18,8 @@ from holdfast.control.observers import Observers
 from holdfast.control.record.open_run import OpenStudy
 from holdfast.control.study.journal import StudyJournal
 from holdfast.control.study.plan import StudyPlan
-from holdfast.control.study.resume import continue_study, recall
+from holdfast.control.study.reader import NoJudge, rebuild
+from holdfast.control.study.resume import continue_study
 from holdfast.control.study.trial_process import TrialCheckpoints
 from holdfast.core.checkpoint.retention import Retention
 from holdfast.core.run.outcomes import Finished
@@ -34,7 +35,6 @@ from holdfast.storage.local.store import LocalStore
 from holdfast.storage.locate import child
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.disk import SimDisk
-from holdfast.tune.results.onlooking import Onlooker
 from tests.faults.stories import FakeClock
 from tests.runs import save_files
 from tests.unit.core.study.studies import added
@@ -56,9 +56,9 @@ class Driver:
     def __init__(self, store: Store, clock: FakeClock) -> None:
         clock.sleep(1000)
         self.run = OpenStudy.open(store, name="study", clock=clock, beats=False)
-        onlooker = Onlooker()
-        self.study = Study(Judges(onlooker, onlooker, onlooker), Rules())
-        recall(self.study, self.run.tail)
+        nobody = NoJudge()
+        self.study = Study(Judges(nobody, nobody, nobody), Rules())
+        rebuild(self.study, self.run.tail)
         self.journal = StudyJournal(self.run, self.study, Observers())
         for trial in self.study.get_trials():
             self.checkpoints(trial.trial_id).sweep(looks=True)

@@ -13,7 +13,7 @@ from holdfast.clock import SYSTEM_CLOCK
 from holdfast.control.study.commit_pool import Aside
 from holdfast.control.study.trial_process import TrialCheckpoints, TrialProcess, acknowledge
 from holdfast.core.study.events import StudyEvent, TrialCheckpointChanged
-from holdfast.core.study.trial import Trial
+from holdfast.core.study.trial import Trial, Verdict
 from holdfast.errors import LeaseLost
 from holdfast.storage.locate import open_store
 from holdfast.wire import Committed, Delivered, Judged, Reported, Slotted
@@ -85,5 +85,5 @@ def test_a_checkpoint_is_acknowledged_by_whoever_still_drives_the_study(
         "checked",
         Committed(1, slotted.directory),
         "trial_result",
-        Judged(1, "CONTINUE", save=False),
+        Judged(1, Verdict.CONTINUE, save=False),
     ]

@@ -92,7 +92,7 @@ def added(trial_id: str, number: int = 0, **more: Any) -> TrialAdded:
 
 def start(study: Study, trial_id: str = "t0", after: int = 0) -> Trial:
     trial = study.trials[trial_id]
-    attempt = trial.run.attempts + (0 if trial.num_failures else 1)
+    attempt = trial.run.attempts + (0 if sum(trial.run.losses.values()) else 1)
     study.take(TrialStarted(trial_id, attempt, ["node"], after, time=1.0))
     return trial
 

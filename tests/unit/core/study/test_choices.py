@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.run.budget import Budget
 from holdfast.core.run.outcomes import Evicted
 from holdfast.core.study.events import DonorReplaced, RoomsChanged, StudyOpened, from_data
-from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.trial import Intent, Status, Trial
 from tests.unit.core.study.studies import (
     DONE,
     KILLED,
@@ -39,7 +39,7 @@ def test_what_the_scheduler_asks_of_others_is_done() -> None:
     report(study, 1, "t1")
 
     assert study.finished["t0"].status is Status.TERMINATED
-    assert study.trials["t2"].doomed
+    assert study.trials["t2"].intent is Intent.END
     assert ("removed", "t0") not in judge.heard  # who asked for it knows
     assert ("search complete", "t0", False) in judge.heard
 
@@ -55,7 +55,7 @@ def test_config_and_weights_move_together_or_not_at_all() -> None:
     assert study.exploit(receiver, donor, {"lr": 2}, "new")
     assert receiver.donor is not None
     assert (receiver.config, receiver.donor[:2]) == ({"lr": 2}, ("t1", "checkpoint_000000"))
-    assert receiver.reply().action == "PAUSE"
+    assert receiver.reply().verdict == "PAUSE"
     assert not receiver.reply().save
     leave(study, Evicted(0, "node"), "t0")
     assert receiver.status is Status.PAUSED
@@ -118,7 +118,7 @@ def test_what_a_process_still_reports_of_weights_that_were_given_up_is_not_judge
     report(study, 5, "t0", loss=0.9)
 
     assert ("judged", "t0", 5) not in judge.heard
-    assert receiver.reply().action == "PAUSE"
+    assert receiver.reply().verdict == "PAUSE"
     assert receiver.donor is not None
     assert receiver.donor.step == 5  # or its next result would take the place of this one
     leave(study, Evicted(0, "node"), "t0")
@@ -291,11 +291,11 @@ def test_a_trial_is_not_made_larger_than_all_there_is(caplog: pytest.LogCaptureF
     study = study_of(Judge())
     trial = start(study)
     study.resize(trial, [{"CPU": 64.0}])
-    assert (trial.resources, trial.halted) == (({"CPU": 1.0},), False)
+    assert (trial.resources, trial.intent) == (({"CPU": 1.0},), Intent.GO_ON)
     assert "there is no room for [{'CPU': 64.0}]" in caplog.text
     study.resize(trial, [{"CPU": 2.0}])
 
-    assert (trial.resize_to, trial.halted) == (({"CPU": 2.0},), True)
+    assert (trial.resize_to, trial.intent) == (({"CPU": 2.0},), Intent.PAUSE)
 
 
 def test_a_trial_has_its_new_size_when_its_process_has_gone() -> None:

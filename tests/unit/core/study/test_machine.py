@@ -18,7 +18,7 @@ from holdfast.core.study.events import (
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
-from holdfast.core.study.trial import Status
+from holdfast.core.study.trial import Intent, Status
 from tests.unit.core.study.studies import (
     DONE,
     KILLED,
@@ -53,15 +53,15 @@ def test_what_was_decided_holds_when_the_step_is_done_again(verdict: str) -> Non
     trial = start(study)
     report(study, 1)
     report(study, 2)
-    assert trial.reply().action == verdict
+    assert trial.reply().verdict == verdict
     leave(study, KILLED)  # before it could save itself
     assert trial.status is Status.PENDING
     start(study)
     report(study, 1)
-    assert trial.reply().action == "CONTINUE"
+    assert trial.reply().verdict == "CONTINUE"
     report(study, 2)
 
-    assert trial.reply().action == verdict
+    assert trial.reply().verdict == verdict
 
 
 def test_a_trial_that_was_stopped_and_misses_nothing_ends_with_its_process() -> None:
@@ -83,7 +83,7 @@ def test_a_trial_that_was_paused_and_is_saved_waits_when_its_process_dies() -> N
     leave(study, KILLED)
 
     assert trial.status is Status.PAUSED
-    assert trial.num_failures == 0
+    assert sum(trial.run.losses.values()) == 0
 
 
 def test_losses_are_charged_and_the_last_is_an_error() -> None:
@@ -113,7 +113,7 @@ def test_the_first_failure_ends_all_if_that_is_wanted() -> None:
     start(study, "t1")
     leave(study, KILLED, "t0")
 
-    assert study.trials["t1"].doomed
+    assert study.trials["t1"].intent is Intent.END
     assert study.finished["t2"].status is Status.TERMINATED
     assert study.next_to_start() is None
 
@@ -129,7 +129,7 @@ def test_a_judge_that_raises_ends_nothing() -> None:
     trial = start(study)
     report(study, 1)
 
-    assert trial.reply().action == "CONTINUE"
+    assert trial.reply().verdict == "CONTINUE"
 
 
 def test_news_of_an_attempt_that_is_over_changes_nothing() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.study.trial import Trial
 from holdfast.errors import ObjectMissing
 from holdfast.storage.base import Store
 from holdfast.tune.logger import (
@@ -18,6 +17,7 @@ from holdfast.tune.logger import (
     JsonLoggerCallback,
     TBXLoggerCallback,
 )
+from holdfast.tune.trial import Trial
 from tests.unit.tune.logger.event_reader import Seen, read_events
 
 LOGGERS: dict[str, type[FileLogger]] = {

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
+from holdfast.control.study.reader import NoJudge
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
-from holdfast.core.study.trial import Status, Trial, Variant
+from holdfast.core.study.trial import Status, Variant
 from holdfast.storage.base import Store
 from holdfast.tune.callback import Callback, CallbackList
 from holdfast.tune.logger import with_default_loggers
 from holdfast.tune.logger.json import json_rows
 from holdfast.tune.outputs.callbacks import CallbackObserver
-from holdfast.tune.results.onlooking import Onlooker
 from holdfast.tune.results.trial_folder import last_failure
+from holdfast.tune.trial import Trial
 from tests.unit.tune.logger.logging_files import LOGGERS, a_trial, every_kind, result, rows
 
 
@@ -27,7 +28,7 @@ from tests.unit.tune.logger.logging_files import LOGGERS, a_trial, every_kind, r
 def an_observer(store: Store, *callbacks: Callback) -> Iterator[CallbackObserver]:
     listed = CallbackList(with_default_loggers(callbacks))
     listed.attach(store)
-    study = Study(Judges(Onlooker(), Onlooker(), Onlooker()), Rules())
+    study = Study(Judges(NoJudge(), NoJudge(), NoJudge()), Rules())
     try:
         yield CallbackObserver(listed, study)
     finally:
@@ -147,7 +148,7 @@ def test_no_thread_is_left_of_a_study_that_writes_no_files(store: Store) -> None
     before = set(threading.enumerate())
     listed = CallbackList([])
     listed.attach(store)
-    study = Study(Judges(Onlooker(), Onlooker(), Onlooker()), Rules())
+    study = Study(Judges(NoJudge(), NoJudge(), NoJudge()), Rules())
 
     CallbackObserver(listed, study).resumed({}, {})
     listed.on_experiment_end(trials=[])

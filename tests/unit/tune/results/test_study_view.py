@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.control.record.open_run import OpenStudy
-from holdfast.control.study.tail import ARCHIVE
+from holdfast.control.study.archive import ARCHIVE
 from holdfast.core.study.trial import Trial
 from holdfast.errors import StoreBusy
 from holdfast.storage.local.store import LocalStore
