@@ -15,7 +15,6 @@ from typing import Any, ClassVar, TypeVar
 
 from holdfast.checkpoint.commit import deliver
 from holdfast.clock import Clock
-from holdfast.control.observers import Observers
 from holdfast.control.record.litter import sweep
 from holdfast.control.record.open_run import OpenRun, OpenStudy, open_run
 from holdfast.control.study.journal import StudyJournal
@@ -172,7 +171,7 @@ def _begun(run: OpenStudy) -> tuple[Study, StudyJournal]:
     nobody = NoJudge()
     study = Study(Judges(nobody, nobody, nobody), Rules())
     rebuild(study, run.tail)
-    return study, StudyJournal(run, study, Observers())
+    return study, StudyJournal(run, study)
 
 
 def _added(trial_id: str, number: int) -> TrialAdded:

@@ -1,22 +1,24 @@
-"""Those who are told what happens in a run and have no say in it."""
+"""Observers of a run: they are told what happens, and have no say in it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.run.outcomes import WorkerExit
 
 log = logging.getLogger(__name__)
 
+Facts = ParamSpec("Facts")
+Kind = TypeVar("Kind")
+
 
 class Observer:
-    """Is told what happens, in the driver's process and in the order it happens.
+    """Is told what happens in a training run, in the driver's process, in the order it happens.
 
-    Each method does nothing here, so that an observer names only what it wants to hear of. What one
-    raises is logged and changes nothing.
+    Subclasses override what they want to hear of. What they raise is logged and changes nothing.
     """
 
     def group_started(self, attempt: int, world_size: int, step: int | None) -> None:
@@ -46,45 +48,36 @@ class Observer:
         """
 
 
-class Observers:
-    """Passes everything on to all, and survives what they raise."""
+class Observers(Generic[Kind]):
+    """Tells several observers of one kind what happens, and survives what they raise."""
 
-    def __init__(self, observers: Sequence[object] = ()) -> None:
+    def __init__(self, observers: Sequence[Kind] = ()) -> None:
         self._observers = observers
-        self._listeners: dict[str, list[Callable[..., object]]] = {}  # to what can be told
+        self._listeners: dict[Callable[..., None], list[Callable[..., None]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._observers)
 
-    def agree(self, what: str) -> bool:
-        """Whether every observer says so when its method `what` is called."""
-        return all(self.collect(what))
-
-    def collect(self, what: str) -> list[Any]:
-        """Return what the method `what` of every observer returns, None of one that fails."""
-        found: list[Any] = []
-        for observer in self._observers:
-            try:
-                found.append(getattr(observer, what)())
-            except Exception:
-                found.append(None)
-                log.exception("%s failed at %s; the run goes on", type(observer).__name__, what)
-        return found
-
-    def tell(self, what: str, *facts: Any, **more: Any) -> None:
-        """Call the method `what` of every observer."""
-        if (listeners := self._listeners.get(what)) is None:
-            listeners = [getattr(one, what) for one in self._observers if _listens(one, what)]
-            self._listeners[what] = listeners
+    def tell(
+        self,
+        event: Callable[Concatenate[Kind, Facts], None],
+        *facts: Facts.args,
+        **more: Facts.kwargs,
+    ) -> None:
+        """Call a method of every observer; `event` is the method as the base class has it."""
+        if (listeners := self._listeners.get(event)) is None:
+            listeners = self._listeners[event] = self._overriding(event)
         for listener in listeners:
             try:
                 listener(*facts, **more)
             except Exception:
                 name = type(getattr(listener, "__self__", listener)).__name__
-                log.exception("%s failed at %s; the run goes on", name, what)
+                log.exception("%s failed at %s; the run goes on", name, event.__name__)
 
-
-def _listens(observer: object, what: str) -> bool:
-    """Whether an observer does something about it: its method is not that of all observers."""
-    kind, base = type(observer), type(observer).__mro__[-2]
-    return kind is base or getattr(kind, what, None) is not getattr(base, what, None)
+    def _overriding(self, event: Callable[..., None]) -> list[Callable[..., None]]:
+        name = event.__name__
+        return [
+            getattr(observer, name)
+            for observer in self._observers
+            if getattr(type(observer), name) is not event
+        ]

@@ -13,7 +13,7 @@ from holdfast.api.config import RunConfig
 from holdfast.api.deprecated import warn_user
 from holdfast.api.did_you_mean import spelled
 from holdfast.control.host.preemption import source_named
-from holdfast.control.study.plan import Resumption, StudyObserver
+from holdfast.control.study.plan import Resumption
 from holdfast.core.names import shown
 from holdfast.engine.local import standard_files
 from holdfast.errors import (
@@ -328,15 +328,12 @@ class Tuner:
             num_samples=spec.tune_config.num_samples,
             total_num_samples=launch.search.total,
         )
-        observers: list[StudyObserver] = [
-            CallbackObserver(callbacks, launch.study, launch.run.lease.check),
-            SchedulerFiles(launch.study, launch.run.store),
-            ErrorFiles(launch.run.store),
-            display,
-        ]
+        results = CallbackObserver(callbacks, launch.study, launch.run.lease.check)
+        notes = SchedulerFiles(launch.study, launch.run.store)
+        observers = [results, notes, ErrorFiles(launch.run.store), display]
         display.begin(launch.run.store.url, launch.how)
         try:
-            controller = launch.drive(observers)
+            controller = launch.drive(observers, files=[results, notes])
             interrupted = controller.is_stopped and not launch.study.is_over
             self._results = results_of(launch, controller.errors, interrupted=interrupted)
             resume = what_goes_on(launch, controller)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from holdfast.control.observers import Observers
 from holdfast.control.record.open_run import OpenRun, OpenStudy
 from holdfast.control.study.journal import StudyJournal
 from holdfast.core.study.events import KINDS, STATE, StudyEvent, from_data, to_data
@@ -56,7 +55,7 @@ class JournaledDriver(Driver):
 
     def __init__(self, script: Script, run: OpenRun, past: list[Event], tap: SlowFail) -> None:
         super().__init__(script, past)
-        self.journal = StudyJournal(run, self.study, Observers())
+        self.journal = StudyJournal(run, self.study)
         self._run, self._tap = run, tap
         self._writing: threading.Thread | None = None
         self._left_to_do = GOES_ON_FOR

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.control.metrics.writer import MetricRows
-from holdfast.control.observers import Observers
+from holdfast.control.observers import Observer, Observers
 from holdfast.control.record.open_run import OpenTrainingRun
 from holdfast.control.run.checkpoint_questions import CheckpointQuestions
 from holdfast.control.run.grace import Grace
@@ -53,7 +53,7 @@ class Attempt:
         engine: Engine,
         plan: Plan,
         rows: MetricRows,
-        observers: Observers,
+        observers: Observers[Observer],
         validations: Validations | None,
         learned: Learned,
         move: Callable[[Move], None],

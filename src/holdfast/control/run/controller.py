@@ -264,7 +264,7 @@ class RunController:
             self._engine.send(attempt, rank, Assigned(pack(job)))
         step = None if newest is None else newest.step
         self._rows.begin(attempt, step or 0)
-        self._observers.tell("group_started", attempt, len(places), step)
+        self._observers.tell(Observer.group_started, attempt, len(places), step)
 
     def _newest_good(self) -> Manifest | None:
         """Return what to carry on from; if that is not what was announced, say so."""
@@ -286,7 +286,9 @@ class RunController:
         self, attempt: int, exits: Sequence[WorkerExit], errors: Mapping[int, bytes | None]
     ) -> None:
         is_last = isinstance(self._phase, Over)
-        self._observers.tell("group_lost", attempt, exits, errors, self._card, is_last=is_last)
+        self._observers.tell(
+            Observer.group_lost, attempt, exits, errors, self._card, is_last=is_last
+        )
 
     def _waits_s(self) -> float:
         return self._due.after_s if self._due is not None else 0.0

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from holdfast.checkpoint import Checkpoint
 from holdfast.clock import Clock
 from holdfast.control.metrics.writer import MetricRows
-from holdfast.control.observers import Observers
+from holdfast.control.observers import Observer, Observers
 from holdfast.control.record.open_run import OpenRun
 from holdfast.control.run.reports import Gathered, Gathering
 from holdfast.core.checkpoint.manifest import FileEntry, Manifest, Part, merge
@@ -91,7 +91,7 @@ class Group:
         engine: Engine,
         reports_before: int,
         rows: MetricRows,
-        observers: Observers,
+        observers: Observers[Observer],
         on_saved: Saved,
         after_save: Callable[[], None],
         late_after_s: float,
@@ -177,7 +177,7 @@ class Group:
             self._conclude(gathered)
         for step, metrics in self._gathering.take_complete():
             if self._observers:
-                self._observers.tell("reported", step, metrics, self._checkpoint_of(step))
+                self._observers.tell(Observer.reported, step, metrics, self._checkpoint_of(step))
 
     def _checkpoint_of(self, step: int) -> Checkpoint | None:
         newest = self._run.record.newest()
@@ -189,7 +189,7 @@ class Group:
         index = report.index
         self.step_reached = max(self.step_reached, index)
         self._gathering.reported(rank, index, report.metrics, saves=report.saves, line=report.line)
-        self._observers.tell("rank_reported", rank, index, report.metrics)
+        self._observers.tell(Observer.rank_reported, rank, index, report.metrics)
         if rank == min(self.running):
             self._keep_row(index, report.metrics)
         if not report.saves:

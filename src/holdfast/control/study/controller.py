@@ -24,7 +24,7 @@ from holdfast.control.study.departures import Departures
 from holdfast.control.study.dismissal import end_processes
 from holdfast.control.study.journal import StudyJournal
 from holdfast.control.study.offers import TrialOffers
-from holdfast.control.study.plan import StudyObserver, StudyPlan
+from holdfast.control.study.plan import ResultFiles, StudyObserver, StudyPlan
 from holdfast.control.study.resume import continue_study, folder_problem
 from holdfast.control.study.trial_process import TrialCheckpoints, TrialProcess, acknowledge
 from holdfast.control.study.watchdog import TrialWatch
@@ -69,12 +69,13 @@ class StudyController:
         plan: StudyPlan,
         *,
         observers: Sequence[StudyObserver] = (),
+        files: Sequence[ResultFiles] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._run, self.study, self._engine, self._plan = run, study, engine, plan
         self._clock = clock
-        self._observers = Observers([*observers, StudyLogs(self.log_of, clock)])
-        self._journal = StudyJournal(run, study, self._observers)
+        self._observers = Observers[StudyObserver]([*observers, StudyLogs(self.log_of, clock)])
+        self._journal = StudyJournal(run, study, files)
         self._processes: dict[int, TrialProcess] = {}  # by the number of the launch
         self._idle: dict[int, str] = {}  # launches that wait for another trial, and their nodes
         self._environments: dict[int, Mapping[str, str]] = {}  # what launches were started with
@@ -105,14 +106,14 @@ class StudyController:
                     self._sweep(trial, looks=trial.status is Status.RUNNING)
             untold = continue_study(self._run, self.study, self._journal, self._engine, self._plan)
             for trial, result in untold:
-                self._observers.tell("trial_result", trial, result)
+                self._observers.tell(StudyObserver.trial_result, trial, result)
             for trial in filter(folder_problem, self.study.ended):
                 self._tell_of_refusal(trial, folder_problem(trial) or "")
             while not (self.study.is_over or self.is_stopped):
                 self._turn()
             self._acknowledge(self._aside.finish())
             self._tell_of_ends()
-            self._observers.tell("turned", is_over=self.study.is_over)
+            self._observers.tell(StudyObserver.turned, is_over=self.study.is_over)
             self._journal.write_last_state()
         except BaseException as error:
             self._run.hurry(type(error))
@@ -143,7 +144,7 @@ class StudyController:
         self._hear_all()
         self._tell_of_ends()
         self._journal.tidy()
-        self._observers.tell("turned", is_over=False)
+        self._observers.tell(StudyObserver.turned, is_over=False)
 
     def _hear_all(self) -> None:
         """Take in what has happened, waiting for the first of it."""
@@ -193,12 +194,12 @@ class StudyController:
 
     def _make_and_start(self) -> None:
         now = self._clock.monotonic()
-        for trial_id, delay_s in self.study.delays.items():
-            self._due.setdefault(trial_id, now + delay_s)
-        self.study.delays.clear()
+        delays = self.study.delays
+        self._due = {
+            trial_id: self._due.get(trial_id, now + delay_s) for trial_id, delay_s in delays.items()
+        }
         for trial_id in [one for one, due in self._due.items() if due <= now]:
-            del self._due[trial_id]
-        self.study.waiting = set(self._due)
+            del self._due[trial_id], delays[trial_id]
         while self._may_start():
             if self.study.lacks_trials() and self._make_one():
                 continue
@@ -224,7 +225,7 @@ class StudyController:
         if isinstance(made, SearchEnded):
             return False
         trial = self.study.get_trial(made.trial_id) or self.study.finished[made.trial_id]
-        self._observers.tell("trial_added", trial)
+        self._observers.tell(StudyObserver.trial_added, trial)
         if made.refused:
             self._tell_of_refusal(trial, made.refused)
         return True
@@ -232,7 +233,7 @@ class StudyController:
     def _tell_of_refusal(self, trial: Trial, reason: str) -> None:
         self.errors[trial.trial_id] = None
         card = refusal_card(trial, reason, self._plan.again)
-        self._observers.tell("trial_lost", trial, card, is_last=True)
+        self._observers.tell(StudyObserver.trial_lost, trial, card, is_last=True)
 
     def checkpoints_of(self, trial: Trial) -> TrialCheckpoints:
         """Return the checkpoints of a trial that is not over."""
@@ -279,11 +280,11 @@ class StudyController:
             tell=lambda message: self._engine.send(launch, 0, message),
             scribe=self._journal,
             aside=self._aside,
-            on_result=lambda trial, result: self._observers.tell("trial_result", trial, result),
+            on_result=self._on_result,
             on_saved=self._on_saved,
         )
         self._watch.begin(launch, trial.trial_id)
-        self._observers.tell("trial_started", trial, after_step)
+        self._observers.tell(StudyObserver.trial_started, trial, after_step)
         return True
 
     def _assign(self, job: Job, log_file: str) -> tuple[int, bool]:
@@ -372,10 +373,15 @@ class StudyController:
         for launch in self._watch.look(self._processes):
             self._engine.stop_group(launch)
 
+    def _on_result(self, trial: Trial, result: dict[str, Any]) -> None:
+        self._observers.tell(StudyObserver.trial_result, trial, result)
+
     def _on_saved(self, trial: Trial, manifest: Manifest) -> None:
         checkpoints = self.checkpoints_of(trial)
         self._observers.tell(
-            "trial_saved", trial, Checkpoint.in_run(checkpoints.store, manifest.directory)
+            StudyObserver.trial_saved,
+            trial,
+            Checkpoint.in_run(checkpoints.store, manifest.directory),
         )
         try:
             checkpoints.retain(self._plan.retention, self.study.donated_by(trial))
@@ -409,15 +415,14 @@ class StudyController:
                 again=self._plan.again,
             )
             is_failed = trial.status is Status.ERROR
-            self._observers.tell("trial_lost", trial, card, is_last=is_failed)
+            self._observers.tell(StudyObserver.trial_lost, trial, card, is_last=is_failed)
         elif trial.status is Status.PAUSED:
-            self._observers.tell("trial_paused", trial)
+            self._observers.tell(StudyObserver.trial_paused, trial)
 
     def _tell_of_ends(self) -> None:
         for trial in self._journal.take_ended():
             if trial.trial_id in self._checkpoints:
                 self._sweep(trial, looks=trial.run.attempts > 1)
                 del self._checkpoints[trial.trial_id]
-            self._due.pop(trial.trial_id, None)
             self._watch.forget(trial.trial_id)
-            self._observers.tell("trial_ended", trial)
+            self._observers.tell(StudyObserver.trial_ended, trial)

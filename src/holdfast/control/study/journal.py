@@ -7,10 +7,11 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from holdfast.control.observers import Observers
 from holdfast.control.record.open_run import OpenRun
 from holdfast.control.study.archive import ArchiveWriter
+from holdfast.control.study.plan import ResultFiles
 from holdfast.core.study.events import STATE, StateTaken, StudyEvent, to_data
 from holdfast.core.study.machine import Study
 from holdfast.core.study.trial import Trial
@@ -19,6 +20,8 @@ from holdfast.journal.journal import Ticket
 from holdfast.storage.records import encode
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 STATE_AFTER = 1200  # events, at least; more if the state is long
 PATIENCE = 2  # times as much may happen before a study waits for its files
@@ -32,7 +35,7 @@ class _Draft:
 
     Attributes:
         taken_at: How much had happened by then since the state before.
-        probes: What says of each observer whether all it was told by then is durable.
+        probes: What says of each of the files whether all results by then are durable.
     """
 
     text: str
@@ -53,8 +56,8 @@ class StudyJournal:
     wait so long settles it himself.
     """
 
-    def __init__(self, run: OpenRun, study: Study, observers: Observers) -> None:
-        self._run, self._study, self._observers = run, study, observers
+    def __init__(self, run: OpenRun, study: Study, files: Sequence[ResultFiles] = ()) -> None:
+        self._run, self._study, self._files = run, study, files
         self._last: Ticket | None = None
         self._since_state = 0
         self._state_after = STATE_AFTER
@@ -131,7 +134,8 @@ class StudyJournal:
         text = self._state_text(mark)
         if text is not None:
             self.happen(StateTaken(mark))
-            self._draft = _Draft(text, self._since_state, self._observers.collect("settle"))
+            probes = [_survived(files.settle) for files in self._files]
+            self._draft = _Draft(text, self._since_state, probes)
             self._go_on_with_state(self._draft)
 
     def _go_on_with_state(self, draft: _Draft) -> None:
@@ -149,7 +153,8 @@ class StudyJournal:
     def write_state(self) -> None:
         """Write down all that the study has become; what happened before is not needed then."""
         self._draft = None
-        if not self._observers.agree("flush"):  # then it is: some of it is in no file yet
+        are_durable = [_survived(files.flush) for files in self._files]
+        if not all(are_durable):  # the journal is all that has some results
             self._since_state = 0
             return
         self._archive(waits=True)  # most likely it is done, and a state without those is short
@@ -210,3 +215,13 @@ class StudyJournal:
         self._thread.join()
         if self._run.lost is None:
             self.settle()
+
+
+def _survived(call: Callable[[], T]) -> T | None:
+    """Return what a method of `ResultFiles` returns, None if it raises."""
+    try:
+        return call()
+    except Exception:
+        name = type(getattr(call, "__self__", call)).__name__
+        log.exception("%s failed; the study goes on, and its journal keeps the results", name)
+        return None

@@ -76,8 +76,7 @@ class StudyPlan:
 class StudyObserver:
     """Is told what happens in a study, in the driver's process and in the order it happens.
 
-    Each method does nothing here, so that an observer names only what it wants to hear of. What one
-    raises is logged and changes nothing.
+    Subclasses override what they want to hear of. What they raise is logged and changes nothing.
     """
 
     def resumed(self, rows: Mapping[str, Rows], trials: Mapping[str, Trial]) -> None:
@@ -107,14 +106,20 @@ class StudyObserver:
     def turned(self, *, is_over: bool) -> None:
         """Something may have happened; called often."""
 
-    def settle(self) -> Callable[[], bool]:
-        """What was told so far is to leave the journal: begin to make it durable.
 
-        Return what says whether it is. It is asked again and again, beside the study.
+class ResultFiles(Protocol):
+    """Files that keep results; the journal drops a result once it is durable there.
+
+    What a method raises is logged, and the journal keeps its results.
+    """
+
+    def settle(self) -> Callable[[], bool]:
+        """Begin to make durable what was reported so far, while the study goes on.
+
+        Returns a function that says whether it is; it is called again and again.
         """
-        is_done = self.flush()
-        return lambda: is_done
+        ...
 
     def flush(self) -> bool:
-        """What was told so far is about to leave the journal: return whether it is durable."""
-        return True
+        """Make durable what was reported so far; return whether it is."""
+        ...

@@ -67,7 +67,8 @@ class Study:
         finished: Those that are over and not archived yet, by id.
         counts: How many are over, by status, archived ones included.
         made: How many were made.
-        delays: How long trials that were lost are to wait, by id; for whoever starts them.
+        delays: How many seconds trials that were lost are to wait, by id. The driver removes a
+            trial when they have passed; until then it does not start. Not part of the state.
         is_search_over: Whether no more trials will be made.
         stopping: Why all trials are to end, None if they are not.
         archives: Where trials that are over are kept: a key and a count each.
@@ -82,7 +83,6 @@ class Study:
         self.counts: dict[str, int] = {}
         self.made, self.is_search_over = 0, False
         self.delays: dict[str, float] = {}
-        self.waiting: set[str] = set()  # trials that may not start yet; not part of the state
         self.stopping: str | None = None
         self.archives: list[tuple[str, int]] = []
         self.folders = FolderNames()
@@ -232,6 +232,7 @@ class Study:
         trial.started_at = event.time if trial.started_at is None else trial.started_at
         trial.cut_off = False
         trial.has_no_process()  # of before
+        self.delays.pop(trial.trial_id, None)
         if was_paused:
             self.judges.unpaused(trial)
 
@@ -379,7 +380,7 @@ class Study:
     def next_anyhow(self) -> Trial | None:
         """Return a trial that nobody has chosen, if nothing would ever happen otherwise."""
         is_busy = any(one.status is Status.RUNNING for one in self.trials.values())
-        if self.stopping is not None or is_busy or self.waiting:
+        if self.stopping is not None or is_busy or self.delays:
             return None
         return self.judges.choose_anyhow(self)
 
@@ -415,7 +416,7 @@ class Study:
 
     def _waiting_to_start(self) -> int:
         pending = (one for one in self.trials.values() if one.status is Status.PENDING)
-        return sum(1 for one in pending if one.trial_id not in self.waiting)
+        return sum(1 for one in pending if one.trial_id not in self.delays)
 
     # ------------------------------------------------------------------ as a view
 
@@ -429,7 +430,7 @@ class Study:
         return self.trials.get(trial_id)
 
     def has_resources_for_trial(self, trial: Trial) -> bool:
-        return trial.trial_id not in self.waiting and self.place(trial) is not None
+        return trial.trial_id not in self.delays and self.place(trial) is not None
 
     def free_resources(self) -> dict[str, float]:
         return total(self.room.free())

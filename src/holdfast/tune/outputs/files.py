@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from holdfast.control.study.plan import StudyObserver
 from holdfast.core.study.machine import Study
@@ -23,6 +23,10 @@ class SchedulerFiles(StudyObserver):
     def turned(self, *, is_over: bool) -> None:
         del is_over
         self._write()
+
+    def settle(self) -> Callable[[], bool]:
+        self._write()
+        return lambda: True
 
     def flush(self) -> bool:
         self._write()

@@ -18,7 +18,7 @@ from holdfast.control.host.preemption import Notice, source_named, watch
 from holdfast.control.host.signals import Interrupt, Interrupts
 from holdfast.control.record.open_run import OpenRun, OpenStudy
 from holdfast.control.study.controller import StudyController
-from holdfast.control.study.plan import Resumption, StudyObserver, StudyPlan
+from holdfast.control.study.plan import ResultFiles, Resumption, StudyObserver, StudyPlan
 from holdfast.control.study.reader import all_trials, rebuild
 from holdfast.core.study.events import SearchEnded, TrialAdded
 from holdfast.core.study.judges import Judges
@@ -92,11 +92,13 @@ class Launch:
     def _is_extended(self) -> bool:
         return self.how.finished or self.how.num_samples is not None
 
-    def drive(self, observers: Sequence[StudyObserver]) -> StudyController:
+    def drive(
+        self, observers: Sequence[StudyObserver], files: Sequence[ResultFiles]
+    ) -> StudyController:
         """Run until the study is over, or somebody wants this driver to stop."""
         self.run.wait_without_end("trials go on, and their results and checkpoints wait")
         controller = StudyController(
-            self.run, self.study, self.engine, self._plan, observers=observers
+            self.run, self.study, self.engine, self._plan, observers=observers, files=files
         )
         for observer in observers:
             observer.resumed(self._recalled.rows, self._recalled.trials(self.study))

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.control.observers import Observers
 from holdfast.control.record.open_run import OpenRun, OpenStudy
 from holdfast.control.study import journal as study_journal
 from holdfast.control.study.archive import archived_trials, write_archive
 from holdfast.control.study.journal import StudyJournal
-from holdfast.control.study.plan import StudyObserver
 from holdfast.control.study.reader import NoJudge, rebuild
 from holdfast.control.study.tail import PackedTail, StudyTail
 from holdfast.core.run.outcomes import Finished, to_data
@@ -35,7 +33,7 @@ def run(tmp_path: Path) -> Iterator[OpenRun]:
 
 def new_journal(run: OpenRun) -> StudyJournal:
     nobody = NoJudge()
-    return StudyJournal(run, Study(Judges(nobody, nobody, nobody), Rules()), Observers())
+    return StudyJournal(run, Study(Judges(nobody, nobody, nobody), Rules()))
 
 
 def test_after_a_write_that_failed_nothing_can_happen_any_more(
@@ -111,7 +109,7 @@ def test_what_happened_before_a_state_can_be_compacted_at_once(
     journal.close()
 
 
-class Slow(StudyObserver):
+class Slow:
     """Is asked to make durable what it was told, and does so when somebody says."""
 
     def __init__(self) -> None:
@@ -130,7 +128,7 @@ class Slow(StudyObserver):
 def slow_journal(run: OpenRun) -> tuple[StudyJournal, Study, Slow]:
     nobody, slow = NoJudge(), Slow()
     study = Study(Judges(nobody, nobody, nobody), Rules())
-    return StudyJournal(run, study, Observers([slow])), study, slow
+    return StudyJournal(run, study, [slow]), study, slow
 
 
 def stop(journal: StudyJournal, *reasons: str) -> None:
@@ -240,13 +238,16 @@ def test_an_observer_that_fails_keeps_what_it_was_told_in_the_journal(
 ) -> None:
     monkeypatch.setattr(study_journal, "STATE_AFTER", 3)
 
-    class Failing(StudyObserver):
+    class Failing:
+        def settle(self) -> Callable[[], bool]:
+            raise OSError("a file of its own")
+
         def flush(self) -> bool:
             raise OSError("a file of its own")
 
     nobody = NoJudge()
     study = Study(Judges(nobody, nobody, nobody), Rules())
-    journal = StudyJournal(run, study, Observers([Failing()]))
+    journal = StudyJournal(run, study, [Failing()])
     stop(journal, "a", "b", "c")
     for _ in range(3):
         journal.tidy()
@@ -266,7 +267,7 @@ def test_trials_are_archived_beside_the_study_and_all_of_them_by_its_end(
     monkeypatch.setattr(study_journal, "ARCHIVE_AFTER", 2)
     nobody = NoJudge()
     study = Study(Judges(nobody, nobody, nobody), Rules())
-    journal = StudyJournal(run, study, Observers())
+    journal = StudyJournal(run, study)
     study.finished = {name: Trial(name, folder=name) for name in "ab"}
     journal.tidy()
     study.finished |= {name: Trial(name, folder=name) for name in "cde"}
@@ -288,7 +289,7 @@ def test_trials_that_cannot_be_archived_stay_until_they_can(
     monkeypatch.setattr(study_journal, "ARCHIVE_AFTER", 2)
     nobody = NoJudge()
     study = Study(Judges(nobody, nobody, nobody), Rules())
-    journal = StudyJournal(run, study, Observers())
+    journal = StudyJournal(run, study)
     study.finished = {name: Trial(name, folder=name) for name in "ab"}
 
     def is_full(*_: object) -> None:
@@ -353,7 +354,7 @@ def test_a_state_that_cannot_be_written_down_is_not_needed_for_the_study_to_go_o
 
     judge = Forgetful()
     study = Study(Judges(judge, judge, judge), Rules())
-    journal = StudyJournal(run, study, Observers())
+    journal = StudyJournal(run, study)
     with pytest.raises(RuntimeError):
         journal.write_state()  # nothing is lost yet
     study.made = 1

@@ -14,7 +14,6 @@ import pytest
 
 from holdfast.checkpoint.commit import Slot, deliver
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.control.observers import Observers
 from holdfast.control.record.open_run import OpenStudy
 from holdfast.control.study.journal import StudyJournal
 from holdfast.control.study.plan import StudyPlan
@@ -59,7 +58,7 @@ class Driver:
         nobody = NoJudge()
         self.study = Study(Judges(nobody, nobody, nobody), Rules())
         rebuild(self.study, self.run.tail)
-        self.journal = StudyJournal(self.run, self.study, Observers())
+        self.journal = StudyJournal(self.run, self.study)
         for trial in self.study.get_trials():
             self.checkpoints(trial.trial_id).sweep(looks=True)
         engine = cast("Engine", SimpleNamespace(nodes=list))

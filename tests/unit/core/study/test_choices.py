@@ -267,9 +267,9 @@ def test_a_scheduler_that_chooses_nobody_does_not_hang_the_study(
     assert study.next_anyhow() is None  # something will happen
 
     leave(study, DONE, how="done")
-    study.waiting = {"t1"}
+    study.delays = {"t1": 1.0}
     assert study.next_anyhow() is None  # it waits after a loss
-    study.waiting = set()
+    study.delays.clear()
     assert study.next_anyhow() is study.trials["t1"]
     assert caplog.text.count("the scheduler chooses no trial") == 1
 
