@@ -1,4 +1,4 @@
-"""Checkpoints of trials, written aside: while a disk syncs one, the study goes on with others."""
+"""Threads that commit checkpoints of trials: while a disk syncs one, the study goes on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from holdfast.core.checkpoint.manifest import Manifest
 THREADS = 4
 
 
-class Aside:
-    """Threads that write checkpoints, and what they have written that nobody has asked for yet.
+class CommitPool:
+    """Commits checkpoints in threads.
 
     Args:
-        wake: Called by a thread when one is written.
+        wake: Called by a thread when a checkpoint is written, or has failed.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -25,7 +25,7 @@ class Aside:
         self._written: deque[Future[Manifest]] = deque()
 
     def begin(self, write: Callable[[], Manifest]) -> Future[Manifest]:
-        """Have a checkpoint written."""
+        """Begin to commit a checkpoint."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-commit")
         writing = self._pool.submit(write)
@@ -38,19 +38,19 @@ class Aside:
         self._wake()
 
     def take(self) -> set[Future[Manifest]]:
-        """Return what was written, or failed to be, since the last call."""
-        found = set()
+        """Return the commits that have ended, well or not, since the last call."""
+        ended = set()
         while self._written:
-            found.add(self._written.popleft())
-        self._writing -= found
-        return found
+            ended.add(self._written.popleft())
+        self._writing -= ended
+        return ended
 
     def finish(self) -> set[Future[Manifest]]:
-        """Return the same, once nothing is being written any more."""
+        """Wait for all commits, then return those that have ended since the last call."""
         wait(self._writing)
         return self.take()
 
     def close(self) -> None:
-        """Let go of the threads, once they are done."""
+        """End the threads, once they are done."""
         if self._pool is not None:
             self._pool.shutdown()

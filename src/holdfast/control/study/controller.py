@@ -1,7 +1,7 @@
-"""The loop that drives a study: remember, believe, act, tell.
+"""The loop that drives a study: journal, believe, act, tell.
 
-It decides nothing about trials: `core.study` does. What is to be done follows from what the study
-has become, so after a crash the same things are done.
+It decides nothing about trials: `core.study` does. What is to be done follows from the state of the
+study, so after a crash the same is done.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from holdfast.control.host.log_folders import log_at
 from holdfast.control.host.study_logs import StudyLogs
 from holdfast.control.observers import Observers
 from holdfast.control.record.open_run import OpenRun
-from holdfast.control.study.commit_pool import Aside
+from holdfast.control.study.commit_pool import CommitPool
 from holdfast.control.study.departures import Departures
-from holdfast.control.study.dismissal import end_processes
 from holdfast.control.study.journal import StudyJournal
 from holdfast.control.study.offers import TrialOffers
 from holdfast.control.study.plan import ResultFiles, StudyObserver, StudyPlan
 from holdfast.control.study.resume import continue_study, folder_problem
-from holdfast.control.study.trial_process import TrialCheckpoints, TrialProcess, acknowledge
+from holdfast.control.study.trial_checkpoints import TrialCheckpoints
+from holdfast.control.study.trial_process import TrialProcess, acknowledge, end_processes
 from holdfast.control.study.watchdog import TrialWatch
 from holdfast.core.checkpoint.manifest import Manifest
 from holdfast.core.placement import Place
@@ -56,9 +56,9 @@ class StudyController:
     """Drives one study to its end on one engine.
 
     Attributes:
-        errors: What trials raised last, pickled where it could be, by id.
-        is_stopped: Whether the loop ended because somebody asked for it, before the study was over.
-        departures: Takes in which machines go, and whether this driver must.
+        errors: What trials raised last, pickled if possible, by id.
+        is_stopped: Whether the loop was asked to end before the study was over.
+        departures: The machines that are about to go, perhaps this one.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class StudyController:
         self._observers = Observers[StudyObserver]([*observers, StudyLogs(self.log_of, clock)])
         self._journal = StudyJournal(run, study, files)
         self._processes: dict[int, TrialProcess] = {}  # by the number of the launch
-        self._idle: dict[int, str] = {}  # launches that wait for another trial, and their nodes
+        self._idle: dict[int, str] = {}  # launches whose process waits for a trial, and their nodes
         self._environments: dict[int, Mapping[str, str]] = {}  # what launches were started with
         self._launches = itertools.count(1)
         self._offers = TrialOffers()
         self._watch = TrialWatch(plan.hang_timeout_s, engine, clock)
-        self._aside = Aside(engine.wake)
+        self._commits = CommitPool(engine.wake)
         self._described = locate.describe(run.store)
-        self._seeing: set[str] = set()  # nodes whose processes were seen to reach the storage
+        self._reaching: set[str] = set()  # nodes whose processes have reached the storage
         self._checkpoints: dict[str, TrialCheckpoints] = {}  # of trials that are not over
         self._due: dict[str, float] = {}  # when trials that wait after a loss may start
         self._sources: list[Callable[[], Iterable[str]]] = []
@@ -93,25 +93,25 @@ class StudyController:
         self.is_stopped = False
 
     def listen_to(self, source: Callable[[], Iterable[str]]) -> None:
-        """Ask `source` for reasons to stop whenever the engine was woken, or something happened."""
+        """Ask `source` for reasons to stop in every turn of the loop."""
         self._sources.append(source)
 
     # ------------------------------------------------------------------ the loop
 
     def drive(self) -> None:
-        """Run until the study is over or somebody wants this driver to stop."""
+        """Run until the study is over, or this driver is asked to stop."""
         try:
             for trial in self.study.get_trials():
-                if folder_problem(trial) is None:  # before what it was about to do is forgotten
+                if folder_problem(trial) is None:  # before the study forgets what it was doing
                     self._sweep(trial, looks=trial.status is Status.RUNNING)
-            untold = continue_study(self._run, self.study, self._journal, self._engine, self._plan)
-            for trial, result in untold:
+            unseen = continue_study(self._run, self.study, self._journal, self._engine, self._plan)
+            for trial, result in unseen:
                 self._observers.tell(StudyObserver.trial_result, trial, result)
             for trial in filter(folder_problem, self.study.ended):
                 self._tell_of_refusal(trial, folder_problem(trial) or "")
             while not (self.study.is_over or self.is_stopped):
                 self._turn()
-            self._acknowledge(self._aside.finish())
+            self._acknowledge(self._commits.finish())
             self._tell_of_ends()
             self._observers.tell(StudyObserver.turned, is_over=self.study.is_over)
             self._journal.write_last_state()
@@ -125,15 +125,15 @@ class StudyController:
     def _stop_all(self) -> None:
         over = self.study.is_over
         end_processes(self._engine, self._clock, self._processes, self._idle, is_over=over)
-        self._aside.close()
+        self._commits.close()
         self._offers.close()
 
     def _turn(self) -> None:
         if self._run.lost is not None:
             raise self._run.lost
-        if news := [one for source in self._sources for one in source()]:
-            log.warning("the study stops: %s", news[0])
-        self.is_stopped = self.departures.go_on(self._processes) or bool(news)
+        if reasons := [reason for source in self._sources for reason in source()]:
+            log.warning("the study stops: %s", reasons[0])
+        self.is_stopped = self.departures.go_on(self._processes) or bool(reasons)
         if self.is_stopped:
             return
         if self.study.judges.stop_all() and self.study.stopping is None:
@@ -147,7 +147,7 @@ class StudyController:
         self._observers.tell(StudyObserver.turned, is_over=False)
 
     def _hear_all(self) -> None:
-        """Take in what has happened, waiting for the first of it."""
+        """Take in all events of the engine, waiting for the first."""
         event = self._engine.next_event(self._patience_s())
         while event is not None:
             match event:
@@ -158,15 +158,15 @@ class StudyController:
                 case Ended():
                     self._idle.pop(event.group, None)
                 case NodesChanged():
-                    self._seeing.clear()  # another machine may have the name of one that is gone
+                    self._reaching.clear()  # another machine may have the name of one that is gone
                     self.departures.look(self._processes)
                 case _:
                     pass  # of a launch that is over
             event = self._engine.next_event(0.0)
-        self._acknowledge(self._aside.take())
+        self._acknowledge(self._commits.take())
 
     def _acknowledge(self, written: Collection[Future[Manifest]]) -> None:
-        saving = [one for one in self._processes.values() if one.writing in written]
+        saving = [process for process in self._processes.values() if process.writing in written]
         acknowledge(saving, self._journal)
 
     def _hear(self, launch: int, message: Message) -> None:
@@ -176,7 +176,7 @@ class StudyController:
             case Warned():
                 self.study.save_trial(process.trial)
             case Began():
-                self._seeing.add(process.node)
+                self._reaching.add(process.node)
                 process.hear(message)
             case JobDone(value):
                 del self._processes[launch]
@@ -198,7 +198,7 @@ class StudyController:
         self._due = {
             trial_id: self._due.get(trial_id, now + delay_s) for trial_id, delay_s in delays.items()
         }
-        for trial_id in [one for one, due in self._due.items() if due <= now]:
+        for trial_id in [trial_id for trial_id, due in self._due.items() if due <= now]:
             del self._due[trial_id], delays[trial_id]
         while self._may_start():
             if self.study.lacks_trials() and self._make_one():
@@ -208,14 +208,14 @@ class StudyController:
                 continue
             trial = trial or (None if self.study.is_over else self.study.next_anyhow())
             if trial is None or not self._start(trial):
-                return  # there is none; or its node may be gone, which is to be heard of first
+                return  # there is none; or its node may be gone, which the engine will say
 
     def _may_start(self) -> bool:
         most = self._plan.max_concurrent
         return not self.departures.takes_driver and (most is None or len(self._processes) < most)
 
     def _make_one(self) -> bool:
-        """Make another trial if one should be; return whether there is one more."""
+        """Make another trial if one is wanted; return whether there is one more."""
         if not self.study.wants_more():
             return False
         made = self._plan.propose()
@@ -237,26 +237,25 @@ class StudyController:
 
     def checkpoints_of(self, trial: Trial) -> TrialCheckpoints:
         """Return the checkpoints of a trial that is not over."""
-        found = self._checkpoints.get(trial.trial_id)
-        if found is None or found.record is not trial.checkpoints:
+        checkpoints = self._checkpoints.get(trial.trial_id)
+        if checkpoints is None or checkpoints.record is not trial.checkpoints:
             store = locate.child(self._run.store, trial.folder)
-            found = TrialCheckpoints(
+            checkpoints = self._checkpoints[trial.trial_id] = TrialCheckpoints(
                 trial, store, self._run.run_id, self._run.epoch, self._journal, self._clock
             )
-            self._checkpoints[trial.trial_id] = found
-        return found
+        return checkpoints
 
     def _sweep(self, trial: Trial, *, looks: bool) -> None:
-        """Remove what a trial without a process has left, but for what others go on from."""
+        """Remove litter of a trial without a process, but not what other trials go on from."""
         self.checkpoints_of(trial).sweep(looks=looks, needed=self.study.donated_by(trial))
 
     def _start(self, trial: Trial) -> bool:
-        """Have a trial run; return whether it does."""
+        """Start a trial; return whether it runs."""
         places = self.study.place(trial) or ()  # it was chosen because there is room
         is_counted = isinstance(trial.run.phase, Active)  # since it was lost
         attempt = trial.run.attempts + (0 if is_counted else 1)
         checkpoints = self.checkpoints_of(trial)
-        if trial.run.attempts:  # or there is nothing that could be left
+        if trial.run.attempts:  # else there can be no litter
             self._sweep(trial, looks=True)
         checkpoint, after_step, before = checkpoints.beginning(
             self._run.store, self._plan.first_checkpoint
@@ -279,7 +278,7 @@ class StudyController:
             is_reused=is_reused,
             tell=lambda message: self._engine.send(launch, 0, message),
             scribe=self._journal,
-            aside=self._aside,
+            commits=self._commits,
             on_result=self._on_result,
             on_saved=self._on_saved,
         )
@@ -288,22 +287,15 @@ class StudyController:
         return True
 
     def _assign(self, job: Job, log_file: str) -> tuple[int, bool]:
-        """Have a process do a job; return its launch, and whether it had been there."""
+        """Give a job to a process; return its launch, and whether it is a reused one."""
         node = job.place.node
         environment = {**self._plan.environment, **self._offers.environment(job)}
-        waiting = next(
-            (
-                one
-                for one, where in self._idle.items()
-                if where == node and self._environments[one] == environment
-            ),
-            None,
-        )
-        if waiting is not None:
-            del self._idle[waiting]
-            job.task, job.landmark = b"", None
-            self._engine.send(waiting, 0, Assigned(pack(job), log_file))
-            return waiting, True
+        for idle, where in self._idle.items():
+            if where == node and self._environments[idle] == environment:
+                del self._idle[idle]
+                job.task, job.landmark = b"", None
+                self._engine.send(idle, 0, Assigned(pack(job), log_file))
+                return idle, True
         launch = next(self._launches)
         spec = WorkerSpec(
             rank=0,
@@ -333,7 +325,6 @@ class StudyController:
             "before": dict(before),
             "verdict": trial.reply().verdict,  # STOP if it was to end, and died before it had
             "experiment": self._run.identity.name,
-            **self._plan.settings,
         }
         return Job(
             task=self._plan.program,
@@ -345,7 +336,7 @@ class StudyController:
             checkpoint=checkpoint,
             reports_before=after_step,
             home=self._described,
-            landmark=None if node in self._seeing else Job.landmark,
+            landmark=None if node in self._reaching else Job.landmark,
             stays=self._plan.reuses,
             metadata=told,
             offer=self._offers.offer(
@@ -357,7 +348,7 @@ class StudyController:
         )
 
     def log_of(self, trial: Trial, attempt: int) -> str:
-        """Return the file that gets what a trial's process prints."""
+        """Return the log file of an attempt of a trial."""
         local = self._run.store.local
         folder = self._plan.log_folder if local is None else local.root
         return log_at(folder, trial.folder, "logs", f"attempt-{attempt}.log")
@@ -365,7 +356,7 @@ class StudyController:
     # ------------------------------------------------------------------ what follows
 
     def _carry_out(self) -> None:
-        """End the processes of trials that were ended, or halted, without having been asked."""
+        """Stop the processes of trials that are to end or halt at once, and of those that hang."""
         for launch, process in list(self._processes.items()):
             if not (process.is_stopped or process.trial.needs_process):
                 process.is_stopped = True
@@ -396,7 +387,7 @@ class StudyController:
         self._exited(process, ended.exit, ended.words)
 
     def _exited(self, process: TrialProcess, ended: WorkerExit, words: LastWords | None) -> None:
-        if process.writing is not None:  # nobody hears it, but its result counts
+        if process.writing is not None:  # it cannot be told any more, but its result counts
             acknowledge([process], self._journal)
         trial, ended, how = process.trial, process.as_known(ended), ""
         if isinstance(ended, Finished) and words is not None and words.value:

@@ -1,4 +1,4 @@
-"""Machines that are about to go: every trial there gets the chance to save itself first."""
+"""Machines that are about to go: trials there may save themselves first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from holdfast.clock import Clock
 from holdfast.control.host.preemption import Notice
 from holdfast.control.run.leaving import MARGIN_S
 from holdfast.control.study.resume import rooms_of
-from holdfast.control.study.trial_process import Scribe, TrialProcess
+from holdfast.control.study.trial_checkpoints import Scribe
+from holdfast.control.study.trial_process import TrialProcess
 from holdfast.core.study.events import RoomsChanged
 from holdfast.engine.base import Engine
 from holdfast.wire import Noticed
@@ -19,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class Departures:
-    """Lets trials go one by one, each as soon as it has saved itself, and all at the deadline.
+    """Stops the trials of such machines, each once it has saved itself, all at the deadline.
 
     Attributes:
-        takes_driver: Whether this driver's machine goes, or the driver itself must.
+        takes_driver: Whether this driver's machine goes, or the driver was told to.
     """
 
     def __init__(self, engine: Engine, clock: Clock, notice_s: float, scribe: Scribe) -> None:
@@ -34,7 +35,7 @@ class Departures:
         self.takes_driver = False
 
     def announce(self, notice: Notice) -> None:
-        """Take in that machines will go; from any thread or signal handler."""
+        """Announce that machines will go; from any thread or signal handler."""
         self._announced.append(notice)
         self._engine.wake()
 
@@ -75,21 +76,21 @@ class Departures:
         if notice.nodes is None:
             self.takes_driver, self._driver_ends = True, min(self._driver_ends, ends)
             log.warning(
-                "the study stops: this machine, or this process, must go (%s)", notice.source
+                "the study stops: this machine or process is being taken away (%s)", notice.source
             )
         else:
             self._nodes |= {name: min(ends, self._nodes.get(name, ends)) for name in notice.nodes}
             names = ", ".join(notice.nodes)
             log.warning("%s will be taken away (%s); its trials move", names, notice.source)
             self._tell_rooms()
-        told = Noticed(notice.deadline or self._clock.now() + left_s, {})
+        noticed = Noticed(notice.deadline or self._clock.now() + left_s, {})
         for launch, process in processes.items():
             if notice.nodes is None or process.node in notice.nodes:
                 process.is_leaving = True
-                self._engine.send(launch, 0, told)
+                self._engine.send(launch, 0, noticed)
 
     def _tell_rooms(self) -> None:
-        """Have the study place nothing where nothing stays."""
+        """Tell the study which nodes stay, so that it places nothing on the others."""
         there = {node.name for node in self._engine.nodes()}
         self._nodes = {name: ends for name, ends in self._nodes.items() if name in there}
         rooms = rooms_of(self._engine)

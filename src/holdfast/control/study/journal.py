@@ -1,4 +1,4 @@
-"""What happens in a study on its way to the journal: believed at once, durable soon."""
+"""Journals the events of a study: believed at once, durable soon."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Draft:
     """A state that is not in the journal yet.
 
     Attributes:
-        taken_at: How much had happened by then since the state before.
+        taken_at: The number of events between the state before and this one.
         probes: What says of each of the files whether all results by then are durable.
     """
 
@@ -47,13 +47,12 @@ class _Draft:
 
 
 class StudyJournal:
-    """Writes down what happens, lets the study take it in, and keeps the journal short.
+    """Journals events, lets the study take them in, and keeps the journal short.
 
-    Nothing in a study waits for it but a checkpoint, whose number must be known to be given out
-    before its files are in place: whatever a crash costs is done again in the same way. A thread of
-    its own writes what has come together in a few milliseconds: a sync of many events costs as much
-    as of one, and a study that does a thousand trials a second would do little else. Who cannot
-    wait so long settles it himself.
+    Only a checkpoint waits for the journal: its number must be durable before its files are in
+    place. All else that a crash costs is done again in the same way. A thread writes what has come
+    together in a few milliseconds, because a sync of many events costs as much as of one; `settle`
+    does not wait for that thread.
     """
 
     def __init__(self, run: OpenRun, study: Study, files: Sequence[ResultFiles] = ()) -> None:
@@ -64,7 +63,7 @@ class StudyJournal:
         self._draft: _Draft | None = None
         self._marks = itertools.count(1)
         self._archiving = ArchiveWriter(run.store, run.epoch)
-        self._unarchived = 0  # trials that could not be, and wait for others to come with
+        self._unarchived = 0  # trials that could not be archived, and wait for more to come
         self._wanted, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._write, name="holdfast-study", daemon=True)
         self._thread.start()
@@ -77,8 +76,8 @@ class StudyJournal:
     def happen(self, event: StudyEvent) -> None:
         """Have the study take in an event that will be durable soon.
 
-        Raises what closed the journal if it is closed: the study has believed what is in none, and
-        whoever goes on with it begins at what is.
+        Raises what closed the journal if it is closed: this study has taken in events that are not
+        in it, and the next driver begins with what is.
         """
         self._run.lease.check_after_sleep()
         self._last = self._run.append(event.kind, to_data(event))
@@ -91,18 +90,18 @@ class StudyJournal:
         return ended
 
     def push(self) -> None:
-        """Have what happened written soon, beside what happens next."""
+        """Have the events so far written soon, by the thread."""
         if not self._wanted.is_set():
             self._wanted.set()
 
     def settle(self) -> None:
-        """Return once everything so far is durable; raise if it cannot be made so."""
+        """Return once all events so far are durable; raise if they cannot be."""
         if self._last is not None:
             self._last.wait()
         self._run.journal.must_be_open()
 
     def check(self) -> None:
-        """Raise `LeaseLost` if somebody else drives this study now."""
+        """Raise `LeaseLost` if another driver has taken over."""
         self._run.lease.check()
 
     def _write(self) -> None:
@@ -114,12 +113,12 @@ class StudyJournal:
             is_last = self._closing.is_set()
             try:
                 self._run.journal.flush()
-            except Exception as error:  # noqa: BLE001  # whoever goes on with the study hears it
+            except Exception as error:  # noqa: BLE001  # the next event raises it again
                 log.debug("the journal is closed: %s", error)
                 return
 
     def tidy(self) -> None:
-        """Write down all that the study has become, if much has happened since the last time."""
+        """Archive trials and write a state, if much has happened since the last one."""
         self._archive(waits=False)
         if self._draft is not None:
             self._go_on_with_state(self._draft)
@@ -129,7 +128,7 @@ class StudyJournal:
             self._run.compact_soon()
 
     def _begin_state(self) -> None:
-        """Take a state to be written once all that was told of what is before it is durable."""
+        """Take a state, to be written once all results before it are durable in files."""
         mark = f"{self._run.epoch}-{next(self._marks)}"
         text = self._state_text(mark)
         if text is not None:
@@ -151,26 +150,26 @@ class StudyJournal:
         self._run.compact_soon()
 
     def write_state(self) -> None:
-        """Write down all that the study has become; what happened before is not needed then."""
+        """Write a state, after which the journal can drop all events before it."""
         self._draft = None
         are_durable = [_survived(files.flush) for files in self._files]
         if not all(are_durable):  # the journal is all that has some results
             self._since_state = 0
             return
-        self._archive(waits=True)  # most likely it is done, and a state without those is short
+        self._archive(waits=True)  # a state without archived trials is short
         text = self._state_text()
         if text is not None:
             self._write_text(text, 0)
 
     def _state_text(self, mark: str | None = None) -> str | None:
-        """Return all that the study has become; None if somebody cannot say what he remembers."""
+        """Return the state as text; None if scheduler, searcher or stopper cannot give theirs."""
         try:
             state = self._study.get_state()
             text = encode({**state, "taken": mark})
         except Exception as error:
-            if not self._study.made:  # it will never be
+            if not self._study.made:  # it would fail every time
                 raise
-            # What happened stays in the journal instead, and leads to the same.
+            # The events stay in the journal instead, and lead to the same study.
             self._study.judges.tell_failure("the state of the study", error, "is not written down")
             self._since_state = 0
             return None
@@ -182,7 +181,7 @@ class StudyJournal:
         self._draft, self._since_state = None, since
 
     def write_last_state(self) -> None:
-        """The same, with all trials archived that are to be."""
+        """Write a state, with all trials archived that are to be."""
         while self._archiving.is_busy or self._has_many_over():
             self._archive(waits=True)
         self.write_state()
@@ -191,7 +190,7 @@ class StudyJournal:
         return len(self._study.finished) >= self._unarchived + ARCHIVE_AFTER
 
     def _archive(self, *, waits: bool) -> None:
-        """Have trials that are over put to rest, if there are many."""
+        """Archive trials that are over, if there are many."""
         if self._has_many_over() and not self._archiving.is_busy:
             over = list(self._study.finished.values())
             self._archiving.begin(len(self._study.archives), over)
@@ -199,7 +198,7 @@ class StudyJournal:
             written = self._archiving.take(waits=waits)
         except LeaseLost:
             raise
-        except (StoreError, ConfigError) as error:  # they are in the journal, and nothing is lost
+        except (StoreError, ConfigError) as error:  # they stay in the journal: nothing is lost
             self._unarchived = len(self._study.finished)
             log.warning("trials that are over are not archived yet: %s", error)
             return

@@ -1,7 +1,7 @@
-"""What each trial of a study may use of the nodes: which GPUs are its own, and what all share.
+"""Assigns GPUs to the trials of a study, and offers them the rest of the nodes.
 
-Trials that reserved GPUs have them for themselves; no two have the same, unless they asked for
-parts of one. What runs use that trials launch is in `core.offers`.
+A GPU belongs to one trial, unless trials asked for parts of one. What runs inside trials may use is
+decided in `core.study.offers`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class TrialOffers:
         nodes: Sequence[Node],
         running: Collection[str],
     ) -> Offer:
-        """Return what a trial may use that has reserved this, while others are running."""
+        """Return what a trial may use, given what it has reserved and who else runs."""
         if self._claims is None and any(is_counted(name) for node in nodes for name in node.room):
             self._claims = ClaimsFolder()
         gpus = self._gpus.allot(trial, reserved, nodes, running)
         return offered(nodes, reserved, gpus, None if self._claims is None else self._claims.path)
 
     def environment(self, job: Job) -> dict[str, str]:
-        """Return what says in a trial's process which GPUs are its own, if it reserved any."""
+        """Return the variable that names a trial's GPUs to its process, if it reserved any."""
         offer = job.offer
         if offer is None or "GPU" not in offer.own:
             return {}
@@ -46,7 +46,7 @@ class TrialOffers:
         return {"CUDA_VISIBLE_DEVICES": ",".join(here)}
 
     def close(self) -> None:
-        """Take all offers back."""
+        """Withdraw all offers."""
         if self._claims is not None:
             self._claims.close()
             self._claims = None
@@ -67,11 +67,11 @@ class TrialGpus:
     ) -> dict[str, tuple[str, ...]]:
         """Return the GPUs of a trial by node, given what it has reserved on which.
 
-        `running` are the trials that keep theirs. The same trial gets the same GPUs again if nobody
-        has taken them since.
+        `running` are the trials that keep theirs. A trial gets the GPUs it had before, if they are
+        still free.
         """
         before = {(node, gpu) for node, gpu, _ in self._shares.get(trial, ())}
-        self._shares = {one: has for one, has in self._shares.items() if one in running}
+        self._shares = {name: has for name, has in self._shares.items() if name in running}
         used: dict[tuple[str, str], float] = {}
         for shares in self._shares.values():
             for node, gpu, amount in shares:
@@ -87,11 +87,11 @@ class TrialGpus:
                 mine.append((node, gpu, amount))
         if mine:
             self._shares[trial] = mine
-        found: dict[str, tuple[str, ...]] = {}
+        gpus: dict[str, tuple[str, ...]] = {}
         for node, gpu, _ in mine:
-            if gpu not in found.get(node, ()):
-                found[node] = (*found.get(node, ()), gpu)
-        return found
+            if gpu not in gpus.get(node, ()):
+                gpus[node] = (*gpus.get(node, ()), gpu)
+        return gpus
 
 
 def _chosen(
@@ -101,11 +101,10 @@ def _chosen(
     used: Mapping[tuple[str, str], float],
     node: str,
 ) -> str:
-    """Return the GPU that a trial gets, or a part of it.
+    """Return the GPU that a trial gets, or gets a part of.
 
-    Of those with room for it, the fullest: others stay whole. If what is free lies in parts of
-    several, none has room, as for a third trial with 0.6 on two GPUs; the emptiest is shared then,
-    because a trial that has reserved a part of a GPU must have one.
+    Of those with room the fullest, so that others stay whole. If none has room, because what is
+    free is in pieces, the emptiest is shared: a trial that has reserved a part must have one.
     """
     fitting = [gpu for gpu in gpus if used.get((node, gpu), 0.0) + amount <= 1 + _SLACK]
     if not fitting:

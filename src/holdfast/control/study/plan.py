@@ -1,4 +1,4 @@
-"""What a study is to do, and who is told of it: what a tuner and the controller pass each other."""
+"""What the controller of a study is given: its plan, its observers, its files of results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from holdfast.core.checkpoint.retention import Retention
 from holdfast.core.study.events import SearchEnded, TrialAdded
 from holdfast.core.study.trial import Trial, Variant
 
-Rows = Sequence[tuple[int, dict[str, Any], Variant]]  # steps, their results, made with what
+Rows = Sequence[tuple[int, dict[str, Any], Variant]]  # step, result, config of the result
 
 
 class Proposer(Protocol):
     """Makes trials out of what the searcher proposes."""
 
     def __call__(self) -> TrialAdded | SearchEnded | None:
-        """Return a new trial, None for none now, or that there will be no more."""
+        """Return a new trial, None if there is none now, or that there will be no more."""
         ...
 
 
@@ -27,7 +27,7 @@ class Resumption:
     """What becomes of the trials that an earlier launch left.
 
     Attributes:
-        finished: Whether those that are done go on too, because they may do more now.
+        finished: Whether finished trials go on too, because they may do more steps now.
         num_samples: How many samples the study is to take in all from now on, None as before.
     """
 
@@ -40,17 +40,16 @@ class Resumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPlan:
-    """What a study is to do, as the launch that drives it says; nothing of it is kept.
+    """What a study is to do in this launch; nothing of it is stored.
 
     Attributes:
-        program: What every trial's process runs: a packed `Task` that finds its trial in its job.
+        program: What the process of every trial runs: a packed `Task`.
         propose: Makes the next trial.
-        needs_of: What a trial that goes on reserves from now on.
-        config_of: The config that a trial's process is given: all that stood for objects resolved.
-        settings: What else every trial's process is told.
-        hang_timeout_s: After how long without a report a trial counts as hung; None learns it.
-        again: The call that tries trials again that have failed.
-        notice_s: How long this machine is expected to stay once it is said to go.
+        needs_of: Returns what a trial that goes on reserves from now on.
+        config_of: Returns the config for a trial's process, with objects in the place of marks.
+        hang_timeout_s: After how long without a report a trial counts as hung; None to learn it.
+        again: The call that tries failed trials again, for messages.
+        notice_s: How long this machine is expected to stay once it is announced to go.
         reuses: Whether a process does one trial after the other.
         max_concurrent: How many trials may run at once, None for as many as there is room for.
         log_folder: Where logs go if the study's own storage is far away.
@@ -62,7 +61,6 @@ class StudyPlan:
     needs_of: Callable[[Trial], Sequence[Mapping[str, float]]]
     retention: Retention
     log_folder: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     max_concurrent: int | None = None
     reuses: bool = False

@@ -1,41 +1,34 @@
-"""A trial while its process runs, as the study talks with it: results, saves, verdicts."""
+"""The process of a trial, as the study talks with it: results, saves, verdicts."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.commit import Slot
 from holdfast.clock import Clock
-from holdfast.control.record.checkpoints import Checkpoints
-from holdfast.control.record.litter import find_litter, remove_litter, say_strays
-from holdfast.control.study.commit_pool import Aside
-from holdfast.control.study.donors import find_whole
+from holdfast.control.study.commit_pool import CommitPool
+from holdfast.control.study.trial_checkpoints import Scribe, TrialCheckpoints
 from holdfast.core.checkpoint.manifest import FileEntry, Manifest, Part
-from holdfast.core.checkpoint.record import Event, Kept
 from holdfast.core.run.outcomes import Died, Evicted, Finished, Hung, WorkerExit
 from holdfast.core.run.validation import Verdict
 from holdfast.core.study.events import (
-    DonorReplaced,
-    StudyEvent,
-    TrialCheckpointChanged,
     TrialReported,
 )
 from holdfast.core.study.judges import as_judged
 from holdfast.core.study.trial import Trial
 from holdfast.core.study.trial import Verdict as TrialVerdict
+from holdfast.engine.base import Ended, Engine
 from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.storage import locate
-from holdfast.storage.base import Store
 from holdfast.wire import (
     Asked,
     Began,
     Committed,
     Delivered,
+    Dismissed,
     Judged,
     Leaving,
     Listed,
@@ -53,124 +46,17 @@ from holdfast.wire import (
 
 log = logging.getLogger(__name__)
 
-SHOULD_CHECKPOINT = "should_checkpoint"  # in a result: whoever looks at it may ask for a save
-
-
-class Scribe(Protocol):
-    """Writes down what happens in a study.
-
-    Attributes:
-        has_lost_records: Whether what was written down before is damaged, so that a commit it does
-            not tell of may be one that was forgotten.
-    """
-
-    @property
-    def has_lost_records(self) -> bool: ...
-
-    def happen(self, event: StudyEvent) -> None:
-        """Have the study take in an event that will be durable soon."""
-        ...
-
-    def settle(self) -> None:
-        """Return once everything so far is durable."""
-        ...
-
-    def check(self) -> None:
-        """Raise `LeaseLost` if somebody else writes now."""
-        ...
-
-
-class TrialCheckpoints(Checkpoints):
-    """The checkpoints of one trial; what becomes of them is in the study's journal."""
-
-    def __init__(
-        self, trial: Trial, store: Store, run_id: str, epoch: int, scribe: Scribe, clock: Clock
-    ) -> None:
-        super().__init__(store, run_id, epoch, trial.checkpoints, clock)
-        self._trial, self._scribe = trial, scribe
-        self._has_said = False  # which checkpoints are neither used nor removed
-
-    def _record(self, events: Iterable[Event]) -> None:
-        self._record_soon(events)
-        self._scribe.settle()
-
-    def _record_soon(self, events: Iterable[Event]) -> None:
-        for what, facts in events:
-            self._scribe.happen(TrialCheckpointChanged(self._trial.trial_id, what, facts))
-
-    def _settle(self) -> None:
-        self._scribe.settle()
-
-    def note_commit(self, manifest: Manifest) -> None:
-        """Write down that a checkpoint was written."""
-        self._record_soon([("checkpoint_committed", Kept.of(manifest).to_data())])
-
-    def beginning(
-        self, study: Store, first: Checkpoint | None
-    ) -> tuple[Checkpoint | None, int, Mapping[str, Any]]:
-        """Return what to carry on from, how many steps count by then, and the result it is of.
-
-        `first` is what a trial begins with that has nothing of its own.
-        """
-        self._step_back(study)
-        donor = self._trial.donor
-        if donor is not None:
-            store = locate.child(study, donor.folder)
-            return Checkpoint.in_run(store, donor.directory), donor.step, donor.result
-        newest = self.newest_good(home=study)
-        if newest is None:
-            if first is not None:
-                first.verify()
-            return first, 0, {}
-        return Checkpoint.in_run(self.store, newest.directory), newest.step or 0, newest.metrics
-
-    def _step_back(self, study: Store) -> None:
-        """Have the trial take over a whole checkpoint of the other one, or stay as it was."""
-        trial = self._trial
-        if trial.donor is None:
-            return
-        directory, result, problems = find_whole(study, self.run_id, trial.donor)
-        if not problems:
-            return
-        log.warning(
-            "%s was to go on from %s/%s, which is damaged: %s; it %s",
-            trial, trial.donor.folder, trial.donor.directory, "; ".join(problems[:3]),
-            f"goes on from {directory} instead" if directory else
-            "goes on with its own weights" + (" and config" if trial.former else ""),
-        )  # fmt: skip
-        stays = directory is None
-        self._scribe.happen(DonorReplaced(trial.trial_id, directory, result, stays=stays))
-        self._scribe.settle()
-
-    def sweep(self, *, looks: bool, needed: Collection[str] = ()) -> None:
-        """Remove what was begun and never became a checkpoint; only while the trial has no process.
-
-        With `looks`, also if nothing is known of such a thing: a driver may have died before the
-        record of it was durable, or a process over what it had not delivered yet. What is in the
-        folders `needed` stays, even if it was retired: another trial is to go on from it.
-        """
-        unfinished = {**self.record.begun, **self.record.retired}
-        numbers = sorted(n for n, directory in unfinished.items() if directory not in needed)
-        if looks or numbers:
-            litter = find_litter(
-                self.store, self.run_id, self.record, is_damaged=self._scribe.has_lost_records
-            )
-            self._scribe.check()  # or it may be the work of another driver by now
-            remove_litter(self, [one for one in litter if one.key not in needed])
-        if looks and not self._has_said:
-            self._has_said = True
-            say_strays(self.store, self.run_id, self.record)
-        if numbers:
-            self._record_soon([("litter_swept", {"numbers": numbers})])
+EXIT_WORK_S = 40.0  # a little more than a worker takes for its exit work
+SHOULD_CHECKPOINT = "should_checkpoint"  # set in a result, it asks for a save
 
 
 @dataclass(slots=True)
 class _Saving:
-    """A checkpoint on its way.
+    """A checkpoint that is being saved.
 
     Attributes:
         result: What was reported with it, None if nothing was.
-        writing: It, while and after another thread writes it, None before.
+        writing: Its commit in another thread, None before that has begun.
     """
 
     index: int
@@ -185,11 +71,11 @@ class TrialProcess:
     Attributes:
         began: Whether the user's code has been called.
         is_reused: Whether the process has done another trial before.
-        is_stopped: Whether we have ended it.
+        is_stopped: Whether the driver has stopped it.
         is_leaving: Whether it is to save itself as soon as it can, because its machine goes.
         is_safe: Whether it has done so.
         saw_notice: Whether the user's code knows that its machine goes.
-        hung: How it stood still, if that is why we have ended it.
+        hung: How it hung, if it was stopped for that.
     """
 
     def __init__(
@@ -203,14 +89,14 @@ class TrialProcess:
         is_reused: bool,
         tell: Callable[[Message], None],
         scribe: Scribe,
-        aside: Aside,
+        commits: CommitPool,
         on_result: Callable[[Trial, dict[str, Any]], None],
         on_saved: Callable[[Trial, Manifest], None],
     ) -> None:
         self.trial, self.attempt, self.checkpoints = trial, attempt, checkpoints
         self.node, self.log, self.is_reused = node, log, is_reused
         self.hung: Hung | None = None
-        self._tell, self._scribe, self._aside = tell, scribe, aside
+        self._tell, self._scribe, self._commits = tell, scribe, commits
         self._on_result, self._on_saved = on_result, on_saved
         self._saving: _Saving | None = None
         self._questions: list[int] = []  # for the checkpoints there are, of a thread each
@@ -218,14 +104,14 @@ class TrialProcess:
         self.is_leaving = self.is_safe = self.saw_notice = False
 
     def hear(self, message: Message) -> None:
-        """Take in what the process says, and answer it."""
+        """Take in a message of the process, and answer it."""
         match message:
             case Began():
                 self.began = True
             case Reported(index, metrics, saves, directory):
                 self._report(index, metrics, directory, saves=saves)
             case Delivered(index, files, folders) if self._is_saving(index):
-                part = Part(0, tuple(FileEntry(*one) for one in files), tuple(folders))
+                part = Part(0, tuple(FileEntry(*entry) for entry in files), tuple(folders))
                 self._write([part], None)
             case Placed(index, directory) if self._is_saving(index):
                 self._write([], directory)
@@ -234,24 +120,25 @@ class TrialProcess:
             case Meeting(index, data):  # it is alone
                 self._tell(Met(index, 0, data))
             case Asked(index, instead_of=forgotten):
-                self._questions = [one for one in self._questions if one != forgotten] + [index]
+                open_questions = [asked for asked in self._questions if asked != forgotten]
+                self._questions = [*open_questions, index]
                 self._answer()
             case SawNotice():
                 self.saw_notice = True
             case Leaving() | Waiting():
-                pass  # how it was is said apart, and that it lives was heard
+                pass  # the engine says how it ends, and the watchdog has heard that it lives
             case other:
-                log.warning("%s said something unexpected: %r", self.trial, other)
+                log.warning("%s sent an unexpected message: %r", self.trial, other)
 
     def as_known(self, ended: WorkerExit) -> WorkerExit:
-        """Return how it ended, as far as more is known of that than the engine can see."""
+        """Return how it ended, with what the driver knows and the engine does not."""
         match ended:
             case Evicted() if self.hung is not None:
                 return self.hung
             case Died() if self.is_leaving:
-                return Evicted(0, self.node)  # it was said to
+                return Evicted(0, self.node)  # its machine was announced to go
             case Died() if self.is_reused and not self.began:
-                return Evicted(0, self.node)  # it died of what it did before, if of anything
+                return Evicted(0, self.node)  # the trial before is to blame, if any
             case Finished() if self.saw_notice and self._goes_on():
                 # It may have been done just then. Carrying on once more costs little; taking a
                 # trial for finished that is not would cost the rest of it.
@@ -264,7 +151,7 @@ class TrialProcess:
 
     @property
     def is_saving(self) -> bool:
-        """Whether a checkpoint is on its way."""
+        """Whether a checkpoint is being saved."""
         return self._saving is not None
 
     def _is_saving(self, index: int) -> bool:
@@ -296,7 +183,7 @@ class TrialProcess:
         saving = self._saving
         assert saving is not None
         metrics = self.trial.last_result if saving.result is None else saving.result
-        saving.writing = self._aside.begin(
+        saving.writing = self._commits.begin(
             lambda: self.checkpoints.write_checkpoint(
                 saving.slot, parts, step=saving.index, metrics=metrics, placed=placed
             )
@@ -362,14 +249,36 @@ class TrialProcess:
 
 
 def acknowledge(processes: Iterable[TrialProcess], scribe: Scribe) -> None:
-    """Let what these have written count.
+    """Acknowledge the checkpoints that these processes have written.
 
-    A checkpoint is its manifest, and that is durable. The record of it will be, and if this driver
-    dies before, the next one finds a manifest whose number was given out, and takes it in. So does
-    one that takes over right now: it has the lease before it looks.
+    A checkpoint is its manifest, which is durable. Its record will be soon; if this driver dies
+    before, the next one finds a manifest whose number was given out, and takes it in. So does one
+    that takes over right now: it has the lease before it looks.
     """
     counting = [process for process in processes if process.note_written()]
     if counting:
         scribe.check()
     for process in counting:
         process.acknowledge()
+
+
+def end_processes(
+    engine: Engine, clock: Clock, busy: Collection[int], idle: Collection[int], *, is_over: bool
+) -> None:
+    """End the processes of a study, by their launches, and return once there are none.
+
+    Those of a study that is over have time for what was left to the end of their process, such as
+    a tracker's last upload; the others, and who takes too long, are stopped.
+    """
+    for launch in (*busy, *(() if is_over else idle)):
+        engine.stop_group(launch)
+    left = set(idle) if is_over else set()
+    for launch in left:
+        engine.send(launch, 0, Dismissed())
+    deadline = clock.monotonic() + EXIT_WORK_S
+    while left and (patience_s := deadline - clock.monotonic()) > 0:
+        event = engine.next_event(patience_s)
+        if isinstance(event, Ended):
+            left.discard(event.group)
+    for launch in left:
+        engine.stop_group(launch)

@@ -1,4 +1,4 @@
-"""Watches the processes of trials for progress; of one that has stopped, saves where it stands."""
+"""Watches the processes of trials for progress, and saves the stacks of one that hangs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_MIN_S = 0.01
 
 
 class TrialWatch:
-    """Watches each trial by itself, and learns from all its attempts how long a step takes."""
+    """Watches each trial, and learns from all its attempts how long a step takes."""
 
     def __init__(self, timeout_s: float | None, engine: Engine, clock: Clock) -> None:
         self._timeout_s, self._engine, self._clock = timeout_s, engine, clock
@@ -30,7 +30,7 @@ class TrialWatch:
 
     @property
     def due_in_s(self) -> float:
-        """How soon to look, if nothing is heard before."""
+        """In how many seconds to look again, if nothing happens before."""
         return max(PATIENCE_MIN_S, self._looks_at - self._clock.monotonic())
 
     def begin(self, launch: int, trial_id: str) -> None:
@@ -39,7 +39,7 @@ class TrialWatch:
         self._progress[launch] = Progress([0], self._timeout_s, self._clock.monotonic(), learned)
 
     def heard(self, launch: int, message: Message) -> None:
-        """Take in that a process said something."""
+        """Take in a message of a process."""
         progress = self._progress.get(launch)
         if progress is None:
             return
@@ -60,7 +60,7 @@ class TrialWatch:
         self._learned.pop(trial_id, None)
 
     def look(self, processes: dict[int, TrialProcess]) -> list[int]:
-        """Return the launches that stand still; how is noted with their processes."""
+        """Return the launches that hang; their processes get the stacks."""
         now = self._clock.monotonic()
         if now < self._looks_at:
             return []
@@ -69,7 +69,8 @@ class TrialWatch:
             for launch, process in processes.items()
             if process.hung is None and self._is_hung(launch, process, now)
         ]
-        soonest_s = min((one.due_s() for one in self._progress.values()), default=LOOK_EVERY_S)
+        due_s = [progress.due_s() for progress in self._progress.values()]
+        soonest_s = min(due_s, default=LOOK_EVERY_S)
         self._looks_at = now + min(LOOK_EVERY_S, soonest_s)
         return hung
 
@@ -95,4 +96,4 @@ class TrialWatch:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(stacks + "\n")
         except OSError as error:  # a disk that is full must not hide the hang
-            log.warning("the stacks of a trial that hangs could not be kept: %s", error)
+            log.warning("the stacks of a trial that hangs could not be written: %s", error)

@@ -1,4 +1,4 @@
-"""What happens in a study: a sum type, and its form in the journal.
+"""Events of a study: a sum type, and its form in the journal.
 
 Every event is believed by `Study.take` and journaled as `to_data` writes it. Names of kinds and
 members on storage never change: journals of earlier versions must lead to the same study. What an
@@ -246,7 +246,7 @@ StudyEvent = (
     | TrialsArchived
     | StateTaken
 )
-KINDS: frozenset[str] = frozenset(one.kind for one in get_args(StudyEvent))
+KINDS: frozenset[str] = frozenset(event.kind for event in get_args(StudyEvent))
 
 
 def to_data(event: StudyEvent) -> dict[str, Any]:
@@ -266,14 +266,15 @@ def to_data(event: StudyEvent) -> dict[str, Any]:
         case TrialNotStarted(trial_id, attempt, reason):
             return {"id": trial_id, "attempt": attempt, "reason": reason}
         case DonorReplaced(trial_id, directory, result, stays):
-            known = {} if result is None else {"result": dict(result)}
-            return {"id": trial_id, "directory": directory, **known, "stays": stays}
+            reported = {} if result is None else {"result": dict(result)}
+            return {"id": trial_id, "directory": directory, **reported, "stays": stays}
         case StudyOpened():
             return {
                 "rooms": event.rooms,
                 "resume_unfinished": event.resume_unfinished,
                 "again": [
-                    {"trial": one.trial, "from_scratch": one.from_scratch} for one in event.again
+                    {"trial": again.trial, "from_scratch": again.from_scratch}
+                    for again in event.again
                 ],
                 "needs": {trial_id: list(needs) for trial_id, needs in event.needs.items()},
                 "refused": event.refused,
@@ -343,7 +344,7 @@ def from_data(kind: str, data: Mapping[str, Any]) -> StudyEvent:
             return StudyOpened(
                 rooms=data["rooms"],
                 resume_unfinished=data["resume_unfinished"],
-                again=[Again(one["trial"], one["from_scratch"]) for one in data["again"]],
+                again=[Again(again["trial"], again["from_scratch"]) for again in data["again"]],
                 needs=data.get("needs", {}),
                 refused=data.get("refused", {}),
                 epoch=data.get("epoch", 0),

@@ -1,8 +1,8 @@
-"""Folders of trials that a function of the user's has named, so that none is given out twice.
+"""Names of trial folders that a user's function has chosen, so that none is given out twice.
 
-Other folders have the id of their trial in their name and need not be remembered. Of these, eight
-bytes each are: for a hundred thousand trials that is less than a megabyte, in memory and in a
-state. Two names that only look the same there cost a trial the name it would have had, no more.
+Other folders have the id of their trial in their name and need not be remembered. Of a name only
+its digest is kept: less than a megabyte for a hundred thousand trials, in memory and in a state. If
+two digests collide, a trial gets another name than it would have had.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIGEST_BYTES = 8
 
 
 class FolderNames:
-    """The folders that were chosen for trials of a study, those that are archived included.
+    """The chosen folders of all trials of a study, archived ones included.
 
     Names that differ in case, or in how an accented letter is written, are the same: some
     filesystems take them for one.
@@ -54,5 +54,5 @@ class FolderNames:
 
 def _digest(folder: str) -> int:
     alike = unicodedata.normalize("NFC", unicodedata.normalize("NFC", folder).casefold())
-    found = hashlib.blake2b(alike.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES)
-    return int.from_bytes(found.digest(), "little")
+    digest = hashlib.blake2b(alike.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES)
+    return int.from_bytes(digest.digest(), "little")

@@ -1,4 +1,4 @@
-"""Those who judge trials: scheduler, searcher and stopper, asked so that none can end a study."""
+"""Scheduler, searcher and stopper of a study, called so that what they raise cannot end it."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class Stopper(Protocol):
 class Judges:
     """Scheduler, searcher and stopper of a study.
 
-    What one of them raises is told, once, and the study goes on as if it had not been asked.
+    What one of them raises is logged once, and the study goes on as if it had not been asked.
     """
 
     def __init__(self, search: Search, scheduler: Scheduler, stopper: Stopper) -> None:
         self.search, self.scheduler, self.stopper = search, scheduler, stopper
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def recall(self, trial: Trial) -> None:
         """Let the searcher know what it had proposed before a crash."""
@@ -86,7 +86,7 @@ class Judges:
         self._ask("the searcher", self.search.recall_end, None)
 
     def revived(self, view: StudyView, trial: Trial) -> None:
-        """Let them know that a trial that had failed for good is tried again."""
+        """Let searcher and scheduler know that a trial that was over is tried again."""
         self._ask("the searcher", lambda: self.search.on_revive(trial.trial_id), None)
         self.added(view, trial)
 
@@ -101,29 +101,29 @@ class Judges:
         )
         if is_enough:
             self._complete(view, trial, result)
-            self._told_result(trial, result, is_last=True)
+            self._pass_on(trial, result, is_last=True)
             return Verdict.STOP
         answer: object = self._ask(
             "the scheduler", lambda: self.scheduler.on_trial_result(view, trial, result), ""
         )
         # After Ray's NOOP, and whatever else a scheduler may return, the trial goes on.
-        verdict = next((known for known in Verdict if known == answer), Verdict.CONTINUE)
-        self._told_result(trial, result, is_last=verdict is Verdict.STOP)
+        verdict = next((each for each in Verdict if each == answer), Verdict.CONTINUE)
+        self._pass_on(trial, result, is_last=verdict is Verdict.STOP)
         return verdict
 
     def look_for(self, metric: str | None, trial: Trial, result: Mapping[str, Any]) -> None:
-        """Say, once, if a trial does not report what it is to be judged by."""
-        if metric is None or metric in result or "metric" in self._told:
+        """Warn once if a trial does not report the metric that it is judged by."""
+        if metric is None or metric in result or "metric" in self._logged:
             return
         reported = flattened({name: value for name, value in result.items() if name != "config"})
         if metric not in reported:
-            self._told.add("metric")
+            self._logged.add("metric")
             log.warning(
-                "%s reported no %r, by which it is to be judged; it reported: %s",
+                "%s reported no %r, the metric it is judged by; it reported: %s",
                 trial, metric, ", ".join(reported),
             )  # fmt: skip
 
-    def _told_result(self, trial: Trial, result: dict[str, Any], *, is_last: bool) -> None:
+    def _pass_on(self, trial: Trial, result: dict[str, Any], *, is_last: bool) -> None:
         if not is_last:
             self._ask("the searcher", lambda: self.search.on_result(trial.trial_id, result), None)
         elif not trial.concluded:
@@ -145,14 +145,14 @@ class Judges:
         )
 
     def ended(self, view: StudyView, trial: Trial, *, had_process: bool, failed: bool) -> None:
-        """Let them know that a trial is over, unless they know; its last result is done by that.
+        """Let searcher and scheduler know that a trial is over, unless they know.
 
-        One that reported nothing has a result then that says no more than that, and whose it is.
+        Its last result is marked as done; a trial without results gets one that says only that.
         """
         has_reported = bool(trial.last_result)
         if had_process and not (failed or trial.cut_off):
-            known = trial.last_result or {"trial_id": trial.trial_id}
-            trial.last_result = {**known, "done": True}
+            last_result = trial.last_result or {"trial_id": trial.trial_id}
+            trial.last_result = {**last_result, "done": True}
         if trial.concluded:
             return
         trial.concluded = True
@@ -171,7 +171,7 @@ class Judges:
             self._search_completes(trial, trial.last_result or None, error=False)
 
     def paused(self, view: StudyView, trial: Trial) -> None:
-        """Let them know that a trial has saved what it will, and has no process any more."""
+        """Let scheduler and searcher know that a trial waits without a process."""
         self._ask("the scheduler", lambda: self.scheduler.on_trial_pause(view, trial), None)
         self._ask("the searcher", lambda: self.search.on_pause(trial.trial_id), None)
 
@@ -186,23 +186,23 @@ class Judges:
         return _first_that_fits(view) if asked is None else asked[0]
 
     def choose_anyhow(self, view: StudyView) -> Trial | None:
-        """Return a trial that could run when none does and none is chosen, or the study would hang.
+        """Return a trial that can run, if none does and the scheduler chooses none.
 
-        Whatever it is that nothing happens is told, once.
+        Why nothing happens is logged once for each reason.
         """
         chosen, trials, free = _first_that_fits(view), view.get_trials(), view.free_resources()
         if chosen is not None:
-            what = "the scheduler chooses no trial, and none runs: the first that can goes on"
+            reason = "the scheduler chooses no trial, and none runs: the first that can goes on"
         elif trials:
             needs = _listed(trials[0].resources)
-            what = f"no trial runs: {trials[0]} needs {needs}, and there is {_listed([free])}"
+            reason = f"no trial runs: {trials[0]} needs {needs}, and there is {_listed([free])}"
         elif free:
-            what = "no trial runs, and the searcher proposes none: the study waits for it"
+            reason = "no trial runs, and the searcher proposes none: the study waits for it"
         else:
-            what = "no trial runs, and there is no node where one could: the study waits for one"
-        if what not in self._told:
-            self._told.add(what)
-            log.warning("%s", what)
+            reason = "no trial runs, and no node is available: the study waits for one"
+        if reason not in self._logged:
+            self._logged.add(reason)
+            log.warning("%s", reason)
         return chosen
 
     def stop_all(self) -> bool:
@@ -210,7 +210,7 @@ class Judges:
         return self._ask("the stopper", self.stopper.stop_all, default=False)
 
     def get_state(self) -> dict[str, Any]:
-        """Return what they know, as plain data."""
+        """Return the state of all three, as plain data."""
         return {
             "search": self.search.get_state(),
             "scheduler": self.scheduler.get_state(),
@@ -218,15 +218,15 @@ class Judges:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Make them know what `get_state` told."""
+        """Give each the state that `get_state` returned."""
         self.search.set_state(dict(state["search"]))
         self.scheduler.set_state(dict(state["scheduler"]))
         self.stopper.set_state(dict(state["stopper"]))
 
     def tell_failure(self, whom: str, error: Exception, then: str) -> None:
-        """Say, once, what somebody raised, and what is done about it."""
-        if f"{whom}: {error}" not in self._told:
-            self._told.add(f"{whom}: {error}")
+        """Log an error once, with what is done about it."""
+        if f"{whom}: {error}" not in self._logged:
+            self._logged.add(f"{whom}: {error}")
             log.error("%s failed, and %s", whom, then, exc_info=error)
 
     def _ask(self, whom: str, question: Callable[[], T], default: T) -> T:
@@ -238,16 +238,18 @@ class Judges:
 
 
 def as_judged(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
-    """Return the newest result of a trial as it is told: done, if the trial was to end with it."""
+    """Return the newest result of a trial as observers see it: done, if the trial ends with it."""
     is_last = trial.decision == (trial.step, Verdict.STOP)
     return {**result, "done": True} if is_last else result
 
 
 def _first_that_fits(view: StudyView) -> Trial | None:
-    waiting = (one for one in view.get_trials() if one.status in (Status.PENDING, Status.PAUSED))
-    return next((one for one in waiting if view.has_resources_for_trial(one)), None)
+    waiting = (
+        trial for trial in view.get_trials() if trial.status in (Status.PENDING, Status.PAUSED)
+    )
+    return next((trial for trial in waiting if view.has_resources_for_trial(trial)), None)
 
 
 def _listed(bundles: Iterable[Mapping[str, float]]) -> str:
-    each = (", ".join(f"{name}={amount:g}" for name, amount in one.items()) for one in bundles)
-    return " and ".join(text or "nothing" for text in each)
+    texts = (", ".join(f"{name}={amount:g}" for name, amount in room.items()) for room in bundles)
+    return " and ".join(text or "nothing" for text in texts)

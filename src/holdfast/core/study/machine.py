@@ -1,12 +1,12 @@
-"""A study as its journal tells it: fed with what happened, in order, it decides the same again.
+"""The state machine of a study: given the same events in the same order, it decides the same.
 
-The trials, the scheduler, the searcher and the stopper are one machine. Whatever happens is first
-written down, then taken in here; what is to be done follows from what the study has become, never
-from a passing message, so nothing that was decided is lost with a driver. After a crash the last
-state is taken from the journal and what happened since is taken in again.
+The trials, the scheduler, the searcher and the stopper are one machine. An event is journaled, then
+taken in here. What is to be done follows from the state of the study, never from a message, so no
+decision is lost with a driver. After a crash the last state is read from the journal, and the
+events since are taken in again.
 
-A step of a trial is judged once. When it is done again after a loss, it is not judged anew: what
-was decided about it holds, and is carried out if that had not been done.
+A step of a trial is judged once. If it is done again after a loss, the first decision holds, and is
+carried out if that had not been done.
 """
 
 from __future__ import annotations
@@ -60,33 +60,39 @@ log = logging.getLogger(__name__)
 
 
 class Study:
-    """All trials of a study that are not over, and those who judge them; also a `StudyView`.
+    """The trials of a study, with its scheduler, searcher and stopper; also a `StudyView`.
+
+    Args:
+        trial_type: The class of its trials.
 
     Attributes:
-        trials: Those that are not over, by id, in the order in which they were made.
-        finished: Those that are over and not archived yet, by id.
-        counts: How many are over, by status, archived ones included.
-        made: How many were made.
+        trials: Trials that are not over, by id, in the order in which they were made.
+        finished: Trials that are over and not archived yet, by id.
+        ended: Trials that have ended since the driver last took this list. Not part of the state.
+        counts: How many trials are over, by status, archived ones included.
+        made: How many trials were made.
         delays: How many seconds trials that were lost are to wait, by id. The driver removes a
             trial when they have passed; until then it does not start. Not part of the state.
         is_search_over: Whether no more trials will be made.
         stopping: Why all trials are to end, None if they are not.
-        archives: Where trials that are over are kept: a key and a count each.
-        folders: What was chosen by the user as the folder of a trial.
+        archives: The parts of the archive: a key and the number of trials each.
+        folders: Folders of trials whose names the user's function has chosen.
     """
 
     def __init__(self, judges: Judges, rules: Rules, trial_type: type[Trial] = Trial) -> None:
         self.judges, self.rules, self.trial_type = judges, rules, trial_type
         self.trials: dict[str, Trial] = {}
         self.finished: dict[str, Trial] = {}
-        self.ended: list[Trial] = []  # since somebody asked last; not part of the state
+        self.ended: list[Trial] = []
         self.counts: dict[str, int] = {}
         self.made, self.is_search_over = 0, False
         self.delays: dict[str, float] = {}
         self.stopping: str | None = None
         self.archives: list[tuple[str, int]] = []
         self.folders = FolderNames()
-        self.room = Room(lambda: [(one.resources, one.places) for one in self.trials.values()])
+        self.room = Room(
+            lambda: [(trial.resources, trial.places) for trial in self.trials.values()]
+        )
         self.last_resources: Bundles = ()
         self._usual = UsualCourse(rules.budget, rules.backoff_max_s)
 
@@ -96,17 +102,17 @@ class Study:
         return not self.trials and (self.is_search_over or self.stopping is not None)
 
     def donated_by(self, trial: Trial) -> set[str]:
-        """Return the checkpoints of a trial that others are to go on from, should they go on."""
+        """Return the checkpoints of a trial that other trials are to go on from."""
         takers = (*self.trials.values(), *self.finished.values())
         donors = (taker.donor for taker in takers if taker.donor is not None)
         return {donor.directory for donor in donors if donor.folder == trial.folder}
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def take(self, event: StudyEvent, *, again: bool = False) -> None:
-        """Take in what has happened; `again` if this is read from the journal.
+        """Take in an event; `again` if it is read from the journal.
 
-        What happened to a trial that is over, or to an attempt that is, changes nothing.
+        An event of a trial or an attempt that is over changes nothing.
         """
         match event:
             case TrialReported():
@@ -141,12 +147,12 @@ class Study:
                 assert_never(event)
 
     def _at_attempt(self, trial_id: str, attempt: int) -> Trial | None:
-        """Return a trial that is not over, and whose newest attempt is this one."""
+        """Return a trial if it is not over and `attempt` is its newest."""
         trial = self.trials.get(trial_id)
         return trial if trial is not None and trial.run.attempts == attempt else None
 
     def _opened(self, event: StudyOpened) -> None:
-        """A driver has come; whatever ran under another is gone with it."""
+        """Take in that a driver has begun; all that ran under another is gone."""
         self.room.become(event.rooms)
         self.stopping = None
         for trial in list(self.trials.values()):
@@ -167,7 +173,7 @@ class Study:
             trial.checkpoints.open(event.epoch)
 
     def _renew(self, trial: Trial) -> None:
-        """Give a trial a full budget: a launch is the user's word to try again."""
+        """Give a trial a full budget: with a launch the user asks to try again."""
         trial.run = renewed(trial.run, self.rules.budget, self.rules.backoff_max_s)
 
     def _try_again(self, trial: Trial, *, from_scratch: bool) -> None:
@@ -246,7 +252,7 @@ class Study:
         step, result = event.step, dict(event.result)
         trial.observe(step, result)
         if trial.donor is not None and trial.has_given_up(trial.run.attempts):
-            # Others had it go on from elsewhere, and its process had not heard of it.
+            # It is to go on from another trial, and its process did not know that yet.
             trial.donor = trial.donor._replace(step=max(step, trial.decision.step))
             return
         trial.former = None
@@ -271,7 +277,7 @@ class Study:
             trial.run = advance(trial.run, committed).run
             trial.has_saved()
             if not trial.has_given_up(facts["attempt"]):
-                trial.donor = None  # or it is what an attempt before was about to save
+                trial.donor = None  # unless an attempt before the exploit saved this
 
     def _donor_replaced(self, event: DonorReplaced) -> None:
         trial = self.trials.get(event.trial_id)
@@ -279,7 +285,7 @@ class Study:
             return
         donor, trial.donor = trial.donor, None
         if event.directory:
-            # Records of before results were part of them leave the one that the trial had.
+            # Older records have no result: the one that the trial had stays.
             result = donor.result if event.result is None else dict(event.result)
             trial.donor = donor._replace(directory=event.directory, result=result)
         elif event.stays:
@@ -303,7 +309,7 @@ class Study:
             self._lost(trial, GroupEnded(event.attempt, (ended,)), ended.describe())
 
     def _settle(self, trial: Trial) -> bool:
-        """Carry out what was decided about a trial whose process is gone, if nothing is missing."""
+        """Carry out the decision about a trial whose process is gone, if it has done its part."""
         match trial.reply().verdict:
             case Verdict.STOP if trial.intent is Intent.END or not self.rules.miss_something_of(
                 trial
@@ -338,12 +344,12 @@ class Study:
 
     def _budget_for_starts(self, trial: Trial) -> Budget:
         """Return the budget of a trial that did not start: patient if others do."""
-        is_known_to_work = bool(self.counts.get(Status.TERMINATED)) or any(
-            one.status is Status.RUNNING or has_run(one.run)
-            for one in self.trials.values()
-            if one is not trial
+        others_start = bool(self.counts.get(Status.TERMINATED)) or any(
+            other.status is Status.RUNNING or has_run(other.run)
+            for other in self.trials.values()
+            if other is not trial
         )
-        alike = None if is_known_to_work else STARTS_ALIKE_MAX
+        alike = None if others_start else STARTS_ALIKE_MAX
         return replace(self.rules.budget, starts_alike=alike)
 
     def _fail(self, trial: Trial, error: str) -> None:
@@ -371,15 +377,15 @@ class Study:
         """Return a trial that should run now and has room, None if there is none."""
         if self.stopping is not None:
             return None
-        waiting = (one for one in self.trials.values() if one.cut_off)
-        chosen = next(waiting, None) or self.judges.choose(self)
+        cut_off = (trial for trial in self.trials.values() if trial.cut_off)
+        chosen = next(cut_off, None) or self.judges.choose(self)
         if chosen is None or chosen.status not in (Status.PENDING, Status.PAUSED):
             return None
         return chosen if self.has_resources_for_trial(chosen) else None
 
     def next_anyhow(self) -> Trial | None:
-        """Return a trial that nobody has chosen, if nothing would ever happen otherwise."""
-        is_busy = any(one.status is Status.RUNNING for one in self.trials.values())
+        """Return a trial that the scheduler has not chosen, if the study would hang otherwise."""
+        is_busy = any(trial.status is Status.RUNNING for trial in self.trials.values())
         if self.stopping is not None or is_busy or self.delays:
             return None
         return self.judges.choose_anyhow(self)
@@ -389,7 +395,7 @@ class Study:
         return self.room.place(trial.resources)
 
     def _put(self, trial: Trial, places: tuple[str, ...]) -> None:
-        """Have a trial take up room in these places, and nowhere else."""
+        """Have a trial occupy these nodes, and no others."""
         trial.places = places
         self.room.changed()
 
@@ -401,13 +407,13 @@ class Study:
     def wants_more(self) -> bool:
         """Whether another trial should be made: none waits to start, and there is room for one.
 
-        Not sooner, unless the scheduler wants it, so that a searcher has learned all there is to
-        learn by then. How much room a trial takes is guessed from the last one; if nothing is
-        reserved, there will not be more room than there is.
+        Not sooner, unless the scheduler wants it: the searcher should know as many results as it
+        can. How much room a trial takes is guessed from the last one; while nothing is reserved,
+        waiting would not make more room.
         """
         if not self._may_be_more() or self._waiting_to_start():
             return self.lacks_trials()
-        if self.lacks_trials() or not any(one.places for one in self.trials.values()):
+        if self.lacks_trials() or not any(trial.places for trial in self.trials.values()):
             return True
         return self.room.place(self.last_resources) is not None
 
@@ -415,8 +421,8 @@ class Study:
         return not self.is_search_over and self.stopping is None
 
     def _waiting_to_start(self) -> int:
-        pending = (one for one in self.trials.values() if one.status is Status.PENDING)
-        return sum(1 for one in pending if one.trial_id not in self.delays)
+        pending = (trial for trial in self.trials.values() if trial.status is Status.PENDING)
+        return sum(1 for trial in pending if trial.trial_id not in self.delays)
 
     # ------------------------------------------------------------------ as a view
 
@@ -439,7 +445,7 @@ class Study:
         if trial.status is Status.RUNNING:
             trial.want(Intent.END)
             return
-        self.judges.dismissed(trial)  # who asked for it knows
+        self.judges.dismissed(trial)  # the scheduler asked for it
         self._end(trial, Status.TERMINATED)
 
     def pause_trial(self, trial: Trial, *, should_checkpoint: bool = True) -> None:
@@ -461,9 +467,9 @@ class Study:
     # ------------------------------------------------------------------ at rest
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything that the study has become, as plain data."""
+        """Return the whole state, as plain data."""
         return state_of(self)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Become what `get_state` told."""
+        """Take over a state that `get_state` returned."""
         become(self, state)

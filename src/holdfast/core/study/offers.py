@@ -1,8 +1,8 @@
-"""What runs that are launched inside trials may use: arithmetic on nodes, offers and claims.
+"""Resources of a study's nodes that runs launched inside its trials may use.
 
-An `Offer` is what a trial is told of the nodes of its study. What the trial has reserved is its
-own; the rest is shared by all trials that have not reserved any, and a run inside one claims what
-it needs of that before it starts. CPUs and memory are not counted: workers may outnumber CPUs.
+An `Offer` describes the nodes to a trial. What the trial has reserved is its own. The rest is
+shared by all trials that have reserved none of it; a run inside a trial claims what it needs before
+it starts. CPUs and memory are not counted: workers may outnumber CPUs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Claim:
 
 
 def is_counted(name: str) -> bool:
-    """Whether there is only so much of a resource that a machine's runs share."""
+    """Whether runs of a machine must share what there is of a resource."""
     return name not in _NOT_COUNTED
 
 
@@ -49,9 +49,9 @@ def offered(
     gpus: Mapping[str, tuple[str, ...]],
     claims: str | None,
 ) -> Offer:
-    """Return what a trial may use that has reserved resources on nodes, and has those GPUs."""
+    """Return what a trial may use, given what it reserved on which node and its GPUs by node."""
     own = {name for _, need in reserved for name in need if is_counted(name)}
-    found = []
+    offers = []
     for node in nodes:
         room = {name: amount for name, amount in node.room.items() if name not in own}
         for where, need in reserved:
@@ -59,8 +59,8 @@ def offered(
                 for name in own & need.keys():
                     room[name] = room.get(name, 0.0) + need[name]
         its_gpus = gpus.get(node.name, ()) if "GPU" in own else node.gpus
-        found.append(replace(node, room=room, gpus=its_gpus))
-    return Offer(tuple(found), frozenset(own), claims)
+        offers.append(replace(node, room=room, gpus=its_gpus))
+    return Offer(tuple(offers), frozenset(own), claims)
 
 
 def claimed(
@@ -69,40 +69,40 @@ def claimed(
     """Return what to take so that as many workers as possible fit; None if too few do now."""
     claims = list(others)
     free = [
-        _without(node, [one for one in claims if one.node == node.name], offer.own)
+        _without(node, [claim for claim in claims if claim.node == node.name], offer.own)
         for node in offer.nodes
     ]
     workers = int(min(most, capacity(free, demand)))
     if workers < fewest:
         return None
     places = place(free, demand, workers) or []
-    found = []
+    taken = []
     for node in free:
-        here = [one for one in places if one.node == node.name]
+        here = [rank for rank in places if rank.node == node.name]
         room = {name: need * len(here) for name, need in demand.each.items() if is_counted(name)}
-        gpus = dict.fromkeys(gpu for one in here for gpu in one.gpus or ())
-        found.append(Claim(node.name, room, tuple(gpus)))
-    return found
+        gpus = dict.fromkeys(gpu for rank in here for gpu in rank.gpus or ())
+        taken.append(Claim(node.name, room, tuple(gpus)))
+    return taken
 
 
 def granted(offer: Offer, claims: Sequence[Claim]) -> list[Node]:
-    """Return the nodes as the run sees them that has made these claims."""
-    by_node = {one.node: one for one in claims}
-    found = []
+    """Return the nodes as a run with these claims sees them."""
+    by_node = {claim.node: claim for claim in claims}
+    nodes = []
     for node in offer.nodes:
         claim = by_node[node.name]
         room = {**node.room, **claim.room}
-        found.append(replace(node, room=room, gpus=claim.gpus if "GPU" in claim.room else ()))
-    return found
+        nodes.append(replace(node, room=room, gpus=claim.gpus if "GPU" in claim.room else ()))
+    return nodes
 
 
 def _without(node: Node, claims: Sequence[Claim], own: frozenset[str]) -> Node:
-    """Return a node without what others have claimed; nobody shares a GPU with another run."""
-    taken = {gpu for one in claims for gpu in one.gpus if "GPU" not in own}
+    """Return a node without what others have claimed; a GPU belongs to one run."""
+    taken = {gpu for claim in claims for gpu in claim.gpus if "GPU" not in own}
     gpus = tuple(gpu for gpu in node.gpus if gpu not in taken)
     room = dict(node.room)
-    for one in claims:
-        for name, amount in one.room.items():
+    for claim in claims:
+        for name, amount in claim.room.items():
             if name in own:
                 continue
             room[name] = room.get(name, 0.0) - amount

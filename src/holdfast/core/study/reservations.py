@@ -1,4 +1,4 @@
-"""What trials reserve of the nodes there are: all that a trial needs as one unit, or nothing."""
+"""Reservations of trials on the nodes: all that a trial needs as one unit, or nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _SLACK = 1e-9  # amounts are sums of fractions such as 0.1
 
 
 class Room:
-    """The nodes there are, and where on them something fits.
+    """The nodes of a study, and where on them a trial fits.
 
-    A study asks several times before anything moves, mostly for the same: that is worked out once.
+    The last answer is remembered: a study asks for the same place several times in a row.
 
     Args:
-        reserved: Returns what each trial has reserved, and where; nowhere if it does not run.
+        reserved: Returns what each trial reserves, and on which nodes; on none if it does not run.
 
     Attributes:
         nodes: What each node has.
@@ -28,12 +28,12 @@ class Room:
         self._answer: tuple[Bundles, tuple[str, ...] | None] | None = None  # to the last question
 
     def become(self, rooms: Rooms) -> None:
-        """Take in which nodes there are from now on."""
+        """Replace the nodes."""
         self.nodes = {node: dict(room) for node, room in rooms.items()}
         self.changed()
 
     def changed(self) -> None:
-        """Take in that somebody has reserved something, or let go of it."""
+        """Take in that a reservation was made or given up."""
         self._answer = None
 
     def place(self, bundles: Bundles) -> tuple[str, ...] | None:
@@ -50,7 +50,7 @@ class Room:
 def free_room(
     rooms: Rooms, reserved: Iterable[tuple[Bundles, Sequence[str]]]
 ) -> dict[str, dict[str, float]]:
-    """Return what is left of each node when every trial has what it reserved, and where."""
+    """Return what is left of each node, given what is reserved and on which nodes."""
     free = {node: dict(room) for node, room in rooms.items()}
     for bundles, places in reserved:
         for need, node in zip(bundles, places, strict=True):
@@ -74,11 +74,11 @@ def reserve(free: Mapping[str, Mapping[str, float]], bundles: Bundles) -> tuple[
 
 def total(rooms: Rooms) -> dict[str, float]:
     """Return what all nodes have together."""
-    found: dict[str, float] = {}
+    amounts: dict[str, float] = {}
     for room in rooms.values():
         for name, amount in room.items():
-            found[name] = found.get(name, 0.0) + amount
-    return found
+            amounts[name] = amounts.get(name, 0.0) + amount
+    return amounts
 
 
 def _fits(room: Mapping[str, float], need: Mapping[str, float]) -> bool:

@@ -1,4 +1,4 @@
-"""What a study was told about losses and ends."""
+"""Rules of a study: budgets, and what trials do when they end."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from holdfast.core.study.trial import Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a study was told about losses and ends.
+    """How a study deals with losses and ends.
 
     Attributes:
         fail_fast: Whether the first trial that fails for good ends the study.
         saves_at_end: Whether a trial saves itself when it is stopped.
         exports_at_end: Whether a trial writes its model when it is stopped.
-        metric: What the best trial is known by, None if nobody said.
+        metric: The metric that the best trial is known by, None if it was not said.
     """
 
     budget: Budget = field(default_factory=Budget)

@@ -1,4 +1,4 @@
-"""A study at rest: everything that it has become, as plain data."""
+"""The state of a study as plain data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def state_of(study: Study) -> dict[str, Any]:
-    """Return everything that a study has become, as plain data."""
+    """Return the whole state of a study."""
     return {
         "trials": [trial.to_data() for trial in study.trials.values()],
         "finished": [trial.to_data() for trial in study.finished.values()],
@@ -21,16 +21,16 @@ def state_of(study: Study) -> dict[str, Any]:
         "made": study.made,
         "is_search_over": study.is_search_over,
         "stopping": study.stopping,
-        "archives": [list(one) for one in study.archives],
+        "archives": [list(part) for part in study.archives],
         "folders": study.folders.to_data(),
         "rooms": study.room.nodes,
-        "last_resources": [dict(one) for one in study.last_resources],
+        "last_resources": [dict(bundle) for bundle in study.last_resources],
         "judges": study.judges.get_state(),
     }
 
 
 def become(study: Study, state: Mapping[str, Any]) -> None:
-    """Make a study what `state_of` told of it."""
+    """Give a study a state that `state_of` returned."""
     trials, finished = state["trials"], state["finished"]
     study.trials = {data["trial_id"]: study.trial_type.from_data(data) for data in trials}
     study.finished = {data["trial_id"]: study.trial_type.from_data(data) for data in finished}

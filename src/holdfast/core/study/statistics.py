@@ -1,4 +1,4 @@
-"""What a trial remembers of its metrics, however many results it has reported."""
+"""Statistics of a metric over all results of a trial, in constant space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _RECENT_MAX = max(RECENT)
 
 @dataclass(slots=True)
 class Statistics:
-    """What is remembered of all values of one metric, in a few numbers."""
+    """Maximum, minimum, last value and averages of one metric."""
 
     max: float
     min: float
@@ -22,13 +22,13 @@ class Statistics:
 
     @classmethod
     def of(cls, value: float) -> Statistics:
-        """Return what is remembered after one value."""
+        """Return the statistics of a single value."""
         if value != value:  # NaN
             return cls(value, value, value)
         return cls(value, value, value, value, 1, [value])
 
     def add(self, value: float) -> None:
-        """Take in one more value; what is not a number counts as the last one only."""
+        """Take in one more value; a NaN counts only as the last one."""
         self.last = value
         if value == value:  # not NaN
             if not self.max >= value:  # which no NaN is
@@ -40,7 +40,7 @@ class Statistics:
             self.recent = [*self.recent[1 - _RECENT_MAX :], value]
 
     def to_data(self) -> float | list[Any]:
-        """Return it as plain data; a single value, which is most of what there is, as itself."""
+        """Return it as plain data; a single value, the usual case, as itself."""
         if self.count == 1 and self.max == self.last:
             return self.last
         return [self.max, self.min, self.last, self.sum, self.count, self.recent]
@@ -51,9 +51,9 @@ class Statistics:
         return cls(*data) if isinstance(data, list) else cls.of(data)
 
     def summary(self) -> dict[str, float]:
-        """Return the statistics by the names that users ask for them."""
+        """Return the statistics by the names that Ray's users know."""
         nan = float("nan")
-        found = {
+        summary = {
             "max": self.max,
             "min": self.min,
             "avg": self.sum / self.count if self.count else nan,
@@ -61,5 +61,5 @@ class Statistics:
         }
         for length in RECENT:
             newest = self.recent[-length:]
-            found[f"last-{length}-avg"] = sum(newest) / len(newest) if newest else nan
-        return found
+            summary[f"last-{length}-avg"] = sum(newest) / len(newest) if newest else nan
+        return summary

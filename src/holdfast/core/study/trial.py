@@ -70,16 +70,16 @@ class Reply:
 
 
 class Donor(NamedTuple):
-    """What a trial goes on from that was given the weights of another.
+    """The checkpoint of another trial that a trial goes on from.
 
     Attributes:
         folder: The folder of the other trial.
         directory: The folder of its checkpoint therein.
         attempt: The last attempt of the trial that has not begun with it, 0 for any.
-        step: The step that the trial had come to by then; its own steps are counted on from there,
+        step: The step that the trial had reached by then; its own steps are counted on from there,
             because they tell its results apart.
-        result: What the other had reported when it saved that; iterations and times are counted on
-            from there, because they are those of the weights.
+        result: What the other had reported with that checkpoint; iterations and times are counted
+            on from there, because they are those of the weights.
     """
 
     folder: str
@@ -90,7 +90,7 @@ class Donor(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """What a trial is called with, as `config`, `experiment_tag` and `evaluated_params` tell it."""
+    """A config, with the tag and the searched values that go with it."""
 
     config: dict[str, Any]
     tag: str
@@ -103,28 +103,26 @@ class Trial:
 
     Attributes:
         number: Its place in the order in which trials were made, from 0.
-        config: What its trainable is called with; a `Mark` stands for what only its process has.
+        config: The config of its trainable; a `Mark` stands for what only its process has.
         evaluated_params: Those values of `config` that were searched for, by path, `a/b` if nested.
         experiment_tag: The number and those values, as a short text.
         folder: Where its files are, below the study's folder.
         resources: What it reserves: one mapping per process, the trainable's own first.
-        is_resized: Whether it was the scheduler that said so.
+        is_resized: Whether the scheduler has set `resources`.
         resize_to: What it will reserve once its process has gone, None if that stays the same.
         last_result: The newest result, {} before the first.
-        step: How many results it has come to, counted on from the checkpoint it carried on from.
+        step: How many results it has reported, counted on from the checkpoint it started from.
         decision: The highest step that was judged, and what was decided about it.
         intent: What the study wants of it besides.
-        cut_off: Whether it ran when a driver died, or was ended because another failed; such trials
-            go first when another driver comes.
+        cut_off: Whether it ran when a driver died, or was ended because another trial failed; such
+            trials go first under the next driver.
         concluded: Whether scheduler and searcher know that no more results come.
         places: The nodes of what it has reserved while it runs.
-        statistics: What is remembered of every metric, by its path.
+        statistics: The statistics of every metric, by its path.
         run: Its attempts and losses; a trial is a run of one worker.
-        checkpoints: Those it has saved.
-        donor: What it starts from while it has no checkpoint of its own since, None if it was given
-            nothing.
-        former: What its newest result was made with, if it is to go on with something else since;
-            None if that is what it is called with now.
+        checkpoints: The record of its checkpoints.
+        donor: What it starts from until it has saved itself, None for its own newest checkpoint.
+        former: The config of its newest result, if it goes on with another one since, else None.
         started_at: When it first ran, seconds since 1970, None before.
     """
 
@@ -172,11 +170,11 @@ class Trial:
 
     @property
     def reported_as(self) -> Variant:
-        """What its newest result was made with; before the first, what that will be."""
+        """The config of its newest result; before the first, that of the one to come."""
         return self.former or Variant(self.config, self.experiment_tag, self.evaluated_params)
 
     def failures(self) -> int:
-        """Return how often it has failed, under all drivers; pauses and preemptions are none."""
+        """Return how often it has failed, under all drivers; pauses and preemptions aside."""
         return failures_in(self.run.losses) + failures_in(self.run.lost_before)
 
     def is_finished(self) -> bool:
@@ -237,14 +235,14 @@ class Trial:
             self.intent = Intent.GO_ON
 
     def donation(self) -> Donor | None:
-        """Return what another would go on from that became this trial now, None if nothing."""
+        """Return what another trial would take over from this one now, None if nothing."""
         newest = self.checkpoints.newest()
         if self.donor is not None or newest is None:
             return self.donor
         return Donor(self.folder, newest.directory, result=dict(newest.metrics))
 
     def become(self, other: Trial, config: dict[str, Any], tag: str) -> bool:
-        """Go on from what another trial has saved; False, and no change, if that is nothing."""
+        """Take over the weights of another trial; False, and no change, if it has saved none."""
         donation = other.donation()
         if donation is None:
             return False
@@ -260,21 +258,20 @@ class Trial:
         return True
 
     def stay(self) -> None:
-        """Be what it was before it was to go on from another.
+        """Keep its own weights after all, and the config that they were trained with.
 
-        Its weights are its own, and so is the config that they were trained with. If it has
-        reported with the new config since, it keeps that: nobody knows the old one any more.
+        If it has reported with the new config since, it keeps that: the old one is not known.
         """
         if self.former is not None:
             self.config, self.experiment_tag, self.evaluated_params = self.former
             self.former = None
 
     def has_given_up(self, attempt: int) -> bool:
-        """Whether what an attempt does is of no use any more: the trial goes on from another."""
+        """Whether an attempt is of no use any more, because the trial goes on from another one."""
         return self.donor is not None and attempt <= self.donor.attempt
 
     def resize(self, wanted: Sequence[Mapping[str, float]], rooms: Rooms) -> None:
-        """Reserve something else from now on, or once the process has gone."""
+        """Change what it reserves, now or once its process is gone."""
         self.resize_to = tuple(dict(bundle) for bundle in wanted)
         if self.status is Status.RUNNING:
             self.want(Intent.PAUSE)
@@ -282,33 +279,33 @@ class Trial:
             self.take_size(rooms)
 
     def take_size(self, rooms: Rooms) -> None:
-        """Reserve from now on what it was to have, unless there is not as much any more."""
+        """Carry out a change of what it reserves, unless there is too little by now."""
         wanted, self.resize_to = self.resize_to, None
         if wanted is not None and reserve(rooms, wanted) is not None:
             self.resources, self.is_resized = wanted, True
 
     def revive(self, *, from_scratch: bool) -> None:
-        """Wait to run again after it was over; from scratch, as if it never had."""
+        """Make a trial that is over wait to run again; from scratch, as if it had never run."""
         self.status, self.error, self.concluded = Status.PENDING, None, False
         self.intent, self.resize_to = Intent.GO_ON, None
         self.decision = Decision(0 if from_scratch else self.decision.step)
         if from_scratch:
             self.step = 0
             self.donor, self.former, self.last_result = None, None, {}
-            for kept in self.checkpoints.usable():
-                self.checkpoints.apply("checkpoint_retired", {"number": kept.number})
+            for checkpoint in self.checkpoints.usable():
+                self.checkpoints.apply("checkpoint_retired", {"number": checkpoint.number})
 
     def can_wait(self) -> bool:
-        """Whether what it is paused for can go on later without its process."""
+        """Whether nothing is lost if it pauses now without its process."""
         begins_at = self.saved_step() if self.donor is None else self.donor.step
         return not self.reply().save or begins_at >= self.decision.step
 
     def saved_step(self) -> int:
         """Return the step of the newest checkpoint that can be used, 0 if there is none."""
-        return next((kept.step or 0 for kept in self.checkpoints.usable()), 0)
+        return next((checkpoint.step or 0 for checkpoint in self.checkpoints.usable()), 0)
 
     def to_data(self) -> dict[str, Any]:
-        """Return all that is to be known of it, as plain data."""
+        """Return it as plain data."""
         [(_, record)] = self.checkpoints.to_events()
         data: dict[str, Any] = dict(zip(_PLAIN, _plain_of(self), strict=True))
         return data | {
@@ -330,7 +327,7 @@ class Trial:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """Return the trial that `to_data` was given."""
+        """Return the trial that `to_data` was called on."""
         trial = cls(**{name: data[name] for name in _PLAIN})
         trial.decision = Decision(data["judged"], Verdict(data["verdict"]))
         trial.intent = _intent_from_data(data)

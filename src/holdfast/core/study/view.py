@@ -9,17 +9,17 @@ from holdfast.core.study.trial import Trial
 
 
 class StudyView(Protocol):
-    """A study, for those who judge its trials.
+    """A study, as its scheduler sees it.
 
-    What is asked for is done once the one who asks has returned, in the order of asking. After a
-    crash the same calls are made again in the same order, so whoever judges must depend on nothing
-    but its own state, its calls, and what it reads here.
+    Requests are carried out once the scheduler has returned, in the order in which they were made.
+    After a crash the same calls are made again in the same order, so a scheduler must depend on
+    nothing but its own state, its calls, and what it reads here.
     """
 
     def get_trials(self) -> Sequence[Trial]:
         """Return the trials that are not over, in the order in which they were made.
 
-        Those that are over are forgotten sooner or later: keep what you need of them.
+        Trials that are over are forgotten sooner or later: keep what you need of them.
         """
         ...
 
@@ -32,7 +32,7 @@ class StudyView(Protocol):
         ...
 
     def free_resources(self) -> Mapping[str, float]:
-        """Return what nobody has reserved, over all nodes."""
+        """Return what is not reserved, over all nodes."""
         ...
 
     def stop_trial(self, trial: Trial) -> None:

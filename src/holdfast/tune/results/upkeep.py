@@ -12,7 +12,7 @@ from holdfast.control.record.identity import RUN_KEY
 from holdfast.control.record.litter import Litter, find_litter, remove_litter, sweep
 from holdfast.control.record.open_run import OpenRun, OpenStudy
 from holdfast.control.record.run_view import RunView, Verification
-from holdfast.control.study.trial_process import TrialCheckpoints
+from holdfast.control.study.trial_checkpoints import TrialCheckpoints
 from holdfast.core.checkpoint.record import RunRecord
 from holdfast.core.study.events import StudyEvent, to_data
 from holdfast.core.study.trial import Trial

@@ -19,7 +19,7 @@ from holdfast.control.study.journal import StudyJournal
 from holdfast.control.study.plan import StudyPlan
 from holdfast.control.study.reader import NoJudge, rebuild
 from holdfast.control.study.resume import continue_study
-from holdfast.control.study.trial_process import TrialCheckpoints
+from holdfast.control.study.trial_checkpoints import TrialCheckpoints
 from holdfast.core.checkpoint.retention import Retention
 from holdfast.core.run.outcomes import Finished
 from holdfast.core.study.events import TrialExited, TrialStarted

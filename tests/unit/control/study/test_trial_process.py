@@ -10,8 +10,9 @@ import pytest
 
 from holdfast.checkpoint.commit import Slot, deliver
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.control.study.commit_pool import Aside
-from holdfast.control.study.trial_process import TrialCheckpoints, TrialProcess, acknowledge
+from holdfast.control.study.commit_pool import CommitPool
+from holdfast.control.study.trial_checkpoints import TrialCheckpoints
+from holdfast.control.study.trial_process import TrialProcess, acknowledge
 from holdfast.core.study.events import StudyEvent, TrialCheckpointChanged
 from holdfast.core.study.trial import Trial, Verdict
 from holdfast.errors import LeaseLost
@@ -48,7 +49,7 @@ def test_a_checkpoint_is_acknowledged_by_whoever_still_drives_the_study(
     tmp_path: Path, *, is_replaced: bool
 ) -> None:
     trial, store = Trial("t"), open_store(tmp_path / "trial")
-    log, aside = Log(trial), Aside(lambda: None)
+    log, commits = Log(trial), CommitPool(lambda: None)
     process = TrialProcess(
         trial,
         1,
@@ -58,7 +59,7 @@ def test_a_checkpoint_is_acknowledged_by_whoever_still_drives_the_study(
         is_reused=False,
         tell=log.seen.append,
         scribe=log,
-        aside=aside,
+        commits=commits,
         on_result=lambda *_: None,
         on_saved=lambda *_: None,
     )
@@ -71,11 +72,11 @@ def test_a_checkpoint_is_acknowledged_by_whoever_still_drives_the_study(
     files = [(entry.path, entry.size, entry.digest) for entry in part.files]
     process.hear(Delivered(1, files, list(part.folders)))
     log.seen.clear()
-    aside.finish()
+    commits.finish()
     log.is_replaced = is_replaced
     with pytest.raises(LeaseLost) if is_replaced else contextlib.nullcontext():
         acknowledge([process], log)
-    aside.close()
+    commits.close()
 
     if is_replaced:
         assert log.seen == ["checkpoint_committed", "checked"], "nobody is told"

@@ -10,9 +10,8 @@ import pytest
 from holdfast.checkpoint.commit import deliver
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.control.record.open_run import OpenStudy
-from holdfast.control.study.donors import find_whole
 from holdfast.control.study.reader import NoJudge
-from holdfast.control.study.trial_process import TrialCheckpoints
+from holdfast.control.study.trial_checkpoints import TrialCheckpoints, find_whole
 from holdfast.core.study.events import StudyEvent
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
