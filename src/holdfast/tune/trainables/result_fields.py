@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.errors import ConfigError
+
 COUNTED = ("timesteps", "episodes")  # what users say the increments, or the totals, of
 
 
@@ -94,7 +96,13 @@ class Filling:
 
 def _usage() -> dict[str, float]:
     """Return how busy the machine is, in percent."""
-    import psutil
+    try:
+        import psutil
+    except ImportError:
+        raise ConfigError(
+            "log_sys_usage=True: it is measured by psutil, which is not installed",
+            hint="pip install psutil",
+        ) from None
 
     return {
         "cpu_util_percent": psutil.cpu_percent(),
