@@ -12,6 +12,7 @@ import cloudpickle
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.placement import Place
 from holdfast.core.study.offers import Offer
+from holdfast.core.study.trial import Verdict
 
 if TYPE_CHECKING:
     from holdfast.worker.context import WorkerContext
@@ -31,7 +32,26 @@ class Task:
     setups: Sequence[Callable[[WorkerContext], None]] = ()
 
 
-@dataclass(kw_only=True)  # neither frozen nor with slots: such a thing is pickled soonest
+@dataclass(kw_only=True)  # neither frozen nor with slots: such an object is pickled fastest
+class TrialJob:
+    """What the process of a trial knows of its trial.
+
+    Attributes:
+        config: What the trainable is called with.
+        resources: What the trial has reserved: a mapping for each process.
+        last_result: The last result that counts; iterations and times are counted on from there.
+        verdict: STOP if the trial was to end, and its process died before it had.
+    """
+
+    trial_id: str
+    name: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    resources: Sequence[Mapping[str, float]] = ()
+    last_result: Mapping[str, Any] = field(default_factory=dict)
+    verdict: Verdict = Verdict.CONTINUE
+
+
+@dataclass(kw_only=True)
 class Job:
     """Everything a worker must know.
 
@@ -41,6 +61,8 @@ class Job:
         checkpoint: Where to carry on from, None to begin.
         reports_before: How many reports the run had made by then; counting goes on from there.
         shards: This worker's parts of the datasets.
+        metadata: What the user has attached to a training run.
+        trial: What there is to know of the trial, None in a training run.
         stays: Whether the process waits for another job when this one is done.
         landmark: A key by which a worker sees that its store is the driver's, None not to look.
         home: Where to look for it if that is not `store` itself but what `store` is a part of.
@@ -57,6 +79,7 @@ class Job:
     reports_before: int = 0
     shards: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    trial: TrialJob | None = None
     validates: bool = False
     landmark: str | None = ".holdfast/run.json"
     home: Mapping[str, Any] | None = None
@@ -66,10 +89,15 @@ class Job:
 
 def pack(thing: Task | Job) -> bytes:
     """Return a task or a job as bytes for the way to a worker."""
-    if isinstance(thing, Job) and not thing.shards and _is_plain(thing.metadata):
-        return pickle.dumps(thing)  # much sooner done, and what is the user's own is in the task
+    if isinstance(thing, Job) and not thing.shards and _are_plain(_user_data(thing)):
+        return pickle.dumps(thing)  # much faster, and only the task may hold code of the user's
     packed: bytes = cloudpickle.dumps(thing)
     return packed
+
+
+def _user_data(job: Job) -> list[object]:
+    trial = job.trial
+    return [job.metadata] if trial is None else [job.metadata, trial.config, trial.last_result]
 
 
 def _is_plain(value: object) -> bool:

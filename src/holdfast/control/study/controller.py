@@ -45,7 +45,7 @@ from holdfast.engine.base import Ended, Engine, EngineError, NodesChanged, Said,
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.storage import locate
 from holdfast.wire import Assigned, Began, JobDone, LastWords, Message, Warned
-from holdfast.worker.job import Job, pack, unpack_value
+from holdfast.worker.job import Job, TrialJob, pack, unpack_value
 
 log = logging.getLogger(__name__)
 
@@ -317,15 +317,6 @@ class StudyController:
         before: Mapping[str, Any],
     ) -> Job:
         node = places[0]
-        told = {
-            "trial_id": trial.trial_id,
-            "trial_name": str(trial),
-            "config": self._plan.config_of(trial),
-            "resources": [dict(one) for one in trial.resources],
-            "before": dict(before),
-            "verdict": trial.reply().verdict,  # STOP if it was to end, and died before it had
-            "experiment": self._run.identity.name,
-        }
         return Job(
             task=self._plan.program,
             place=Place(0, 1, 0, 1, 0, node),
@@ -338,7 +329,14 @@ class StudyController:
             home=self._described,
             landmark=None if node in self._reaching else Job.landmark,
             stays=self._plan.reuses,
-            metadata=told,
+            trial=TrialJob(
+                trial_id=trial.trial_id,
+                name=str(trial),
+                config=self._plan.config_of(trial),
+                resources=[dict(bundle) for bundle in trial.resources],
+                last_result=dict(before),
+                verdict=trial.reply().verdict,
+            ),
             offer=self._offers.offer(
                 trial.trial_id,
                 list(zip(places, trial.resources, strict=True)),

@@ -1,7 +1,7 @@
-"""What the process of a trial does: runs the user's function, or advances the user's class.
+"""Programs of a trial's process: run the user's function, or advance an object of their class.
 
-After every result the process waits to hear what becomes of its trial, so a trial never gets
-further than what was decided about it.
+After every result the process waits for the verdict, so a trial never gets further than what was
+decided about it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from holdfast.storage.transfer import upload_tree
 from holdfast.tune.result import DEFAULT_METRIC, SHOULD_CHECKPOINT
 from holdfast.tune.trainable import Beginning, Trainable, make
 from holdfast.tune.trainables.class_checkpoints import counters_of, store
-from holdfast.tune.trainables.result_fields import Filling
+from holdfast.tune.trainables.result_fields import ResultFields
 from holdfast.wire import Judged
 from holdfast.worker.context import WorkerContext, current
+from holdfast.worker.job import TrialJob
 
 log = logging.getLogger(__name__)
 
@@ -35,23 +36,24 @@ EXPORTED = "export"  # the folder of a trial that models are exported to
 
 
 class TrialLeaves(SystemExit):
-    """Raised where a trial reports, if it is to go no further; let it pass."""
+    """Raised where a trial reports, if it goes no further; user code must let it pass."""
 
     def __init__(self, how: str) -> None:
         super().__init__(0)
         self.how = how
 
 
-def _here() -> WorkerContext:
+def _here() -> tuple[WorkerContext, TrialJob]:
     context = current()
     assert context is not None, "a trial's program runs in a worker"
-    return context
+    assert context.job.trial is not None, "the worker of a trial has a trial's job"
+    return context, context.job.trial
 
 
 def _verdict(context: WorkerContext, index: int) -> Judged:
     judged = context.conversation.answer("verdict", index)
     if not isinstance(judged, Judged):
-        raise HoldfastBug(f"{judged!r} is no verdict")
+        raise HoldfastBug(f"{judged!r} is not a verdict")
     return judged
 
 
@@ -67,13 +69,12 @@ class FunctionProgram:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> str:
-        context = _here()
-        told = context.job.metadata
-        config = copy.deepcopy(dict(told["config"]))
-        filling = Filling(config, told, context.job.reports_before)
-        if context.checkpoint is not None and not told.get("before"):
-            filling.restore(counters_of(context.checkpoint))  # it is of another study
-        context.reporter.fill = filling.fill
+        context, trial = _here()
+        config = copy.deepcopy(dict(trial.config))
+        fields = ResultFields(config, trial, context.job.reports_before)
+        if context.checkpoint is not None and not trial.last_result:
+            fields.restore(counters_of(context.checkpoint))  # it is of another study
+        context.reporter.fill = fields.fill
         context.reporter.then = lambda index: self._go_on_or_leave(context, index)
         try:
             self._run(context, config)
@@ -84,8 +85,8 @@ class FunctionProgram:
     def _run(self, context: WorkerContext, config: dict[str, Any]) -> None:
         returned = self.function(config, **unshared(self.parameters))
         if inspect.isgenerator(returned):
-            for one in returned:
-                self._report(context, one)
+            for result in returned:
+                self._report(context, result)
         elif returned is not None:
             self._report(context, returned)
 
@@ -106,27 +107,15 @@ class FunctionProgram:
             raise TrialLeaves("paused" if judged.verdict is Verdict.PAUSE else "stopped")
 
 
-_kept: list[Trainable] = []  # of the trial before, in a process that does several
-
-
-def _keep(trial: Trainable) -> None:
-    """Keep the object of a trial for the next one; if there is none, it ends with the process."""
-    atexit.unregister(_stop_kept)  # or there would be one more for each trial
-    atexit.register(_stop_kept)
-    _kept.append(trial)
-
-
-def _stop_kept() -> None:
-    while _kept:
-        _kept.pop().stop()
-
-
-@dataclass(frozen=True)
+@dataclass
 class ClassProgram:
     """Advances an object of a `Trainable` class step by step.
 
+    In a process that does several trials it keeps the object of one for the next, which may reuse
+    it; the last object is stopped with the process.
+
     Attributes:
-        frequency: After how many steps it is saved, 0 for never.
+        frequency: After how many steps a trial is saved, 0 for never.
         at_end: Whether it is saved when it ends.
         exports: What its model is written as when it ends.
         load_retries: How often its checkpoint is loaded again, by a new object, if that failed.
@@ -138,9 +127,10 @@ class ClassProgram:
     at_end: bool = True
     exports: tuple[str, ...] = ()
     load_retries: int = 0
+    _idle: Trainable | None = field(default=None, init=False, repr=False)
 
     def __call__(self) -> str:
-        context = _here()
+        context, _ = _here()
         trial = self._loaded_trial(context)
         try:
             how = self._advance(context, trial)
@@ -148,13 +138,23 @@ class ClassProgram:
             trial.stop()
             raise
         if context.job.stays:
-            _keep(trial)
+            self._keep(trial)
         else:
             trial.stop()
         return how
 
+    def _keep(self, trial: Trainable) -> None:
+        """Keep an object for the next trial; if there is none, it is stopped with the process."""
+        atexit.unregister(self._stop_idle)  # else it would be registered once for each trial
+        atexit.register(self._stop_idle)
+        self._idle = trial
+
+    def _stop_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.stop()
+
     def _loaded_trial(self, context: WorkerContext) -> Trainable:
-        """Return an object for a trial, as it was saved if it was."""
+        """Return an object for a trial, with its checkpoint loaded if there is one."""
         failures = 0
         while True:
             trial = self._trial(context)
@@ -175,18 +175,18 @@ class ClassProgram:
                 return trial
 
     def _trial(self, context: WorkerContext) -> Trainable:
-        """Return an object for a trial: the one of the trial before, if it lends itself to it."""
-        told, done = context.job.metadata, context.job.reports_before
-        config = dict(told["config"])
-        if _kept:
-            kept = _kept.pop()
-            if type(kept) is self.trainable and kept._become(config, told, done):  # noqa: SLF001
-                return kept
-            kept.stop()
-        return make(Beginning(self.trainable, config, told, done, unshared(self.parameters)))
+        """Return an object for a trial: that of the trial before, if it can be reset."""
+        job, done = _here()[1], context.job.reports_before
+        config = dict(job.config)
+        former, self._idle = self._idle, None
+        if former is not None:
+            if former._become(config, job, done):  # noqa: SLF001
+                return former
+            former.stop()
+        return make(Beginning(self.trainable, config, job, done, unshared(self.parameters)))
 
     def _advance(self, context: WorkerContext, trial: Trainable) -> str:
-        if context.job.metadata.get("verdict") == "STOP":
+        if _here()[1].verdict is Verdict.STOP:
             self._export(context, trial)
             return "stopped"
         reporter = context.reporter

@@ -1,4 +1,4 @@
-"""What every result says besides what the user reported: counts, times, where it came from."""
+"""Fields that every result has besides the user's metrics: counts, times, where it came from."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.errors import ConfigError
+from holdfast.worker.job import TrialJob
 
-COUNTED = ("timesteps", "episodes")  # what users say the increments, or the totals, of
+COUNTED = ("timesteps", "episodes")  # users report their increments, or their totals
 
 
-class Filling:
-    """Adds to the results of one process of a trial.
+class ResultFields:
+    """Adds fields to the results of one process of a trial.
 
     Args:
-        told: What the process was told of its trial; `before` is the last result that counts.
-        iteration: How many results count already, if that does not say it.
+        trial: The trial, None outside one.
+        iteration: How many results count already, if the trial's last result does not say it.
     """
 
     def __init__(
         self,
         config: Mapping[str, Any] | None = None,
-        told: Mapping[str, Any] | None = None,
+        trial: TrialJob | None = None,
         iteration: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._told, self._clock = told or {}, clock
+        self._trial_id = "default" if trial is None else trial.trial_id
+        self._clock = clock
         self.config = dict(config or {})
         self.iteration = iteration
         self._last = clock()
         self._hostname = socket.gethostname()
-        self.restore(self._told.get("before", {}))
+        self.restore({} if trial is None else trial.last_result)
 
     def fill(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return a result with all that is known of it; what the user said of it stays."""
+        """Return a result with all fields; those that the user reported stay."""
         now = self._clock()
         self._since_restore += 1
         self.iteration = int(result.get("training_iteration", self.iteration + 1))
@@ -57,7 +59,7 @@ class Filling:
             "pid": os.getpid(),
             "hostname": self._hostname,
             "node_ip": "127.0.0.1",
-            "trial_id": self._told.get("trial_id", "default"),
+            "trial_id": self._trial_id,
             "time_since_restore": self._restored_s,
             "iterations_since_restore": self._since_restore,
         }
@@ -71,14 +73,14 @@ class Filling:
         return filled
 
     def counters(self) -> dict[str, Any]:
-        """Return how far it has come, for `restore`, by the names that results have for it."""
+        """Return the counts, for `restore`, by the names that they have in results."""
         totals = {f"{name}_total": total for name, total in self._totals.items()}
         return {"training_iteration": self.iteration, "time_total_s": self._total_s, **totals}
 
     def restore(self, counters: Mapping[str, Any]) -> None:
-        """Count on from a result, or from what `counters` returned; what is not told stays."""
-        told = counters.get("training_iteration")
-        self.iteration = self.iteration if told is None else int(told)
+        """Count on from a result, or from what `counters` returned; missing counts stay."""
+        iteration = counters.get("training_iteration")
+        self.iteration = self.iteration if iteration is None else int(iteration)
         self._total_s = float(counters.get("time_total_s") or 0.0)
         self._totals = {name: counters.get(f"{name}_total") for name in COUNTED}
         self._since_restore, self._restored_s, self._steps_since_restore = 0, 0.0, 0
