@@ -67,7 +67,7 @@ def test_the_environment_is_put_back(
 
 
 def test_there_is_one_worker_and_no_more(engine: InlineEngine, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="2 workers were asked for; inside the driver runs one"):
+    with pytest.raises(EngineError, match="2 workers were requested; the inline engine runs one"):
         start(engine, tmp_path, "", "")
     start(engine, tmp_path, "")
 

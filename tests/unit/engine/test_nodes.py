@@ -97,7 +97,7 @@ def test_what_is_not_there_cannot_change(verb: str) -> None:
 
 
 def test_a_node_cannot_join_twice() -> None:
-    with pytest.raises(ConfigError, match="there is a node 'node-0' already"):
+    with pytest.raises(ConfigError, match="node 'node-0' exists already"):
         LocalNodes(1).join("node-0")
 
 
