@@ -307,7 +307,9 @@ def test_sources_are_known_by_name_or_are_objects() -> None:
 
 @pytest.mark.parametrize("given", ["AWS", "ibm", "", None, 7, AwsNotices, object()])
 def test_what_is_no_source_is_refused(given: object) -> None:
-    with pytest.raises(ConfigError, match="is no source of preemption notices; known are 'aws'"):
+    with pytest.raises(
+        ConfigError, match="is no source of preemption notices; the names are 'aws'"
+    ):
         source_named(given)
 
 

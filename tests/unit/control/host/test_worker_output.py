@@ -167,7 +167,7 @@ def test_too_many_lines_are_left_out_which_is_said_with_the_place_of_all(
 
     assert screen.lines[:10] == [f"(rank 0) line {number}" for number in range(10)]
     assert screen.lines[10:] == [
-        f"(rank 0) … 90 lines left out; all is in {logs.paths[0]}",
+        f"(rank 0) … 90 lines left out; everything is in {logs.paths[0]}",
     ]
 
 
@@ -180,7 +180,7 @@ def test_of_a_flood_only_the_end_is_read(screen: Screen, new_logs: NewLogs) -> N
     echo.stop(PATIENCE_S)
 
     assert "(rank 1) the end of 1" in screen.lines
-    assert screen.lines[-1] == f"(ranks 0-1) … 5.9 MB left out; all is in {logs.folder}"
+    assert screen.lines[-1] == f"(ranks 0-1) … 5.9 MB left out; everything is in {logs.folder}"
     assert len(screen.lines) < 700
 
 

@@ -290,7 +290,7 @@ def test_a_store_that_hangs_does_not_keep_the_run_waiting(caplog: pytest.LogCapt
         assert not rows.flush(0.01)
     rows.close(timeout_s=0.01)
 
-    assert "3 rows of metrics could not be kept" in caplog.text
+    assert "3 rows of metrics could not be stored" in caplog.text
     store.is_open.set()
 
 
