@@ -32,7 +32,7 @@ class ClaimsFolder:
         with _locked(os.path.join(root, "lock")):  # so that no sweep removes a folder being made
             _sweep(root)
             self.path = private_folder(_FOLDER, secrets.token_hex(8))
-            self._handle = _opened(os.path.join(self.path, "driver"))
+            self._handle = _open(os.path.join(self.path, "driver"))
             fcntl.flock(self._handle, fcntl.LOCK_SH)
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ def claim(
         if chosen is None:
             return None
         path = os.path.join(folder, f"{secrets.token_hex(8)}.claim")
-        handle = _opened(path)
+        handle = _open(path)
         fcntl.flock(handle, fcntl.LOCK_EX)
         os.write(handle, json.dumps([_to_data(part) for part in chosen]).encode())
     return chosen, HeldClaim(path, handle)
@@ -131,7 +131,7 @@ def _is_held(handle: int) -> bool:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    handle = _opened(path)
+    handle = _open(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -139,5 +139,5 @@ def _locked(path: str) -> Iterator[None]:
         os.close(handle)
 
 
-def _opened(path: str) -> int:
+def _open(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -146,7 +146,7 @@ class OfferedNodes(LocalNodes):
         self._held: HeldClaim | None = None
         self._reserved: tuple[Demand, int, int] | None = None  # the arguments of the reservation
         self._waiting_logged_at = -math.inf
-        self._become(offer.nodes)
+        self._use(offer.nodes)
 
     def reserve(self, demand: Demand, workers_min: int, workers_max: int) -> bool:
         """Claim the GPUs and other counted resources that this run needs, for it alone.
@@ -167,7 +167,7 @@ class OfferedNodes(LocalNodes):
         if (claim_made := claim(folder, choose)) is not None:
             chosen, self._held = claim_made
             self._reserved = demand, workers_min, workers_max
-            self._become(granted(self._offer, chosen))
+            self._use(granted(self._offer, chosen))
             return True
         now = time.monotonic()
         if now - self._waiting_logged_at >= WAITING_LOGGED_EVERY_S:
@@ -182,7 +182,7 @@ class OfferedNodes(LocalNodes):
             self._held.release()
             self._held = None
 
-    def _become(self, nodes: Sequence[Node]) -> None:
+    def _use(self, nodes: Sequence[Node]) -> None:
         with self._lock:
             self._nodes = {node.name: node for node in nodes}
 

@@ -129,7 +129,7 @@ class Choices:
     def __iter__(self) -> Iterator[tuple[Fate, ...]]:
         tried: set[tuple[Fate, ...]] = set()
         for wanted in self._wanted():
-            legal = self._made_legal(wanted)
+            legal = self._make_legal(wanted)
             if legal not in tried:
                 tried.add(legal)
                 yield legal
@@ -178,7 +178,7 @@ class Choices:
                 needed.update(self._needs[place])  # all of them lie before it
         return needed
 
-    def _made_legal(self, wanted: Sequence[Fate]) -> tuple[Fate, ...]:
+    def _make_legal(self, wanted: Sequence[Fate]) -> tuple[Fate, ...]:
         """Keep changes that may not be lost, and lose those that need a lost one."""
         legal: list[Fate] = []
         for fate, fates, needs in zip(wanted, self._options, self._needs, strict=True):

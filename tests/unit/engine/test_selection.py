@@ -1,4 +1,4 @@
-"""`init`, `shutdown`, and what trainers get when nobody called them."""
+"""`init`, `shutdown`, and the engine that trainers get without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker hears of its driver, from the first word on."""
+"""Messages between a worker and its driver, from the first one on."""
 
 from __future__ import annotations
 
@@ -81,12 +81,13 @@ def test_what_is_said_behind_a_flood_of_reports_leaves_as_soon_as_there_is_room(
 
         assert not channel.has_unsent
         heard += drained(driver)
-        assert [one.index for one in heard if isinstance(one, Reported)] == [*range(1, index + 1)]
+        indexes = [message.index for message in heard if isinstance(message, Reported)]
+        assert indexes == [*range(1, index + 1)]
         assert heard[-1] == Meeting(1)
 
 
 def drained(channel: Channel) -> list[Message]:
-    found: list[Message] = []
-    while more := channel.receive():
-        found += more
-    return found
+    messages: list[Message] = []
+    while received := channel.receive():
+        messages += received
+    return messages

@@ -66,14 +66,14 @@ def _numbered(folder: str, pattern: re.Pattern[str]) -> list[tuple[int, str]]:
     return sorted((int(m[1]), os.path.join(folder, name)) for name, m in matches if m is not None)
 
 
-def _at_once(path: str, flags: int) -> int:
+def _open_without_waiting(path: str, flags: int) -> int:
     """Open a file; if it is a pipe, without waiting for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def last_lines(path: str, count: int) -> list[str]:
     """Return the last lines of a log, reading little more of it than these."""
-    with explained("read", path, None), open(path, "rb", opener=_at_once) as file:
+    with explained("read", path, None), open(path, "rb", opener=_open_without_waiting) as file:
         start = file.seek(0, os.SEEK_END)
         data = b""
         while start > 0 and data.count(b"\n") <= count:

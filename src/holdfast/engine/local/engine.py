@@ -125,11 +125,11 @@ class LocalEngine:
 
     def start_group(self, group: int, workers: Sequence[WorkerSpec]) -> None:
         assert not self._are_running(group), "a group is started once"
-        self._take_node_changes()
-        there = {node.name for node in self._nodes.now()}
-        if missing := sorted({spec.node for spec in workers} - there):
+        self._apply_node_changes()
+        names = {node.name for node in self._nodes.now()}
+        if missing := sorted({spec.node for spec in workers} - names):
             raise EngineError(
-                f"there is no node {missing[0]!r}", hint=f"the nodes are: {', '.join(there)}"
+                f"there is no node {missing[0]!r}", hint=f"the nodes are: {', '.join(names)}"
             )
         for spec in workers:
             os.close(open_log(spec))  # first, because it may fail
@@ -158,7 +158,7 @@ class LocalEngine:
             environment = {**spec.environment, MARK: self._mark}
             line.fork(request, spec.node, self._entry, environment, handles)
         except ConfigError:  # the message is too large, so nothing was forked
-            self._let_go(worker)
+            self._close_files(worker)
             raise
         finally:
             for handle in (handles.channel, handles.log, handles.questions):
@@ -207,17 +207,17 @@ class LocalEngine:
             self._listen_to(worker)
 
     def stop_group(self, group: int, *, grace_s: float = 0.0) -> None:
-        mine = [worker for worker in self._workers.values() if worker.group == group]
-        for worker in mine:
+        stopped = [worker for worker in self._workers.values() if worker.group == group]
+        for worker in stopped:
             worker.is_stopped = True
         if grace_s > 0:
-            for worker in mine:
+            for worker in stopped:
                 if self._zygote is not None:
                     self._zygote.signal(worker.pid, signal.SIGTERM)
             deadline = time.monotonic() + grace_s
             while self._are_running(group) and (left_s := deadline - time.monotonic()) > 0:
                 self._listen(left_s)
-        self._kill(mine)
+        self._kill(stopped)
         patience = time.monotonic() + KILL_PATIENCE_S
         while self._are_running(group):
             self._listen(max(0.0, patience - time.monotonic()))
@@ -266,7 +266,7 @@ class LocalEngine:
             line.lose_node(failed)  # now: the driver may not call `next_event` for a while
         self._events.wakeup.poke()
 
-    def _take_node_changes(self) -> None:
+    def _apply_node_changes(self) -> None:
         while self._node_changes:
             failed = self._node_changes.popleft()
             workers = [*self._workers.values(), *self._starting.values()]
@@ -304,7 +304,7 @@ class LocalEngine:
             self._zygote.kill()
         if self._zygote is not None and self._zygote.is_gone:
             self._zygote_died()
-        self._take_node_changes()
+        self._apply_node_changes()
 
     def _hear_worker(self, worker: LocalWorker, events: int) -> None:
         if worker.channel.is_closed:
@@ -328,7 +328,7 @@ class LocalEngine:
                     self._note_start(self._starting.pop(event["id"]), event)
                 case "not forked":
                     self._refusals.append(event["error"])
-                    self._let_go(self._starting.pop(event["id"]))
+                    self._close_files(self._starting.pop(event["id"]))
                 case "ended":
                     self._note_end(event["pid"], event["code"], event["cgroup"])
                 case kind:
@@ -344,18 +344,18 @@ class LocalEngine:
         warn_of_threads(worker.spec.rank, event["threads"])
 
     def _note_end(self, pid: int, code: int, cgroup: str = "") -> None:
-        self._take_node_changes()  # its node may be among them
+        self._apply_node_changes()  # its node may be among them
         worker = self._workers.pop(pid)
         self._awaited_ends.remove(pid)
         while take_messages(worker, self._events.pending):
             pass  # messages it sent before it died are still in the socket
-        self._let_go(worker)
+        self._close_files(worker)
         ended = outcome(worker, code)
         if isinstance(ended, Died) and ended.signal == signal.SIGKILL:
             ended = replace(ended, out_of_memory=self._kills.claim(cgroup))
         self._events.pending.append(Ended(worker.group, ended, worker.words))
 
-    def _let_go(self, worker: LocalWorker) -> None:
+    def _close_files(self, worker: LocalWorker) -> None:
         worker.channel.is_closed = True
         listen_to(worker, self._selector)
         worker.channel.close()
@@ -372,7 +372,7 @@ class LocalEngine:
         self._zygote = None
         for worker in self._starting.values():
             self._refusals.append(why)
-            self._let_go(worker)
+            self._close_files(worker)
         self._starting.clear()
         # Workers that the kernel has not ended yet, and what workers started.
         processes.end_all(self._workers, f"{MARK}={self._mark}")
@@ -390,7 +390,7 @@ class LocalEngine:
             self._zygote.close()
             self._zygote = None
         for worker in self._starting.values():
-            self._let_go(worker)
+            self._close_files(worker)
         self._nodes.release()
         self._selector.close()
         self._events.close()

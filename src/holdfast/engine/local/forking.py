@@ -169,7 +169,7 @@ def forget_driver(keep: int) -> None:
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    _let_go_of_files(keep)
+    _detach_files(keep)
     new_streams()
     _unhook_logging()
     main = vars(sys.modules["__main__"])
@@ -178,7 +178,7 @@ def forget_driver(keep: int) -> None:
     gc.freeze()
 
 
-def _let_go_of_files(keep: int) -> None:
+def _detach_files(keep: int) -> None:
     """Let go of all files that the driver has open, except stdout and stderr.
 
     The handles stay in use, by the null device: objects of the driver still hold them, and must not
@@ -186,8 +186,8 @@ def _let_go_of_files(keep: int) -> None:
     """
     read_nothing()
     with open(os.devnull, "r+b", buffering=0) as nothing:
-        mine = {0, 1, 2, keep, nothing.fileno()}
-        for handle in {int(name) for name in os.listdir("/proc/self/fd")} - mine:
+        own = {0, 1, 2, keep, nothing.fileno()}
+        for handle in {int(name) for name in os.listdir("/proc/self/fd")} - own:
             if not os.path.lexists(f"/proc/self/fd/{handle}"):
                 continue  # the handle that `listdir` used is closed
             try:

@@ -175,7 +175,7 @@ class Zygote:
                 except Exception as error:  # noqa: BLE001  # an import runs arbitrary code
                     # A worker that needs it will fail, too, with more detail in its log.
                     sys.stderr.write(f"holdfast: {module} cannot be imported: {error!r}\n")
-        self._note_import()
+        self._reset_after_import()
 
     def import_of_user(self, modules: Sequence[str]) -> str | None:
         """Import modules of the user's; return why forks are unsafe now, None if they are safe.
@@ -193,14 +193,14 @@ class Zygote:
             return f"its import raised {error!r}"
         if (reason := why_forks_break()) is not None:
             return reason
-        self._note_import()
+        self._reset_after_import()
         if (trial := fork()) == 0:
             os._exit(0)
         strays = stray_threads()
         os.waitpid(trial, 0)
         return f"it runs threads of native libraries: {', '.join(strays)}" if strays else None
 
-    def _note_import(self) -> None:
+    def _reset_after_import(self) -> None:
         get_ready()
         self._strays = None
         gc.freeze()  # what the collector does not touch stays shared with workers
@@ -228,7 +228,7 @@ class Zygote:
             log.debug("%s cannot be imported ahead: %r", module, error)
         finally:
             self._is_importing = False
-        self._note_import()
+        self._reset_after_import()
         while self._put_off:
             self._fork(*self._put_off.pop(0))
 
@@ -356,12 +356,12 @@ def serve(
     The zygote imports `modules` before it forks anything, and the user's modules, too, unless that
     makes forks unsafe.
     """
-    this = os.getpid()
+    pid = os.getpid()
 
     def be_zygote(is_first: bool) -> None:  # noqa: FBT001
         code = 1
         try:
-            _serve(control, driver, this, modules, of_user if is_first else ())
+            _serve(control, driver, pid, modules, of_user if is_first else ())
             code = 0
         except _Unfit:
             code = keeper.UNFIT

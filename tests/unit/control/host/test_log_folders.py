@@ -1,4 +1,4 @@
-"""Logs of runs whose storage is far away find a place here, or the run goes on without them."""
+"""Logs of runs with remote storage are on this machine, or the run goes on without them."""
 
 from __future__ import annotations
 

@@ -123,10 +123,10 @@ def test_a_long_outage_fills_the_memory_only_so_far(
     rows.append(101, 1, {}, 0.0)
     rows.close()
 
-    kept = steps(store)
-    assert kept[-1] == 101
-    assert kept[:-1] == list(range(1, len(kept)))
-    assert f"{101 - len(kept)} rows of metrics could not be stored" in caplog.text
+    stored = steps(store)
+    assert stored[-1] == 101
+    assert stored[:-1] == list(range(1, len(stored)))
+    assert f"{101 - len(stored)} rows of metrics could not be stored" in caplog.text
 
 
 @pytest.mark.parametrize("verb", ["write", "sync", "create", "sync_dir"])

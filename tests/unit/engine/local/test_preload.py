@@ -1,4 +1,4 @@
-"""What a zygote is told to import."""
+"""Which modules a zygote imports."""
 
 from __future__ import annotations
 
