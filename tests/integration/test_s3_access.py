@@ -14,7 +14,7 @@ from holdfast.storage.bucket import store as objects
 from holdfast.storage.bucket.address import Patience
 from holdfast.storage.locate import open_store
 from holdfast.storage.retry import RetryPolicy
-from holdfast.testing.suites.store import Refilled
+from holdfast.testing.sources import Refilled
 from tests.servers.proxy import Answer, FaultyProxy, Hold
 from tests.servers.storage import (
     ACCESS_KEY,

@@ -17,7 +17,7 @@ from holdfast.storage.base import ALWAYS, IF_ABSENT, Buffer, Condition, IfVersio
 from holdfast.storage.bucket.store import ObjectStore
 from holdfast.storage.locate import open_store
 from holdfast.storage.retry import Retrying, RetryPolicy
-from holdfast.testing.suites.store import Refilled
+from holdfast.testing.sources import Refilled
 from tests.patience import PATIENCE_S
 from tests.servers.proxy import (
     Answer,

@@ -13,16 +13,16 @@ In a store whose `fences` is False, several of many writers may win; all else mu
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
 from holdfast.errors import Conflict, ObjectMissing, StoreError
-from holdfast.storage.base import ALWAYS, IF_ABSENT, Buffer, Condition, IfVersion, Store
+from holdfast.storage.base import ALWAYS, IF_ABSENT, Condition, IfVersion, Store
 from holdfast.storage.digest import Digester, digest_bytes
 from holdfast.storage.locate import child
+from holdfast.testing.sources import Refilled
 
 WRITERS = 8
 LARGE_BYTES = (17 << 20) + 5  # more than any backend sends in one piece
@@ -43,26 +43,6 @@ ODD_NAMES = [
     "UPPER-lower",
     "n" * 200,
 ]
-
-
-class Refilled:
-    """A source that yields the same buffer again and again, as a file that is read does."""
-
-    def __init__(self, size: int, *, fails_at: int | None = None) -> None:
-        self.size, self._fails_at = size, fails_at
-
-    def chunks(self) -> Iterator[Buffer]:
-        buffer = bytearray(1 << 20)
-        for number in range(-(-self.size // len(buffer))):
-            if number == self._fails_at:
-                raise LookupError("the source is broken")
-            length = min(len(buffer), self.size - number * len(buffer))
-            buffer[:length] = bytes([number % 251]) * length
-            yield memoryview(buffer)[:length]
-            buffer[:] = bytes(len(buffer))  # a store that still uses it reads zeros
-
-    def whole(self) -> bytes:
-        return b"".join(bytes(chunk) for chunk in self.chunks())
 
 
 class StoreSuite:
