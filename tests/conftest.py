@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast.engine.local import preload
+from holdfast.engine.local import zygote_line
 from holdfast.tune.study import launch as launching
 from holdfast.tune.study.spec import StudySpec
 from tests.servers.gcs import GcsStub
@@ -99,7 +99,7 @@ def only_what_is_needed() -> Iterator[None]:
 
     usual = launching._modules_of  # noqa: SLF001  # nobody else has a use for this
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preload, "SAFE_TO_PRELOAD", ())
+        patch.setattr(zygote_line, "SAFE_TO_PRELOAD", ())
         patch.setattr(launching, "_modules_of", modules_of)
         yield
 

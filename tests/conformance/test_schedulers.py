@@ -178,10 +178,10 @@ class Counting(Halves):
     ("kind", "found_by"),
     [
         (Forgetful, "test_a_scheduler_that_is_made_anew_after_each_call_decides_the_same"),
-        (Undecided, "test_decisions_are_those_that_there_are"),
+        (Undecided, "test_decisions_are_valid"),
         (Sleepy, "test_every_trial_comes_to_an_end"),
         (Strict, "test_results_that_say_nothing_break_nothing"),
-        (Counting, "test_who_is_chosen_can_start_and_asking_changes_nothing"),
+        (Counting, "test_a_chosen_trial_can_start_and_asking_changes_nothing"),
     ],
 )
 def test_a_scheduler_that_is_wrong_is_found(kind: type[Halves], found_by: str) -> None:

@@ -23,7 +23,7 @@ from holdfast.testing.crashes import CrashPoint, crash_states, effective_syncs
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.fates import Effort
 from holdfast.testing.faults import Drop
-from holdfast.testing.oplog import FolderSynced, Synced
+from holdfast.testing.oplog import Synced
 from tests.faults.stories import STORIES, Violation, record, recover
 
 # Together more than 10,000 distinct states.
@@ -95,7 +95,7 @@ def kind_of(sync: str) -> str:
 def is_missed(story: Callable, sources: Path, nth: int) -> bool:
     """Whether a state breaks a promise without the `nth` sync; those before it are not its own."""
     disk = record(story, sources, Drop(nth=nth))
-    syncs = [at for at, one in enumerate(disk.log, 1) if isinstance(one, Synced | FolderSynced)]
+    syncs = [at for at, operation in enumerate(disk.log, 1) if isinstance(operation, Synced)]
     return first_violation(disk, since=syncs[nth - 2] if nth > 1 else 0) is not None
 
 

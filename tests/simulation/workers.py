@@ -217,10 +217,10 @@ def do_job(worker: SimWorker) -> None:
         task = unpack_task(unpack_job(first.job).task)
     else:
         task = Task(train, None, (remember,))
-    desk = entry.Desk(worker.channel, partial(worker.exit, entry.DRIVER_IS_GONE))
-    job = desk.next_job()
+    jobs = entry.JobQueue(worker.channel, partial(worker.exit, entry.DRIVER_IS_GONE))
+    job = jobs.next_job()
     assert job is not None, "the end of its driver ends a worker"
-    value = entry._work(desk, job, task=task)  # noqa: SLF001
+    value = entry._work(jobs, job, task=task)  # noqa: SLF001
     worker.channel.send(LastWords(value=entry._pickled(value)))  # noqa: SLF001
 
 

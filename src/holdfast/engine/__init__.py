@@ -1,1 +1,1 @@
-"""Where processes run: starts groups of workers, says what became of them, stops them."""
+"""Engines: start groups of worker processes, report how each worker ended, and stop them."""

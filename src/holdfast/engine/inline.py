@@ -1,9 +1,9 @@
-"""One worker inside the driver's own process, for debuggers and for looking at things.
+"""An engine that runs one worker inside the driver's own process, for debugging.
 
-The caller's main thread is the worker: it calls `serve`, and breakpoints, prints and exceptions are
-there as in any program. The controller's loop runs in another thread meanwhile. What a process of
-its own would give is not to be had: nothing can be killed, and a crash takes everything with it.
-A function that is to end and does not talk to its driver can only be interrupted where it is.
+The caller's main thread is the worker: it calls `serve`, so breakpoints, prints and exceptions
+behave as in any program. The controller's loop runs in another thread. Nothing can be killed, and
+a crash takes the driver with it: a function that does not talk to its driver can only be stopped
+by an exception raised in its thread.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ import os
 import select
 import socket
 import threading
-import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,12 +23,12 @@ from holdfast import settings
 from holdfast.channel import Channel
 from holdfast.core.placement import Demand
 from holdfast.core.run.outcomes import Evicted, WorkerExit
-from holdfast.engine.base import Ended, EngineError, EngineEvent, Node, Said, WorkerSpec
+from holdfast.engine.base import Ended, EngineError, EngineEvent, Node, WorkerSpec
 from holdfast.engine.local import stacks
-from holdfast.engine.local.worker import LocalWorker, outcome
+from holdfast.engine.local.worker import LocalWorker, outcome, take_messages
 from holdfast.engine.log_files import LogFile
 from holdfast.engine.nodes import LocalNodes
-from holdfast.engine.wakeup import Wakeup
+from holdfast.engine.wakeup import EventQueue
 from holdfast.wire import LastWords, Message
 
 STOP_GRACE_S = 2.0
@@ -38,7 +36,7 @@ STOP_GRACE_S = 2.0
 
 @dataclass(slots=True)
 class _Served:
-    """A worker as the thread knows it that runs it: both ends of its line, and how it ended."""
+    """What the thread that runs the worker shares with the driver's: both ends of the line."""
 
     worker_end: socket.socket
     driver_end: socket.socket
@@ -47,14 +45,14 @@ class _Served:
 
 
 class InlineEngine:
-    """A single worker of rank 0, run by whoever calls `serve`.
+    """A single worker of rank 0, run by the thread that calls `serve`.
 
     Args:
-        entry: Where the worker begins, `module:function`; it gets the number of its socket.
+        entry: The worker's entry point, `module:function`; it gets the number of its socket.
 
     Attributes:
-        interrupt: Has something raised where the worker is; called from any thread.
-        has_insisted: Whether it was called.
+        interrupt: Raises an exception in the worker's thread; called from any thread.
+        has_insisted: Whether `interrupt` was called.
     """
 
     def __init__(self, entry: str) -> None:
@@ -63,14 +61,11 @@ class InlineEngine:
         self._changed = threading.Condition()
         self._worker: LocalWorker | None = None
         self._served: _Served | None = None
-        self._waiting: _Served | None = None  # for somebody to call `serve`
-        self._events: deque[EngineEvent] = deque()
+        self._waiting: _Served | None = None  # until `serve` is called
+        self._events = EventQueue(self._listen)
         self.interrupt: Callable[[], None] = lambda: None
         self.has_insisted = False
         self._insisting: threading.Timer | None = None
-        self._is_woken = False
-        self._is_closed = False
-        self._wakeup = Wakeup()
 
     def nodes(self) -> Sequence[Node]:
         return self._nodes.now()
@@ -82,18 +77,18 @@ class InlineEngine:
         return self._nodes.reserve(demand, workers_min, workers_max)
 
     def warm_up(self) -> None:
-        """Do nothing: everything is there."""
+        """Do nothing: everything is imported already."""
 
     # ------------------------------------------------------------------ the worker's thread
 
     def serve(self) -> bool:
-        """Be the worker of the next group, until its entry point returns.
+        """Run the worker of the next group in this thread.
 
-        What that raises is raised here, after its end has been noted. Returns False if the engine
-        was closed before there was a group.
+        An exception of its entry point is raised here, after the end of the worker was recorded.
+        Returns False if the engine was closed before there was a group.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting is not None or self._is_closed)
+            self._changed.wait_for(lambda: self._waiting is not None or self._events.is_closed)
             served, self._waiting = self._waiting, None
             worker = self._worker
         if served is None or worker is None:
@@ -101,12 +96,12 @@ class InlineEngine:
         module, _, function = self._entry.partition(":")
         try:
             with settings.environment_with(worker.spec.environment):
-                # The entry point closes what it is given; the end is to be seen in any case.
+                # A duplicate, because the entry point may close the handle that it gets.
                 handle = served.worker_end.dup().detach()
                 getattr(importlib.import_module(module), function)(handle)
         except BaseException as error:
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            served.words = LastWords(None, said, traceback.format_exc())
+            summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            served.words = LastWords(None, summary, traceback.format_exc())
             raise
         finally:
             if self._insisting is not None:
@@ -114,14 +109,14 @@ class InlineEngine:
             _hang_up(served.worker_end)
             served.worker_end.close()
             served.has_ended = True
-            self._wakeup.poke()
+            self._events.wakeup.poke()
         return True
 
     # ------------------------------------------------------------------ groups
 
     def start_group(self, group: int, workers: Sequence[WorkerSpec]) -> None:
         if len(workers) != 1:
-            raise EngineError(f"{len(workers)} workers were asked for; inside the driver runs one")
+            raise EngineError(f"{len(workers)} workers were requested; the inline engine runs one")
         if self._worker is not None:
             raise EngineError("the worker of an earlier group is still inside its function")
         [spec] = workers
@@ -135,7 +130,7 @@ class InlineEngine:
             )
             self._served = self._waiting = _Served(theirs, mine)
             self._changed.notify_all()
-        self._wakeup.poke()  # for one who listens already, and knows of no worker
+        self._events.wakeup.poke()  # the loop may be listening already, without this worker
 
     def send(self, group: int, rank: int, message: Message) -> None:
         worker = self._worker
@@ -143,14 +138,14 @@ class InlineEngine:
             worker.channel.send(message)
 
     def stop_group(self, group: int, *, grace_s: float = 0.0) -> None:
-        """Have the worker find its driver gone when it next talks to it, or be interrupted."""
+        """Hang up on the worker, and interrupt it if it goes on after the grace period."""
         worker, served = self._worker, self._served
         if worker is None or served is None or worker.group != group:
             return
         worker.is_stopped = True
         _hang_up(served.driver_end)
         with self._changed:
-            if self._waiting is served:  # nobody has begun it, and nobody will
+            if self._waiting is served:  # `serve` has not begun it, and will not
                 self._waiting = None
                 served.worker_end.close()
                 served.has_ended = True
@@ -176,61 +171,42 @@ class InlineEngine:
             os.close(handle)
 
     def log(self, group: int, rank: int) -> LogFile:
-        """Return an empty log: what the worker prints is the driver's own output."""
+        """Return an empty log: the worker prints to the driver's own output."""
         return LogFile(os.devnull)
 
     # ------------------------------------------------------------------ events
 
     def next_event(self, timeout_s: float | None) -> EngineEvent | None:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._events:
-            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if self._is_woken or self._is_closed:
-                self._is_woken = False
-                return None
-            self._listen(left_s)
-            if left_s == 0.0 and not self._events:
-                return None
-        return self._events.popleft()
+        return self._events.next(timeout_s)
 
     def wake(self) -> None:
-        self._is_woken = True
-        self._wakeup.poke()
+        self._events.wake()
 
     def _listen(self, timeout_s: float | None) -> None:
-        if self._is_closed:
-            return
         poll = select.poll()
-        poll.register(self._wakeup, select.POLLIN)
+        poll.register(self._events.wakeup, select.POLLIN)
         worker, served = self._worker, self._served
         if worker is not None and not worker.channel.is_closed:
             unsent = select.POLLOUT if worker.channel.has_unsent else 0
             poll.register(worker.channel, select.POLLIN | unsent)
         poll.poll(None if timeout_s is None else timeout_s * 1000)
-        self._wakeup.drain()
+        self._events.wakeup.drain()
         if worker is None or served is None:
             return
-        has_ended = served.has_ended  # before looking, so that nothing it said is missed
+        has_ended = served.has_ended  # read first, so that no message is missed
         worker.channel.flush()
-        self._take_messages(worker)
+        take_messages(worker, self._events.pending)
         if has_ended:
             self._note_end(worker, served)
-
-    def _take_messages(self, worker: LocalWorker) -> None:
-        for message in worker.channel.receive():
-            if isinstance(message, LastWords):
-                worker.words = message
-            else:
-                self._events.append(Said(worker.group, worker.spec.rank, message))
 
     def _note_end(self, worker: LocalWorker, served: _Served) -> None:
         worker.words = worker.words or served.words
         worker.channel.close()
         ended: WorkerExit = outcome(worker, 0)
         if worker.is_stopped and worker.words is not None and worker.words.error is not None:
-            # Having lost its driver is what it raised, and we took that away.
+            # It raised because this engine hung up on it.
             ended = Evicted(worker.spec.rank, worker.spec.node)
-        self._events.append(Ended(worker.group, ended, worker.words))
+        self._events.pending.append(Ended(worker.group, ended, worker.words))
         self._worker = self._served = None
 
     def close(self) -> None:
@@ -238,13 +214,11 @@ class InlineEngine:
             self.stop_group(self._worker.group)
             self._worker.channel.close()
         with self._changed:
-            self._is_closed = True
+            self._events.close()
             self._changed.notify_all()
-        self._wakeup.poke()
-        self._wakeup.close()
 
 
 def _hang_up(end: socket.socket) -> None:
-    """Let the other end of a line see that it is over, whoever else holds this one."""
-    with contextlib.suppress(OSError):  # it is already
+    """End a connection for its other side, even if another process holds this side, too."""
+    with contextlib.suppress(OSError):  # it has ended already
         end.shutdown(socket.SHUT_RDWR)

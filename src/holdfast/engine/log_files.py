@@ -1,9 +1,9 @@
-"""Log files of workers on this machine: read while they grow, and cut when they are too large.
+"""Reads log files of workers on this machine while they grow, and cuts those that are too large.
 
-A file that is too large loses its middle, while its worker goes on writing to its end. It is open
-in the worker and in all that it has started, so it can be neither replaced nor moved; and what is
-copied away and then cut off loses the lines that come in between. The kernel can take a part out of
-a file that others add to, on most disks without a trace, on others as a hole.
+A file that is too large loses its middle while its worker goes on writing. The worker and all its
+descendants have it open, so it can be neither replaced nor moved; and copying it before cutting
+would lose lines written in between. The kernel can remove a part of a file that others append to:
+on most disks completely, on others by leaving a hole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEEP_SIZE, _PUNCH_HOLE, _COLLAPSE_RANGE = 1, 2, 8
 
 
 class LogFile:
-    """A `WorkerLog` that is a file of this machine; it need not exist yet."""
+    """A `WorkerLog` in a file of this machine, which need not exist yet."""
 
     def __init__(self, path: str) -> None:
         self.where = path
@@ -26,7 +26,7 @@ class LogFile:
 
     def size_bytes(self) -> int:
         if self._handle is None:
-            with contextlib.suppress(OSError):  # it is not there yet
+            with contextlib.suppress(OSError):  # it does not exist yet
                 self._handle = os.open(self.where, os.O_RDONLY | os.O_CLOEXEC)
         return 0 if self._handle is None else os.fstat(self._handle).st_size
 
@@ -42,7 +42,7 @@ class LogFile:
 
 
 def used_bytes(path: str) -> int:
-    """Return what a file takes on disk, 0 if it is not there."""
+    """Return how much disk space a file takes, 0 if it does not exist."""
     try:
         return os.stat(path).st_blocks * 512
     except FileNotFoundError:
@@ -50,10 +50,10 @@ def used_bytes(path: str) -> int:
 
 
 def cut_middle(path: str, head_bytes: int, tail_bytes: int) -> bool:
-    """Leave of a file about so much of its beginning and its end; return whether that could be.
+    """Remove the middle of a file, leaving about so much of both ends; return whether it worked.
 
-    It may lose a part of the lines next to the cut, where a mark says so. It never loses what is
-    written to its end meanwhile.
+    The lines next to the cut may lose a part, and a mark is put there. What is appended meanwhile
+    is never lost.
     """
     if sys.platform != "linux":
         return False

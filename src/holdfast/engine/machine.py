@@ -1,4 +1,4 @@
-"""What this machine has to offer workers, found without loading a framework."""
+"""The CPUs, memory and GPUs of this machine, found without loading a framework."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def memory_here() -> int:
 
 
 def memory_available(root: str = "/") -> int | None:
-    """Return how many bytes of memory can still be used; None if the system does not say.
+    """Return how many bytes of memory are available; None if the system does not say.
 
     A container's limit counts where it is lower than what the machine has left.
     """
@@ -48,7 +48,7 @@ def memory_available(root: str = "/") -> int | None:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of a file of the system's, none if there is no such file."""
+    """Return the lines of a system file, none if it cannot be read."""
     try:
         return path.read_text().splitlines()
     except OSError:
@@ -56,7 +56,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def gpus_here(root: str = "/") -> tuple[str, ...]:
-    """Return what the GPUs that this process may use are called in CUDA_VISIBLE_DEVICES."""
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     if (chosen := settings.visible_gpus()) is not None:
         return _named(chosen)
     by_driver = [*Path(root, "proc/driver/nvidia/gpus").glob("*")]
@@ -67,7 +67,7 @@ def gpus_here(root: str = "/") -> tuple[str, ...]:
 
 
 def _named(chosen: str) -> tuple[str, ...]:
-    """Return the GPUs of a list, as CUDA reads it: up to the first name that cannot be one."""
+    """Return the GPUs in a list, as CUDA reads it: up to the first invalid or repeated name."""
     names: list[str] = []
     for name in (part.strip() for part in chosen.split(",")):
         if not _GPU_NAME.fullmatch(name) or name in names:

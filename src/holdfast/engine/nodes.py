@@ -1,7 +1,7 @@
-"""The nodes of the local engine: this machine, or names for parts of it that can fail and join.
+"""The nodes of the local engine: this machine, or simulated nodes on it that can fail and join.
 
-Simulated nodes are how the loss of a machine is tried without losing one: a node that fails takes
-every worker on it along, at once and without a word, and a new one can take its place.
+Simulated nodes are for testing the loss of a machine: all workers on a node that fails die at once
+without a message, and a new node can take its place.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Listener = Callable[[str | None], None]
 
 
 class LocalNodes:
-    """The nodes there are; any thread may change them, and engines hear of it.
+    """The current nodes; any thread may change them, and engines are notified.
 
     Args:
         count: How many nodes to simulate; None for this machine, as one node that cannot fail.
-        room: What each node has; what is not named here is as this machine has it.
+        room: How much of each resource a node has; by default as much as this machine.
     """
 
     def __init__(self, count: int | None = None, room: Mapping[str, float] | None = None) -> None:
@@ -49,61 +49,61 @@ class LocalNodes:
             self._add(None)
 
     def reserve(self, demand: Demand, workers_min: int, workers_max: int) -> bool:
-        """Return True: nobody shares these nodes, so there is nothing to reserve."""
+        """Return True: these nodes are not shared, so there is nothing to reserve."""
         return True
 
     def release(self) -> None:
         """Give back what was reserved, if anything was."""
 
     def now(self) -> tuple[Node, ...]:
-        """Return the nodes there are at this moment, oldest first."""
+        """Return the current nodes, oldest first."""
         with self._lock:
             return tuple(self._nodes.values())
 
     def fail(self, name: str) -> None:
-        """Lose a node: everything on it dies at once, without a word."""
+        """Make a node fail: all workers on it die at once, without a message."""
         self._must_be_simulated("fail")
         with self._lock:
-            del self._nodes[self._known(name)]
-        self._tell(name)
+            del self._nodes[self._existing(name)]
+        self._notify(name)
 
     def join(self, name: str | None = None) -> Node:
-        """Add a node and return it; without `name` it gets one that was never used."""
+        """Add a node and return it; without `name` it gets a name that was never used."""
         self._must_be_simulated("join")
         with self._lock:
             if name in self._nodes:
-                raise ConfigError(f"there is a node {name!r} already")
+                raise ConfigError(f"node {name!r} exists already")
             node = self._add(name)
-        self._tell(None)
+        self._notify(None)
         return node
 
     def drain(self, name: str, leaves: float) -> None:
-        """Give notice that a node goes away at `leaves`, seconds since 1970; it stays until then.
+        """Announce that a node goes away at `leaves`, seconds since 1970.
 
-        Its end is for the caller to bring about, with `fail`.
+        It stays until the caller makes it `fail`.
         """
         with self._lock:
-            self._nodes[name] = replace(self._nodes[self._known(name)], leaves=leaves)
-        self._tell(None)
+            self._nodes[name] = replace(self._nodes[self._existing(name)], leaves=leaves)
+        self._notify(None)
 
     def subscribe(self, listener: Listener) -> None:
-        """Have `listener` called after every change, with the name of the node that failed.
+        """Call `listener` after every change, in the thread that made it.
 
-        It gets None if none did. It is called by the thread that made the change.
+        Its argument is the name of the node that failed, None if none did.
         """
         with self._lock:
             self._listeners.append(listener)
 
     def unsubscribe(self, listener: Listener) -> None:
-        """End a subscription; what is not subscribed is no error."""
+        """End a subscription; it is no error if there is none."""
         with self._lock:
             if listener in self._listeners:
                 self._listeners.remove(listener)
 
-    def _tell(self, failed: str | None) -> None:
+    def _notify(self, failed: str | None) -> None:
         with self._lock:
             listeners = list(self._listeners)
-        for listener in listeners:  # not under the lock: a listener may ask us
+        for listener in listeners:  # without the lock, because a listener may call us
             listener(failed)
 
     def _add(self, name: str | None) -> Node:
@@ -117,16 +117,16 @@ class LocalNodes:
         return self._nodes[name]
 
     def _gpus(self) -> tuple[str, ...]:
-        """Return the GPUs of a new node: real ones that no other has, or invented ones."""
+        """Return the GPUs of a new node: real ones that are free, or else made-up ones."""
         count = int(self._room.get("GPU", 0))
         taken = {gpu for node in self._nodes.values() for gpu in node.gpus}
         free = [gpu for gpu in self._real_gpus if gpu not in taken]
         return tuple(free[:count] if len(free) >= count else map(str, range(count)))
 
-    def _known(self, name: str) -> str:
+    def _existing(self, name: str) -> str:
         if name not in self._nodes:
-            there = ", ".join(self._nodes) or "none"
-            raise ConfigError(f"there is no node {name!r}", hint=f"the nodes are: {there}")
+            names = ", ".join(self._nodes) or "none"
+            raise ConfigError(f"there is no node {name!r}", hint=f"the nodes are: {names}")
         return name
 
     def _must_be_simulated(self, verb: str) -> None:
@@ -138,20 +138,20 @@ class LocalNodes:
 
 
 class OfferedNodes(LocalNodes):
-    """The nodes of a study, as far as a run inside one of its trials may use them."""
+    """The nodes that a run inside a trial of a study may use."""
 
     def __init__(self, offer: Offer) -> None:
         super().__init__()
         self._offer = offer
         self._held: HeldClaim | None = None
-        self._reserved: tuple[Demand, int, int] | None = None  # what it was made for
+        self._reserved: tuple[Demand, int, int] | None = None  # the arguments of the reservation
         self._waiting_logged_at = -math.inf
-        self._become(offer.nodes)
+        self._use(offer.nodes)
 
     def reserve(self, demand: Demand, workers_min: int, workers_max: int) -> bool:
-        """Claim as many GPUs, and what else is counted, for this run alone as it needs.
+        """Claim the GPUs and other counted resources that this run needs, for it alone.
 
-        Returns False while other runs have them, which is logged once a minute.
+        Returns False while other runs have them, and logs that once a minute.
         """
         if self._held is not None and self._reserved == (demand, workers_min, workers_max):
             return True
@@ -167,7 +167,7 @@ class OfferedNodes(LocalNodes):
         if (claim_made := claim(folder, choose)) is not None:
             chosen, self._held = claim_made
             self._reserved = demand, workers_min, workers_max
-            self._become(granted(self._offer, chosen))
+            self._use(granted(self._offer, chosen))
             return True
         now = time.monotonic()
         if now - self._waiting_logged_at >= WAITING_LOGGED_EVERY_S:
@@ -177,12 +177,12 @@ class OfferedNodes(LocalNodes):
         return False
 
     def release(self) -> None:
-        """Give back what was reserved, so that the runs of other trials find it."""
+        """Give back what was reserved, for the runs of other trials."""
         if self._held is not None:
             self._held.release()
             self._held = None
 
-    def _become(self, nodes: Sequence[Node]) -> None:
+    def _use(self, nodes: Sequence[Node]) -> None:
         with self._lock:
             self._nodes = {node.name: node for node in nodes}
 

@@ -1,4 +1,4 @@
-"""What the kernel says of a process, read from /proc; nothing here changes one, but to end it."""
+"""Facts about processes, read from /proc, and ways to end processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,10 +17,11 @@ log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-TIDYING_S = 3.0  # that of torch ends when nobody has asked it for 2 s
-_TIDYING = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
-GONE = ""  # the state of a process that is not there
-HIDDEN = "?"  # that of one that is there, and that this user may not look at
+CLEANUP_S = 3.0  # torch's process ends when it has had no request for 2 s
+ORPHANS_PATIENCE_S = 4.0
+_CLEANERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
+GONE = ""  # the state of a process that does not exist
+HIDDEN = "?"  # the state of a process that exists, but that this user may not look at
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class Facts:
 
     Attributes:
         state: One letter, as `ps` shows it: R runs, S sleeps, D waits and cannot be interrupted,
-            T was stopped, Z has ended; `GONE` if there is no such process. `HIDDEN` if nothing is
-            known but that there is one: somebody else's, where `/proc` hides these (hidepid).
+            T was stopped, Z has ended; `GONE` if there is no such process. `HIDDEN` if only its
+            existence is known: another user's, where `/proc` hides these (hidepid).
     """
 
     state: str
@@ -44,16 +45,16 @@ class Facts:
 
 
 def facts(pid: int) -> Facts:
-    """Return what is known of a process."""
+    """Return the facts about a process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return Facts(HIDDEN if _is_there(pid) else GONE)
+        return Facts(HIDDEN if _exists(pid) else GONE)
     return Facts(fields[0].decode(), int(fields[1]), int(fields[3]))
 
 
-def _is_there(pid: int) -> bool:
+def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -64,7 +65,7 @@ def _is_there(pid: int) -> bool:
 
 
 def threads(pid: int | str = "self") -> list[str]:
-    """Return the names of a process's threads, those of native libraries included."""
+    """Return the names of a process's threads, including those of native libraries."""
     names: list[str] = []
     for task in os.listdir(f"/proc/{pid}/task"):
         try:
@@ -76,16 +77,16 @@ def threads(pid: int | str = "self") -> list[str]:
 
 
 def children() -> list[int]:
-    """Return the processes whose parent is this one, those that ended and wait included."""
+    """Return the processes whose parent is this one, including those that wait to be reaped."""
     mine = os.getpid()
     try:
-        found: list[int] = []
+        pids: list[int] = []
         for task in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{task}/children", "rb") as file:
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
     except FileNotFoundError:  # a kernel built without it
         return [pid for pid in everything() if facts(pid).parent == mine]
-    return found
+    return pids
 
 
 def everything() -> Iterator[int]:
@@ -94,65 +95,65 @@ def everything() -> Iterator[int]:
 
 
 def belong_to(sessions: Collection[int], mark: str) -> list[int]:
-    """Return the running processes of these sessions, or that were started with `mark`.
+    """Return the running processes of these sessions, and those that were started with `mark`.
 
-    A process that left its session is known by a variable it inherited, unless it was forked
-    without a program of its own.
+    A process that left its session is recognized by an environment variable it inherited, unless
+    it was forked without executing a program.
     """
-    found: list[int] = []
+    pids: list[int] = []
     for pid in everything():
-        known = facts(pid)
-        if known.is_running and (known.session in sessions or _was_given(pid, mark)):
-            found.append(pid)
-    return found
+        process = facts(pid)
+        if process.is_running and (process.session in sessions or _has_mark(pid, mark)):
+            pids.append(pid)
+    return pids
 
 
-def _was_given(pid: int, mark: str) -> bool:
+def _has_mark(pid: int, mark: str) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return mark.encode() in file.read().split(b"\0")
     except OSError:
-        return False  # it is somebody else's, or has just ended
+        return False  # it is another user's, or has just ended
 
 
 def end(pids: Collection[int]) -> None:
-    """Kill processes; those that are gone already are no error."""
+    """Kill processes; it is no error if some are gone already."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
 def wake(pid: int) -> None:
-    """Let a process go on that was put to sleep; one that is gone is no error."""
+    """Resume a process that was put to sleep; it is no error if it is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGCONT)
 
 
-def end_untidily(pids: Collection[int], passed_s: float) -> None:
-    """Kill processes, but leave those that tidy up a moment; `passed_s` of it have passed.
+def end_but_cleaners(pids: Collection[int], passed_s: float) -> None:
+    """Kill processes; those that clean up only once `passed_s` exceeds `CLEANUP_S`.
 
-    Segments of shared memory have names that outlive everyone. Libraries have a process that
-    removes them; it ends by itself when all are gone who might still use them, or were killed.
+    Segments of shared memory have names that outlive every process. Libraries run a process that
+    removes them, which ends by itself once all processes that might use them are gone.
     """
-    end([pid for pid in pids if passed_s >= TIDYING_S or not _tidies_up(pid)])
+    end([pid for pid in pids if passed_s >= CLEANUP_S or not _is_cleaner(pid)])
 
 
-def _tidies_up(pid: int) -> bool:
+def _is_cleaner(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             command = file.read()
     except OSError:
         return False  # it is gone
-    return any(name in command for name in _TIDYING)
+    return any(name in command for name in _CLEANERS)
 
 
 def be_signalled_when_parent_ends(number: signal.Signals) -> None:
-    """Have the kernel send a signal when the thread that forked this process ends; Linux only."""
+    """Have the kernel signal this process when the thread that forked it ends; Linux only."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever descendants leave behind; Linux only."""
+    """Become the parent of every orphaned descendant; Linux only."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -163,12 +164,12 @@ def _prctl(option: int, value: int) -> None:
 
 @cache
 def _prctl_of_libc() -> Callable[..., int] | None:
-    """Return the function, looked up once: a worker finds it where its zygote has left it."""
+    """Return the function, looked up once in the zygote for all its workers."""
     return getattr(ctypes.CDLL(None), "prctl", None)
 
 
 def wait_for_end(pid: int, timeout_s: float) -> bool:
-    """Return whether a process has ended, waiting a while for it; it need not be a child."""
+    """Wait for the end of a process, child or not; return whether it has ended."""
     deadline = time.monotonic() + timeout_s
     if (handle := end_of(pid)) is not None:
         try:
@@ -194,23 +195,49 @@ def end_of(pid: int) -> int | None:
 
 
 def has_ended(handle: int, timeout_s: float = 0.0) -> bool:
-    """Return whether the process has ended that `end_of` gave a file of, waiting a while for it."""
+    """Wait for the end of the process whose file `end_of` returned; return whether it has ended."""
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
 
 
 def wait_a_moment(waited: int) -> None:
-    """Let a little time pass, more the longer it has taken already."""
+    """Sleep for a moment, longer the more often the caller has waited already."""
     time.sleep(min(0.05, 0.0005 * 2 ** min(waited, 10)))
 
 
 def end_all(sessions: Collection[int], mark: str) -> None:
-    """End what `belong_to` finds, and return once there is nothing of it."""
+    """End the processes that `belong_to` returns, and return once none is left."""
     began, waited = time.monotonic(), 0
     while left := belong_to(sessions, mark):
-        end_untidily(left, time.monotonic() - began)
+        end_but_cleaners(left, time.monotonic() - began)
         wait_a_moment(waited)
         waited += 1
         if waited == 200:
             log.warning("processes %s wait in the kernel and cannot be ended yet", left)
+
+
+def end_orphans(workers: Container[int] = (), *, patience_s: float = ORPHANS_PATIENCE_S) -> None:
+    """Kill every child of this process that is no worker, and wait until it is gone.
+
+    Every worker adopts the orphans below it, so a child of the zygote that is no worker was
+    started by a dead worker. The wait is bounded: a process that waits for a disk dies only when
+    the disk answers.
+    """
+    began = time.monotonic()
+    waited = 0
+    while orphans := [pid for pid in children() if pid not in workers]:
+        end_but_cleaners(orphans, time.monotonic() - began)
+        if any([_is_reaped(pid) for pid in orphans]):  # noqa: C419  # all of them, not the first
+            continue
+        if time.monotonic() > began + patience_s:
+            return
+        wait_a_moment(waited)
+        waited += 1
+
+
+def _is_reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG) != (0, 0)
+    except ChildProcessError:
+        return True

@@ -1,4 +1,4 @@
-"""Which engine this process uses, and with what nodes: `holdfast.init` chooses, nobody has to."""
+"""Chooses the engine and the nodes of this process: `holdfast.init`, which is optional."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.engine.local.engine import LocalEngine
 from holdfast.engine.nodes import LocalNodes, OfferedNodes
 from holdfast.errors import ConfigError
 
-_chosen: tuple[int, LocalNodes] | None = None  # with the process that chose
+_chosen: tuple[int, LocalNodes] | None = None  # with the pid of the process that chose
 
 
 def init(
@@ -25,32 +25,32 @@ def init(
     ignore_reinit_error: bool = False,
     **of_ray: object,
 ) -> LocalNodes:
-    """Choose what all later runs of this process are placed on, and return it.
+    """Choose the nodes for all later runs of this process, and return them.
 
     Nothing is started. A process that never calls this uses the machine as it is.
 
     Args:
-        address: Of a cluster; None or "local" for this machine.
-        nodes: How many nodes to simulate on this machine, so that their loss can be tried; None
-            for the machine itself.
-        num_cpus: How many CPUs each node has; None for what the machine has.
-        num_gpus: How many GPUs each node has; None for what the machine has.
-        resources: What else each node has, by name.
-        ignore_reinit_error: Return what was chosen before instead of raising, if something was.
-        of_ray: What else `ray.init` takes; nothing here needs it, which is said.
+        address: The address of a cluster; None or "local" for this machine.
+        nodes: How many nodes to simulate on this machine, to test their loss; None for the machine
+            itself.
+        num_cpus: How many CPUs each node has; None for as many as the machine.
+        num_gpus: How many GPUs each node has; None for as many as the machine.
+        resources: Other resources of each node, by name.
+        ignore_reinit_error: Return the earlier choice, if there is one, instead of raising.
+        of_ray: Other arguments of `ray.init`; they are ignored with a warning.
     """
-    global _chosen  # noqa: PLW0603  # it is the process's choice
+    global _chosen  # noqa: PLW0603  # one choice per process
     if of_ray:
         named = ", ".join(sorted(of_ray))
         warnings.warn(f"holdfast.init does not need, and ignores: {named}", stacklevel=2)
     if address not in (None, "local"):
         raise ConfigError(
-            f"address={address!r}: clusters are not there yet; runs are on this machine",
+            f"address={address!r}: clusters are not supported yet; runs are on this machine",
             hint="leave it out; nodes=2 simulates two nodes",
         )
-    if (known := _current()) is not None:
+    if (current := _current()) is not None:
         if ignore_reinit_error:
-            return known
+            return current
         raise ConfigError(
             "holdfast.init was called before in this process",
             hint="call holdfast.shutdown() first, or pass ignore_reinit_error=True",
@@ -58,16 +58,16 @@ def init(
     room = {**(resources or {})}
     for name, amount in (("CPU", num_cpus), ("GPU", num_gpus)):
         if name in room:
-            raise ConfigError(f"resources={resources!r}: {name} is given by num_{name.lower()}s")
+            raise ConfigError(f"resources={resources!r}: {name} is set by num_{name.lower()}s")
         if amount is not None:
             room[name] = amount
-    found = LocalNodes(nodes, room)
-    _chosen = os.getpid(), found
-    return found
+    chosen = LocalNodes(nodes, room)
+    _chosen = os.getpid(), chosen
+    return chosen
 
 
 def shutdown() -> None:
-    """Forget what `init` chose; runs that are under way are not touched."""
+    """Forget the choice of `init`; runs that are under way are not affected."""
     global _chosen  # noqa: PLW0603
     _chosen = None
 
@@ -88,11 +88,11 @@ def new_engine(
     """Return a new engine on the nodes that `init` chose, else on those offered or this machine.
 
     Args:
-        entry: Where a worker begins, `module:function`; it gets the number of its socket.
-        modules: What workers will want imported.
-        of_user: Modules of the user's that workers will want imported.
-        later: What workers will want imported, but the first ones not at once.
-        offer: What the trial may use that this process runs, if it runs one.
+        entry: The worker's entry point, `module:function`; it gets the number of its socket.
+        modules: Modules that every worker needs.
+        of_user: Modules of the user's that every worker needs.
+        later: Modules that workers need, but the first ones not at once.
+        offer: What the trial that this process runs may use, if it runs one.
     """
     nodes = _current()
     if nodes is None and offer is not None:
@@ -101,5 +101,5 @@ def new_engine(
 
 
 def _current() -> LocalNodes | None:
-    """Return this process's choice; a worker that was forked has not made the driver's."""
+    """Return the choice of this process; that of the driver does not count in a forked worker."""
     return _chosen[1] if _chosen is not None and _chosen[0] == os.getpid() else None

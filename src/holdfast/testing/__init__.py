@@ -1,4 +1,4 @@
-"""What Holdfast is tested with, shipped so that users can test with it too.
+"""Conformance suites, fault injection and crash states, shipped so that users can test with them.
 
 May import everything; nothing imports it.
 """

@@ -1,4 +1,4 @@
-"""Every state of the disk that a power cut could leave behind, built from a recorded log.
+"""Enumerates every state of a disk that a power cut could leave behind, from a recorded log.
 
 The model is the worst a journaling file system may do by its contract, not what one of them
 happens to do. At the moment of the cut:
@@ -7,7 +7,7 @@ happens to do. At the moment of the cut:
   kept or lost on its own, in any combination; a kept write may be cut short, and a file may have
   grown while zeros stand for the bytes, or for the first half of them.
 - A name is durable once its folder was synced after the change (create, link, rename, remove,
-  mkdir, rmdir). Each later change is kept or lost on its own, whatever became of the bytes, and
+  mkdir, rmdir). Each later change is kept or lost on its own, independent of the bytes, and
   syncing a file makes no name durable.
 - A rename is one change, also between folders: both entries change or neither does. It is durable
   once *either* folder was synced, because a journal holds it as one transaction. Where the name
@@ -16,11 +16,11 @@ happens to do. At the moment of the cut:
 - Changes of one and the same entry happen in order: none is kept if an earlier one of that entry
   was lost, or `rename a b; rename c a` could lose `a` altogether. All other changes have no order,
   not even within a folder, nor have names and bytes.
-- What was made below a folder whose own name was lost is lost with it, synced or not. A file or
+- Everything below a folder whose own name was lost is lost with it, synced or not. A file or
   folder that has no name left is gone.
 
-Marks in the log are promises: the states after a mark are listed with it, so that a test can hold
-them against what was acknowledged by then.
+Marks in the log are promises: the states after a mark are listed with it, so that a test can
+compare them with what was acknowledged by then.
 """
 
 from __future__ import annotations
@@ -30,21 +30,13 @@ from dataclasses import dataclass, field
 
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.fates import KEPT, Choices, Effort, Fate, Pending
-from holdfast.testing.oplog import (
-    FolderSynced,
-    Marked,
-    Named,
-    Operation,
-    Synced,
-    Truncated,
-    Written,
-)
+from holdfast.testing.oplog import Marked, Named, Operation, Synced, Truncated, Written
 from holdfast.testing.replay import Moment, Replay
 
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
-    """One power cut: when it came and what was lost; `str()` is one line to find it again.
+    """One power cut: when it came and what was lost; `str()` describes it in one line.
 
     Attributes:
         number: Which state of the enumeration this is, from 1.
@@ -63,7 +55,7 @@ class CrashPoint:
 
     @property
     def lost(self) -> list[str]:
-        """What was done but is not on the disk, or only in part."""
+        """Descriptions of the changes that are not on the disk, or only in part."""
         pairs = zip(self._pending, self._fates, strict=True)
         return [item.described(fate) for item, fate in pairs if fate != KEPT]
 
@@ -79,13 +71,11 @@ class CrashPoint:
 def crash_states(
     disk: SimDisk, effort: Effort | None = None, *, since: int = 0
 ) -> Iterator[tuple[CrashPoint, SimDisk]]:
-    """Yield every state a power cut could have left, at any moment since the log of `disk` began.
-
-    Or at any moment from the operation `since` of it on.
+    """Yield every state a power cut could have left, at any moment since operation `since`.
 
     A state comes once for each sequence of marks it can occur under. The disk that comes with it
-    holds only what survived, all of it durable, and begins a log of its own, so that a second cut
-    during recovery is `crash_states` of that disk again.
+    holds only what survived, all of it durable, and begins a log of its own: for a second cut
+    during recovery, call `crash_states` with that disk.
     """
     effort = effort if effort is not None else Effort()
     log = tuple(disk.log)
@@ -93,15 +83,15 @@ def crash_states(
     marks: tuple[str, ...] = ()
     seen: set[int] = set()
     number = 0
-    complete = False  # whether all states of the moment before, and of those before it, were seen
+    complete = False  # whether all states of all earlier moments were seen
     for position, operation in enumerate((None, *log)):
         pinned = False
         if operation is not None:
             replay.take(position, operation)
         match operation:
             case Named() | Written() | Truncated():
-                pinned = True  # were it lost, the states would be those of the moment before
-            case Synced() | FolderSynced() if complete:
+                pinned = True  # if it is lost, the states are those of the moment before
+            case Synced() if complete:
                 continue  # a sync adds no states, it only rules some out
             case Marked(label):
                 marks = (*marks, label)
@@ -124,19 +114,19 @@ def crash_states(
 
 
 def effective_syncs(disk: SimDisk) -> dict[int, str]:
-    """Return the syncs in the log that had something to make durable, by the number of each.
+    """Return the syncs in the log that made something durable, by their numbers.
 
-    The numbers are those that `Drop.nth` counts, so that each of these is a mutant to be caught;
-    to drop any other sync changes nothing.
+    `Drop.nth` uses the same numbers. Dropping one of these is a mutation that a test must catch;
+    dropping any other sync changes nothing.
     """
     replay = Replay(disk.start)
-    found: dict[int, str] = {}
+    effective: dict[int, str] = {}
     nth = 0
     for position, operation in enumerate(disk.log, start=1):
         before = dict(replay.pending)
         replay.take(position, operation)
-        if isinstance(operation, Synced | FolderSynced):
+        if isinstance(operation, Synced):
             nth += 1
             if replay.pending != before:
-                found[nth] = str(operation)
-    return found
+                effective[nth] = str(operation)
+    return effective

@@ -1,6 +1,6 @@
-"""A disk in memory that behaves like a POSIX file system and remembers what was done to it.
+"""A disk in memory that behaves like a POSIX file system and records every operation.
 
-`holdfast.testing.crashes` turns what it remembers into the states a power cut could leave behind.
+`holdfast.testing.crashes` turns the record into the states a power cut could leave behind.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.storage.base import Buffer
 from holdfast.storage.local.disk import READABLE, Stat
 from holdfast.testing.oplog import (
     ROOT,
-    FolderSynced,
+    EntryChange,
     Image,
     Marked,
     Named,
@@ -24,6 +24,7 @@ from holdfast.testing.oplog import (
     Synced,
     Truncated,
     Written,
+    change_entries,
     overwrite,
     resize,
 )
@@ -41,15 +42,15 @@ class _Handle:
 
 
 class SimDisk:
-    """A `Disk` in memory. Paths are absolute and hold no `..`; there are no permissions.
+    """A `Disk` in memory. Paths are absolute and contain no `..`; there are no permissions.
 
-    Handles are never given twice and `scan` keeps the order of creation, so equal calls leave
-    equal logs. May be used from several threads.
+    Handles are never reused and `scan` keeps the order of creation, so equal calls leave equal
+    logs. May be used from several threads.
 
     Args:
-        folders: Made with all above them before the log begins, hence durable.
-        image: What is on the disk at first; an empty root if not given.
-        clock: Tells `Stat.modified`; what was there when the log began was modified just then.
+        folders: Made, with their parents, before the log begins, hence durable.
+        image: The initial content of the disk; an empty root if not given.
+        clock: Gives `Stat.modified`; everything in the image was modified when the log began.
     """
 
     def __init__(
@@ -74,26 +75,26 @@ class SimDisk:
 
     @property
     def start(self) -> Image:
-        """What was on the disk, durably, when the log began."""
+        """The durable content of the disk when the log began."""
         return self._start
 
     @property
     def log(self) -> Sequence[Operation]:
-        """Everything that changed the disk or made it durable, in order, with the marks."""
+        """Every operation that changed the disk or synced it, in order, with the marks."""
         return self._log
 
     def mark(self, label: str) -> None:
-        """Note in the log what is begun or promised from here on."""
+        """Note in the log what is begun or promised at this point."""
         with self._guard:
             self._log.append(Marked(label))
 
     def settle(self) -> None:
-        """Make all that is on the disk durable and begin a new log."""
+        """Make everything on the disk durable and begin a new log."""
         with self._guard:
             self._begin(self.image())
 
     def image(self) -> Image:
-        """Return what a reader would see now, durable or not."""
+        """Return what a reader sees now, durable or not."""
         with self._guard:
             if not self._is_own:
                 return self._start
@@ -106,7 +107,7 @@ class SimDisk:
         return dict(sorted(self.image().walk()))
 
     def _begin(self, image: Image) -> None:
-        """Share the image's tables until the first change: a disk that is only read is free."""
+        """Share the image's tables until the first change, so that disks only read cost nothing."""
         self._start = image
         self._log: list[Operation] = []
         self._files: dict[int, bytes | bytearray] = image.files  # type: ignore[assignment]
@@ -119,7 +120,7 @@ class SimDisk:
 
     # ------------------------------------------------------------------ files
 
-    def create(self, path: str, mode: int = READABLE) -> int:  # nobody else is here
+    def create(self, path: str, mode: int = READABLE) -> int:  # there are no other users here
         with self._guard:
             folder, name = self._vacant(path)
             return self._opened(self._new_file(folder, name, path), path, offset=0)
@@ -153,7 +154,7 @@ class SimDisk:
     def write(self, handle: int, data: Buffer) -> None:
         copied = bytes(data)
         if not copied:
-            return  # the kernel is not even asked
+            return  # not even a system call
         with self._guard:
             opened = self._handle(handle)
             if not opened.is_writable:
@@ -179,8 +180,8 @@ class SimDisk:
     def sync(self, handle: int) -> None:
         with self._guard:
             opened = self._handle(handle)
-            kind = FolderSynced if opened.inode in self._folders else Synced
-            self._log.append(kind(opened.inode, opened.path))
+            is_folder = opened.inode in self._folders
+            self._log.append(Synced(opened.inode, opened.path, is_folder))
 
     def close(self, handle: int) -> None:
         with self._guard:
@@ -246,7 +247,7 @@ class SimDisk:
 
     def sync_dir(self, path: str) -> None:
         with self._guard:
-            self._log.append(FolderSynced(self._folder(path), path))
+            self._log.append(Synced(self._folder(path), path, is_folder=True))
 
     # ------------------------------------------------------------------ looking, locking
 
@@ -285,10 +286,10 @@ class SimDisk:
         finally:
             latch.release()
 
-    # ------------------------------------------------------------------ finding
+    # ------------------------------------------------------------------ looking up paths
 
     def _line(self, path: str, names: Sequence[str]) -> list[int]:
-        """Return the inodes from the root to what `names` lead to."""
+        """Return the inodes on the way along `names`, with the root first."""
         line = [ROOT]
         for name in names:
             entries = self._folders.get(line[-1])
@@ -321,14 +322,14 @@ class SimDisk:
         return line, names[-1]
 
     def _entry(self, path: str) -> tuple[int, str, int]:
-        """Return folder, name and inode of a name that exists."""
+        """Return folder, name and inode of a path that exists."""
         line, name = self._parents(path)
         if name not in self._folders[line[-1]]:
             raise error_at(errno.ENOENT, path)
         return line[-1], name, self._folders[line[-1]][name]
 
     def _vacant(self, path: str) -> tuple[int, str]:
-        """Return folder and name of a name that does not exist."""
+        """Return folder and name of a path that does not exist."""
         if not names_of(path):
             raise error_at(errno.EEXIST, path)
         line, name = self._parents(path)
@@ -379,18 +380,10 @@ class SimDisk:
         self._name("create", path, (folder, name, inode), born=inode)
         return inode
 
-    def _name(
-        self, verb: str, path: str, *changes: tuple[int, str, int | None], born: int | None = None
-    ) -> None:
+    def _name(self, verb: str, path: str, *changes: EntryChange, born: int | None = None) -> None:
         self._own()
-        for folder, name, inode in changes:
-            if folder not in self._own_folders:
-                self._folders[folder] = dict(self._folders[folder])
-                self._own_folders.add(folder)
-            if inode is None:
-                self._folders[folder].pop(name)
-            else:
-                self._folders[folder][name] = inode
+        change_entries(self._folders, changes, self._own_folders)
+        for folder, _, _ in changes:
             self._stamps[folder] = self.clock()
         self._log.append(Named(verb, path, changes, born))
 

@@ -1,8 +1,8 @@
-"""What can become of changes that were not yet durable when the power went.
+"""The fates of changes that were not yet durable when the power was cut, and their combinations.
 
-A fate is a number: `KEPT`, `LOST`, a number of bytes after which a write was cut, or one of the
-two ways in which a file has grown without all of its bytes having arrived. Each fate of each
-change is tried with every fate of all others where that is affordable, else with a choice.
+A fate is a number: `KEPT`, `LOST`, the number of bytes after which a write was cut, or one of the
+two ways in which a file has grown without all of its bytes. All combinations of fates are tried if
+that is affordable, else a selection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Fate: TypeAlias = int
 LOST: Fate = 0
 KEPT: Fate = -1
 ZEROS: Fate = -2  # the file grew, and zeros are where the bytes should be
-HOLE: Fate = -3  # the file grew and the second half of the bytes came, the first did not
+HOLE: Fate = -3  # the file grew, and only the second half of the bytes was written
 CUT_SHARE = 0.3  # how often a sampled write may be cut
 
 
@@ -31,9 +31,9 @@ class Pending:
     Attributes:
         position: Its place in the log, from 1.
         change: What was done.
-        fates: What can become of it, KEPT first; KEPT alone once it was synced.
+        fates: Its possible fates, KEPT first; KEPT alone once it was synced.
         needs: Positions of changes it comes after: kept, or made durable, only with them.
-        homes: Positions of changes that name the folder it leads into: kept only with them too.
+        homes: Positions of changes that name the folder it leads into: kept only with them, too.
     """
 
     position: int
@@ -47,7 +47,7 @@ class Pending:
         return isinstance(self.change, Named)
 
     def described(self, fate: Fate) -> str:
-        """Return the change, and which part of it is there if not all is lost."""
+        """Describe the change, and which part of it survived, if any."""
         if fate == LOST:
             return str(self.change)
         parts = {ZEROS: "zeros instead", HOLE: "zeros instead of its first half"}
@@ -55,7 +55,7 @@ class Pending:
 
 
 def fates_of(change: Change) -> tuple[Fate, ...]:
-    """Return what can become of a change; writes are cut near both ends and in the middle."""
+    """Return the possible fates of a change; writes are cut near both ends and in the middle."""
     if not isinstance(change, Written):
         return KEPT, LOST
     size = len(change.data)
@@ -64,7 +64,7 @@ def fates_of(change: Change) -> tuple[Fate, ...]:
 
 
 def content_after(content: bytes, changes: Sequence[Change], fates: Sequence[Fate]) -> bytes:
-    """Return what a file holds when its pending changes met these fates."""
+    """Return the content of a file after its pending changes met these fates."""
     result = bytearray(content)
     for change, fate in zip(changes, fates, strict=True):
         if fate == LOST:
@@ -91,10 +91,10 @@ class Effort:
 
     Attributes:
         combinations_max: Up to this many, all are tried. Beyond it, all combinations of kept and
-            lost if these are as few, else a systematic choice: none, all, each one lost, each one
+            lost if these are few enough, else a selection: none, all, each one lost, each one
             kept, every prefix. Cut writes are then tried one at a time.
-        samples: So many random combinations more wherever not all are tried.
-        seed: Of the samples; equal seeds and equal logs give equal states.
+        samples: How many random combinations to add where not all are tried.
+        seed: The seed of the samples; equal seeds and equal logs give equal states.
     """
 
     combinations_max: int = 512
@@ -103,9 +103,9 @@ class Effort:
 
 
 class Choices:
-    """The legal combinations of fates of what is pending at one moment.
+    """The legal combinations of fates of the changes that are pending at one moment.
 
-    With `pinned`, those alone in which the last change is not lost.
+    With `pinned`, only those in which the last change is not lost.
     """
 
     def __init__(self, pending: Sequence[Pending], effort: Effort, *, pinned: bool) -> None:
@@ -123,13 +123,13 @@ class Choices:
 
     @property
     def are_all(self) -> bool:
-        """Whether every combination there is will be tried."""
+        """Whether every combination will be tried."""
         return math.prod(map(len, self._options)) <= self._effort.combinations_max
 
     def __iter__(self) -> Iterator[tuple[Fate, ...]]:
         tried: set[tuple[Fate, ...]] = set()
         for wanted in self._wanted():
-            legal = self._made_legal(wanted)
+            legal = self._make_legal(wanted)
             if legal not in tried:
                 tried.add(legal)
                 yield legal
@@ -157,9 +157,9 @@ class Choices:
         for place in range(count + 1):
             yield [KEPT] * place + [LOST] * (count - place)
         for place in range(count):
-            yield [LOST if other == place else KEPT for other in range(count)]
-            kept = self._with_needs({place})
-            yield [KEPT if other in kept else LOST for other in range(count)]
+            yield [LOST if index == place else KEPT for index in range(count)]
+            needed = self._with_needs({place})
+            yield [KEPT if index in needed else LOST for index in range(count)]
 
     def _cut_one_by_one(self) -> Iterator[Sequence[Fate]]:
         """Yield each cut with all others kept, with only what came before it, and alone."""
@@ -172,14 +172,14 @@ class Choices:
                     yield [LOST] * place + [fate] + [LOST] * after
 
     def _with_needs(self, places: set[int]) -> set[int]:
-        found = set(places)
+        needed = set(places)
         for place in range(len(self._needs) - 1, -1, -1):
-            if place in found:
-                found.update(self._needs[place])  # all of them lie before it
-        return found
+            if place in needed:
+                needed.update(self._needs[place])  # all of them lie before it
+        return needed
 
-    def _made_legal(self, wanted: Sequence[Fate]) -> tuple[Fate, ...]:
-        """Keep what may not be lost, and lose what needs something that is."""
+    def _make_legal(self, wanted: Sequence[Fate]) -> tuple[Fate, ...]:
+        """Keep changes that may not be lost, and lose those that need a lost one."""
         legal: list[Fate] = []
         for fate, fates, needs in zip(wanted, self._options, self._needs, strict=True):
             if any(legal[need] == LOST for need in needs):

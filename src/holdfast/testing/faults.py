@@ -1,7 +1,7 @@
-"""Disks that misbehave on purpose: they forget a sync, run full, fail, or lose their power.
+"""Disks with injected faults: a sync that does nothing, a full disk, an error, a power cut.
 
-A `TappedDisk` shows each operation that changes the disk to a tap before it happens, a
-`ReadTappedDisk` those that only look. The taps here work on any disk, real or simulated.
+A `TappedDisk` asks a tap about each operation that changes the disk, before it happens; a
+`ReadTappedDisk` about each that reads. The taps here work on any disk, real or simulated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SYNCS: frozenset[Verb] = frozenset({"sync", "sync_dir"})
 
 
 class PowerCut(BaseException):
-    """Not an Exception, so that no `except Exception` in the code under test survives it."""
+    """Not an Exception, so that no `except Exception` in the code under test catches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The step does not happen, and nobody is told."""
+    """The step does not happen, but claims success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class Tap(Protocol):
 
 
 class Fuse:
-    """Counts down over every boundary that is instrumented, then cuts the power for good."""
+    """Cuts the power for good at the step numbered `blows_at`, from 1."""
 
     def __init__(self, blows_at: int) -> None:
         self._left = blows_at
 
     def pass_through(self) -> None:
-        """Raise `PowerCut` at the passage numbered `blows_at`, from 1, and ever after."""
+        """Raise `PowerCut` in call `blows_at` and every later one."""
         self._left -= 1
         if self._left <= 0:
             raise PowerCut
@@ -98,13 +98,13 @@ class Fuse:
 
 @dataclass(slots=True)
 class Drop:
-    """Makes syncs do nothing while they claim success: the mutants of a durability proof.
+    """Makes syncs do nothing while they claim success, to test that each one is needed.
 
     Attributes:
-        nth: Drop only the sync with this number, from 1, files and folders counted together and
+        nth: Drop only the sync with this number, from 1, counting files and folders together and
             only those that `match`; None drops all of them.
-        match: Drop only what this glob matches, verb and path: "sync *", "* */manifests/*".
-        dropped: What has been dropped so far.
+        match: Drop only syncs whose verb and path match this glob: "sync *", "* */manifests/*".
+        dropped: The steps dropped so far.
     """
 
     nth: int | None = None
@@ -126,15 +126,15 @@ class Drop:
 class Fail:
     """Makes the `nth` step fail, from 1, counting those that `match`.
 
-    A file whose sync has failed is never made durable by a later one, although that claims to:
-    the kernel forgets which bytes did not arrive.
+    A file whose sync has failed is never made durable by a later sync, although that claims
+    success: the kernel forgets which bytes were not written.
 
     Attributes:
         code: The `errno` of the error. With ENOSPC, removals work: a full disk can be emptied.
-        match: Fail only what this glob matches, verb and path: "rename *", "* */journal/*".
-        lasting: Whether every later step that matches fails too.
+        match: Fail only steps whose verb and path match this glob: "rename *", "* */journal/*".
+        lasting: Whether every later step that matches fails, too.
         part: A write that fails leaves this share of its bytes, as a full disk does.
-        failed: What has failed so far.
+        failed: The steps that have failed so far.
     """
 
     code: int = errno.EIO
@@ -166,15 +166,15 @@ class Fail:
 
 
 class TappedDisk:
-    """A disk whose every change needs the consent of a tap; looking and closing do not."""
+    """A disk that asks a tap before every change; reading and closing need no permission."""
 
     def __init__(self, disk: Disk, tap: Tap) -> None:
         self._disk, self._tap = disk, tap
         self._paths: dict[int, str] = {}  # of open handles
 
     def create(self, path: str, mode: int = READABLE) -> int:
-        # A file that was not created has no handle to return, so that to skip is to allow.
-        self._consent("create", path)
+        # A file that is not created has no handle to return, so `Skip` allows it.
+        self._ask_tap("create", path)
         return self._opened(self._disk.create(path, mode), path)
 
     def open(self, path: str) -> int:
@@ -200,11 +200,11 @@ class TappedDisk:
         self._disk.write_back(handle, start, length)
 
     def truncate(self, handle: int, size: int) -> None:
-        if self._consent("truncate", self._paths.get(handle, "")):
+        if self._ask_tap("truncate", self._paths.get(handle, "")):
             self._disk.truncate(handle, size)
 
     def sync(self, handle: int) -> None:
-        if self._consent("sync", self._paths.get(handle, "")):
+        if self._ask_tap("sync", self._paths.get(handle, "")):
             self._disk.sync(handle)
 
     def close(self, handle: int) -> None:
@@ -212,27 +212,27 @@ class TappedDisk:
         self._disk.close(handle)
 
     def link(self, old: str, new: str) -> None:
-        if self._consent("link", new):
+        if self._ask_tap("link", new):
             self._disk.link(old, new)
 
     def rename(self, old: str, new: str) -> None:
-        if self._consent("rename", new):
+        if self._ask_tap("rename", new):
             self._disk.rename(old, new)
 
     def remove(self, path: str) -> None:
-        if self._consent("remove", path):
+        if self._ask_tap("remove", path):
             self._disk.remove(path)
 
     def mkdir(self, path: str) -> None:
-        if self._consent("mkdir", path):
+        if self._ask_tap("mkdir", path):
             self._disk.mkdir(path)
 
     def rmdir(self, path: str) -> None:
-        if self._consent("rmdir", path):
+        if self._ask_tap("rmdir", path):
             self._disk.rmdir(path)
 
     def sync_dir(self, path: str) -> None:
-        if self._consent("sync_dir", path):
+        if self._ask_tap("sync_dir", path):
             self._disk.sync_dir(path)
 
     def stat(self, path: str) -> Stat | None:
@@ -247,11 +247,12 @@ class TappedDisk:
     @contextlib.contextmanager
     def lock(self, path: str, timeout_s: float) -> Iterator[None]:
         if self._disk.stat(path) is None:
-            self._consent("create", path)
+            self._ask_tap("create", path)
         with self._disk.lock(path, timeout_s):
             yield
 
-    def _consent(self, verb: Verb, path: str) -> bool:
+    def _ask_tap(self, verb: Verb, path: str) -> bool:
+        """Return whether the step is to happen; raise if it is refused."""
         match self._tap.judge(Step(verb, path)):
             case Allow():
                 return True
@@ -266,39 +267,39 @@ class TappedDisk:
 
 
 class ReadTappedDisk(TappedDisk):
-    """A disk whose every look needs the consent of a tap; what changes it does not."""
+    """A disk that asks a tap before every read; changes need no permission."""
 
     def __init__(self, disk: Disk, tap: Tap) -> None:
-        super().__init__(disk, _Consenting())
+        super().__init__(disk, _AllowAll())
         self._read_tap = tap
 
     def open(self, path: str) -> int:
-        self._may("open", path)
+        self._check("open", path)
         return super().open(path)
 
     def read_into(self, handle: int, buffer: memoryview, offset: int) -> int:
-        self._may("read", self._paths.get(handle, ""))
+        self._check("read", self._paths.get(handle, ""))
         return super().read_into(handle, buffer, offset)
 
     def stat(self, path: str) -> Stat | None:
-        self._may("stat", path)
+        self._check("stat", path)
         return super().stat(path)
 
     def lstat(self, path: str) -> Stat | None:
-        self._may("stat", path)
+        self._check("stat", path)
         return super().lstat(path)
 
     def scan(self, path: str) -> list[tuple[str, bool]]:
-        self._may("scan", path)
+        self._check("scan", path)
         return super().scan(path)
 
-    def _may(self, verb: Verb, path: str) -> None:
-        # A look that is skipped has nothing to return, so that to skip is to allow.
+    def _check(self, verb: Verb, path: str) -> None:
+        # A read that is skipped has nothing to return, so `Skip` allows it.
         verdict = self._read_tap.judge(Step(verb, path))
         if isinstance(verdict, Refuse):
             raise verdict.error
 
 
-class _Consenting:
+class _AllowAll:
     def judge(self, step: Step) -> Verdict:
         return ALLOW

@@ -1,12 +1,13 @@
-"""What a simulated disk remembers: images of a file system, and the operations that changed it.
+"""Images of a simulated file system, and the operations that change them.
 
-Files and folders are inodes, known by number; a name is an entry of a folder that points at one.
-Nothing here changes after it was made, except the dictionaries of an `Image` under construction.
+Files and folders are inodes, identified by number; a name is an entry of a folder that points at an
+inode. Nothing here changes after it was made, except the dictionaries of an `Image` under
+construction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ ROOT = 1  # the inode of "/"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Image:
-    """All that is on a disk: contents of files, entries of folders. Shared, so never changed."""
+    """The content of a disk: files, and entries of folders. Shared, so never changed."""
 
     files: dict[int, bytes]
     folders: dict[int, dict[str, int]]
@@ -38,17 +39,19 @@ class Image:
                     yield f"{path}/{name}", self.files[child]
 
 
+EntryChange: TypeAlias = tuple[int, str, int | None]  # folder, name, inode; None if removed
+
+
 @dataclass(frozen=True, slots=True)
 class Named:
     """Entries of folders changed, all or none: create, link, rename, remove, mkdir, rmdir.
 
-    `changes` holds (folder, name, inode), with None for an entry that went away. `born` is the
-    inode that came into being with the name, if one did.
+    `born` is the inode that was created with the name, if one was.
     """
 
     verb: str
     path: str
-    changes: tuple[tuple[int, str, int | None], ...]
+    changes: tuple[EntryChange, ...]
     born: int | None = None
 
     def __str__(self) -> str:
@@ -82,29 +85,19 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The bytes of a file were made durable."""
+    """The bytes of a file, or the names in a folder, were made durable."""
 
     inode: int
     path: str
+    is_folder: bool = False
 
     def __str__(self) -> str:
-        return f"sync {self.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class FolderSynced:
-    """The names in a folder were made durable."""
-
-    inode: int
-    path: str
-
-    def __str__(self) -> str:
-        return f"sync_dir {self.path}"
+        return f"{'sync_dir' if self.is_folder else 'sync'} {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A note of the test: what had been begun or promised by then."""
+    """A note of the test: what was begun or promised at this point."""
 
     label: str
 
@@ -113,11 +106,11 @@ class Marked:
 
 
 Change: TypeAlias = Named | Written | Truncated
-Operation: TypeAlias = Change | Synced | FolderSynced | Marked
+Operation: TypeAlias = Change | Synced | Marked
 
 
 def overwrite(content: bytearray, offset: int, data: bytes) -> None:
-    """Write as a file system does: what lies between the end and `offset` reads as zeros."""
+    """Write as a file system does: a gap between the end and `offset` is filled with zeros."""
     if offset > len(content):
         resize(content, offset)
     content[offset : offset + len(data)] = data
@@ -129,3 +122,17 @@ def resize(content: bytearray, size: int) -> None:
         del content[size:]
     else:
         content.extend(bytes(size - len(content)))
+
+
+def change_entries(
+    folders: dict[int, dict[str, int]], changes: Iterable[EntryChange], owned: set[int]
+) -> None:
+    """Change the entries of folders, copying those tables that are not `owned` yet."""
+    for folder, name, inode in changes:
+        if folder not in owned:
+            folders[folder] = dict(folders[folder])
+            owned.add(folder)
+        if inode is None:
+            folders[folder].pop(name, None)
+        else:
+            folders[folder][name] = inode

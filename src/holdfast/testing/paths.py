@@ -1,4 +1,4 @@
-"""Paths as the kernel reads them, and the errors it has for them."""
+"""Splits and checks paths of a simulated disk as the kernel does, with the kernel's errors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PATH_BYTES_MAX = 4095
 def names_of(path: str) -> tuple[str, ...]:
     """Return the names a path is made of."""
     if "\0" in path:
-        raise ValueError("embedded null byte")  # what the os module says
+        raise ValueError("embedded null byte")  # as the os module does
     names = tuple(name for name in path.split("/") if name not in ("", "."))
     if not path.startswith("/") or ".." in names:
-        raise ValueError(f"{path!r}: a simulated disk knows absolute paths without '..' only")
+        raise ValueError(f"{path!r}: a simulated disk takes only absolute paths without '..'")
     if len(os.fsencode(path)) > PATH_BYTES_MAX:
         raise error_at(errno.ENAMETOOLONG, path)
     return names
@@ -30,12 +30,12 @@ def steps_to(path: str) -> list[str]:
 
 
 def check_length(name: str, path: str) -> None:
-    """Raise where a name on the way along `path` is longer than a file system takes."""
-    # A character takes at most four bytes, so that most names need not be encoded.
+    """Raise if a name in `path` is longer than a file system allows."""
+    # A character takes at most four bytes, so most names need not be encoded.
     if len(name) > NAME_BYTES_MAX // 4 and len(os.fsencode(name)) > NAME_BYTES_MAX:
         raise error_at(errno.ENAMETOOLONG, path)
 
 
 def error_at(code: int, path: str, new: str | None = None) -> OSError:
-    """Return the error the kernel would give, of the class that goes with its number."""
+    """Return the error the kernel would raise, of the class that belongs to its number."""
     return OSError(code, os.strerror(code), path, None, new)

@@ -1,4 +1,4 @@
-"""What is durable and what is pending as a log is followed, and the disks that could come of it."""
+"""Replays a log: what is durable, what is pending, and the disks a power cut could leave."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 from holdfast.testing.fates import KEPT, LOST, Fate, Pending, content_after, fates_of
 from holdfast.testing.oplog import (
     ROOT,
-    FolderSynced,
     Image,
     Marked,
     Named,
@@ -16,11 +15,12 @@ from holdfast.testing.oplog import (
     Synced,
     Truncated,
     Written,
+    change_entries,
 )
 
 
 class Replay:
-    """The durable part of the disk, and what is pending, as the log is followed."""
+    """The durable part of a disk and the pending changes, after the operations taken so far."""
 
     def __init__(self, start: Image) -> None:
         self.files = dict(start.files)
@@ -41,14 +41,14 @@ class Replay:
                 self._take_name(position, operation)
             case Written() | Truncated():
                 self.pending[position] = Pending(position, operation, fates_of(operation))
-            case Synced(inode):
+            case Synced(inode, _, is_folder=False):
                 for item in self._of_file(inode):
                     self._keep(item)
-            case FolderSynced(inode):
+            case Synced(inode):
                 for item in self._of_folder(inode):
-                    # Sure from now on, but a name in a folder that is lost is not kept.
+                    # Certain from now on, except in a folder that is lost itself.
                     self.pending[item.position] = replace(item, fates=(KEPT,))
-                self._keep_all_that_is_sure()
+                self._keep_certain()
             case Marked():
                 pass
 
@@ -71,7 +71,7 @@ class Replay:
         )
 
     def _homes(self, folder: int) -> list[int]:
-        """Return the pending changes that `folder` and those above it owe their names to."""
+        """Return the pending changes that give names to `folder` and the folders above it."""
         homes = []
         while folder in self._placed:
             position, folder = self._placed[folder]
@@ -88,16 +88,17 @@ class Replay:
 
     def _of_folder(self, inode: int) -> list[Pending]:
         """Return the pending changes of a folder's entries, and those they came after, in order."""
-        found: set[int] = set()
+        positions: set[int] = set()
         for position, item in reversed(self.pending.items()):
             if isinstance(item.change, Named) and (
-                position in found or any(folder == inode for folder, _, _ in item.change.changes)
+                position in positions
+                or any(folder == inode for folder, _, _ in item.change.changes)
             ):
-                found.add(position)
-                found.update(item.needs)
-        return [item for position, item in self.pending.items() if position in found]
+                positions.add(position)
+                positions.update(item.needs)
+        return [item for position, item in self.pending.items() if position in positions]
 
-    def _keep_all_that_is_sure(self) -> None:
+    def _keep_certain(self) -> None:
         for item in tuple(self.pending.values()):
             waits_for = (*item.needs, *item.homes)
             if item.fates == (KEPT,) and self.pending.keys().isdisjoint(waits_for):
@@ -106,7 +107,7 @@ class Replay:
     def _keep(self, item: Pending) -> None:
         del self.pending[item.position]
         if isinstance(item.change, Named):
-            _change_entries(self.folders, item.change, owned=set())
+            change_entries(self.folders, item.change.changes, owned=set())
             for folder, name, _ in item.change.changes:
                 if self._latest.get((folder, name)) == item.position:
                     del self._latest[folder, name]
@@ -116,7 +117,7 @@ class Replay:
 
 
 class Moment:
-    """All the disks a cut at one moment can leave, built from what they share."""
+    """All disks that a power cut at one moment can leave, built from what they share."""
 
     def __init__(self, replay: Replay) -> None:
         self.pending: Sequence[Pending] = tuple(replay.pending.values())
@@ -155,7 +156,7 @@ class Moment:
             for place in self._names:
                 change = self.pending[place].change
                 if fates[place] != LOST and isinstance(change, Named):
-                    _change_entries(folders, change, owned)
+                    change_entries(folders, change.changes, owned)
             self._folders_by_fates[key] = folders
         return folders
 
@@ -180,26 +181,14 @@ class Moment:
         entries = folders.get(inode)
         settled = inode not in self._touched
         if entries is None:
-            # The table of a bytes object remembers its hash, so that only new contents are read.
+            # A bytes object caches its hash, so only new contents are read.
             return hash(self._file_after(inode, fates)), settled
         below = []
         for name, child in entries.items():
             value, child_settled = self._hash_of(child, folders, fates)
             below.append((name, value))
             settled = settled and child_settled
-        found = hash(("folder", frozenset(below)))
+        hashed = hash(("folder", frozenset(below)))
         if settled:
-            self._settled[inode] = found
-        return found, settled
-
-
-def _change_entries(folders: dict[int, dict[str, int]], change: Named, owned: set[int]) -> None:
-    """Change the entries of folders, copying those tables that are not `owned` yet."""
-    for folder, name, inode in change.changes:
-        if folder not in owned:
-            folders[folder] = dict(folders[folder])
-            owned.add(folder)
-        if inode is None:
-            folders[folder].pop(name, None)
-        else:
-            folders[folder][name] = inode
+            self._settled[inode] = hashed
+        return hashed, settled

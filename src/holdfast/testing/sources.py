@@ -1,4 +1,4 @@
-"""Files that are not there: sources for stores to be tested with."""
+"""Sources of bytes for testing stores, without files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.storage.base import Buffer
 
 
 class Refilled:
-    """A source that gives the same buffer again and again, as files being read do."""
+    """A source that yields the same buffer again and again, as a file that is read does."""
 
     def __init__(self, size: int, *, fails_at: int | None = None) -> None:
         self.size, self._fails_at = size, fails_at
@@ -21,7 +21,7 @@ class Refilled:
             length = min(len(buffer), self.size - number * len(buffer))
             buffer[:length] = bytes([number % 251]) * length
             yield memoryview(buffer)[:length]
-            buffer[:] = bytes(len(buffer))  # whoever still holds it now holds zeros
+            buffer[:] = bytes(len(buffer))  # a store that still uses it reads zeros
 
     def whole(self) -> bytes:
         return b"".join(bytes(chunk) for chunk in self.chunks())

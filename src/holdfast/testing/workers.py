@@ -1,6 +1,6 @@
-"""Workers for trying engines: each does what its first message tells it to, in words.
+"""Workers for testing engines: each follows the orders in its first message.
 
-A word is a verb, or `verb=value`; what a worker finds out it reports.
+Orders are words: a verb, or `verb=value`. What a worker observes it reports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAUSE = "import signal; signal.pause()"
 
 
 def obey(handle: int) -> None:
-    """Do what the first message says and end as it says; the entry point of a worker."""
+    """Follow the orders in the first message; the entry point of a worker."""
     with socket.socket(fileno=handle) as line:
         channel = Channel(line)
         messages = channel.wait()
@@ -37,7 +37,7 @@ def obey(handle: int) -> None:
 
 
 def follow(channel: Channel, messages: list[Message], leave: Callable[[int], NoReturn]) -> None:
-    """Do what the first message says; `leave` ends the worker where it stands, with a code."""
+    """Follow the orders in the first message; `leave` ends the worker at once, with a code."""
     first, *others = messages
     assert isinstance(first, Assigned)
     for word in first.job.decode().split():
@@ -48,7 +48,7 @@ def follow(channel: Channel, messages: list[Message], leave: Callable[[int], NoR
 
 
 class _Scene:
-    """Where a verb acts."""
+    """What a verb can use."""
 
     def __init__(
         self, channel: Channel, waiting: list[Message], leave: Callable[[int], NoReturn]
@@ -60,7 +60,7 @@ class _Scene:
         self.channel.flush(10.0)
 
 
-# ---------------------------------------------------------------------- saying
+# ---------------------------------------------------------------------- sending
 
 
 def _report(scene: _Scene, value: str) -> None:
@@ -98,7 +98,7 @@ def _reassigned(scene: _Scene, _: str) -> None:
 
 
 def _flood(scene: _Scene, value: str) -> None:
-    """Send so many MiB without a look at whether anybody takes them."""
+    """Send so many MiB without waiting for them to be read."""
     for index in range(int(value)):
         scene.channel.send(Meeting(index, bytes(1 << 20)))
     scene.channel.flush(10.0)
@@ -112,13 +112,13 @@ def _environment(scene: _Scene, value: str) -> None:
 
 
 def _files(scene: _Scene, _: str) -> None:
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for handle in os.listdir("/proc/self/fd"):
         try:
-            found[handle] = os.readlink(f"/proc/self/fd/{handle}")
+            files[handle] = os.readlink(f"/proc/self/fd/{handle}")
         except OSError:
-            continue  # the one that listed them
-    scene.report(files=found)
+            continue  # the handle that `listdir` used
+    scene.report(files=files)
 
 
 def _parent(scene: _Scene, _: str) -> None:
@@ -126,7 +126,7 @@ def _parent(scene: _Scene, _: str) -> None:
 
 
 def _signals(scene: _Scene, _: str) -> None:
-    """Report what signals find here: the defaults of a new process, or something else."""
+    """Report which signals are handled or blocked differently than in a new process."""
     default = (signal.SIG_DFL, signal.default_int_handler)
     watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
     odd = [number.name for number in watched if signal.getsignal(number) not in default]
@@ -142,7 +142,7 @@ def _arguments(scene: _Scene, _: str) -> None:
 
 
 def _draw(scene: _Scene, _: str) -> None:
-    """Report a number of each generator that is loaded."""
+    """Report a number from each random generator that is loaded."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     scene.report(
         python=random.random(),
@@ -172,7 +172,7 @@ def _compute(scene: _Scene, _: str) -> None:
 
 
 def _scribble(_: _Scene, __: str) -> None:
-    """Write to a file that the driver has opened, and left in this module."""
+    """Write to a file that the driver has opened and stored in this module."""
     sys.modules[__name__].notes.write("by the worker\n")
 
 
@@ -194,7 +194,7 @@ def _stranger(scene: _Scene, _: str) -> None:
 
 
 def _daemon(scene: _Scene, _: str) -> None:
-    """Leave a process behind the way daemons do: no program of its own, no parent, no session."""
+    """Leave a process behind as daemons do: forked, without its parent, in a session of its own."""
     reader, writer = os.pipe()
     middle = os.fork()
     if middle == 0:
@@ -210,7 +210,7 @@ def _daemon(scene: _Scene, _: str) -> None:
 
 
 def _multiprocess(_: _Scene, __: str) -> None:
-    """Start a process by way of `multiprocessing`, in a new interpreter."""
+    """Start a process with `multiprocessing`, in a new interpreter."""
     process = multiprocessing.get_context("spawn").Process(target=os.getpid)
     process.start()
     process.join()
@@ -218,7 +218,7 @@ def _multiprocess(_: _Scene, __: str) -> None:
 
 
 def _share(scene: _Scene, _: str) -> None:
-    """Make a segment of shared memory, and leave it to others to remove it."""
+    """Create a segment of shared memory, and do not remove it."""
     segment = shared_memory.SharedMemory(create=True, size=1)
     scene.report(segment=segment.name)
 
@@ -255,7 +255,7 @@ def _hang(_: _Scene, __: str) -> None:
 
 
 def _hog(_: _Scene, __: str) -> None:
-    """Never let go of the interpreter again."""
+    """Never release the interpreter's lock again."""
     sum(iter(int, 1))
 
 
@@ -288,7 +288,7 @@ def _deadlock(scene: _Scene, _: str) -> None:
 
 
 def _threads(scene: _Scene, value: str) -> None:
-    """Have many threads that do nothing."""
+    """Start many threads that do nothing."""
     begun = threading.Barrier(int(value) + 1)
     for _ in range(int(value)):
         threading.Thread(target=_rest, args=(begun,), daemon=True).start()
@@ -303,7 +303,7 @@ def _rest(begun: threading.Barrier) -> None:
 
 
 def _stick(_: _Scene, value: str) -> None:
-    """Wait in the kernel, where no handler runs, for a child that waits for who opens a pipe."""
+    """Wait in the kernel, where no handler runs, for a child that waits to open a pipe."""
     os.mkfifo(value)
     opens = (os.POSIX_SPAWN_OPEN, 9, value, os.O_RDONLY, 0)
     os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {}, file_actions=[opens])

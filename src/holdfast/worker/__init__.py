@@ -1,1 +1,1 @@
-"""What runs inside a worker process: the user's function, and how it reports."""
+"""The worker process: runs the user's function, and sends its reports and results."""

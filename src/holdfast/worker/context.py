@@ -1,6 +1,6 @@
-"""One worker while its function runs: where it stands, what it reports, whom it meets.
+"""The context of a worker whose function runs: its job, its reports, its meetings with other ranks.
 
-User code runs in the main thread; another one listens to the driver.
+User code runs in the main thread; another thread listens to the driver.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from holdfast.worker.reporting import Reporter
 
 log = logging.getLogger(__name__)
 
-REACH_S = 120.0  # for a machine to reach storage, before it is said that it does not
+REACH_S = 120.0  # how long to try to reach storage
 
 
 class MeetingFailed(HoldfastError):
-    """Not all ranks came to where this one waited for them."""
+    """Not all ranks came to a meeting that this one waits in."""
 
     code = "HF222"
 
 
 class _View(msgspec.Struct, frozen=True):
-    """What one rank knows that all must act upon together."""
+    """What a rank has heard from the driver that all ranks must act on together."""
 
     notice: Noticed | None
     save_wanted: bool
@@ -78,17 +78,17 @@ class WorkerContext:
         self.endings: list[Callable[[], None]] = []
 
     def at_end(self, ending: Callable[[], None]) -> None:
-        """Have `ending` called after the function, in a process that goes on after it."""
+        """Call `ending` after the function, in a process that lives on after it."""
         self.endings.append(ending)
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint of the run that this rank knows of."""
+        """The newest checkpoint of the run, as far as this rank has heard."""
         return self.reporter.newest
 
     @property
     def store(self) -> Store:
-        """The run's store; opened when it is first needed, by this process."""
+        """The run's store, opened by this process when it is first needed."""
         with self._opening:
             if self._store is None:
                 self._store = reopen(self.job.store)
@@ -103,33 +103,33 @@ class WorkerContext:
         return f"rank {self.place.rank} waits with its checkpoint; {durable}"
 
     def must_reach_storage(self) -> None:
-        """Raise a clear error if this machine does not see the run's storage."""
+        """Raise `StoreError` if this machine does not see the run's storage."""
         landmark, home = self.job.landmark, self.job.home
         if landmark is None:
             return
         store = self.store if home is None else reopen(home)
-        # A machine that cannot reach it at all must not wait for it without end.
+        # With a limit, because this machine may not be able to reach it at all.
         if within(store, REACH_S).stat(landmark) is None:
             raise StoreError(
                 f"rank {self.place.rank} on {self.place.node} does not see the run at"
-                f" {store.url}, which its driver has made",
+                f" {store.url}, which its driver has created",
                 hint="use a storage path that all machines share, such as S3 or NFS",
             )
 
     def hear(self, message: Message) -> None:
-        """Take in what the driver says without having been asked; in the listening thread."""
+        """Handle a message of the driver that answers no question; in the listening thread."""
         match message:
             case Noticed():
                 self._notice = message
             case SaveWanted():
                 self._save_wanted = True
             case _:
-                log.warning("the driver said something unexpected: %r", message)
+                log.warning("unexpected message from the driver: %r", message)
 
     # ------------------------------------------------------------------ together
 
     def meet(self, data: bytes | None = None) -> bytes | None:
-        """Wait for all ranks to come here and return what rank 0 brought."""
+        """Wait until all ranks have called this, and return the data of rank 0."""
         met = self._meet(data if self.place.rank == 0 else None)
         return met.data if met.rank == 0 else None
 
@@ -144,19 +144,19 @@ class WorkerContext:
         return met
 
     def notice(self) -> Noticed | None:
-        """Return what is known of nodes about to leave: the same on every rank that asks.
+        """Return the notice that nodes are about to leave; the same on every rank that asks.
 
-        The ranks meet for it, and the lowest one's knowledge counts, so that all decide alike in
+        The ranks meet for it and use what the lowest rank has heard, so that all decide alike in
         the same step.
         """
-        found = self._common_view().notice
-        if found is not None and not self._saw_notice:
+        notice = self._common_view().notice
+        if notice is not None and not self._saw_notice:
             self._saw_notice = True
             self.conversation.say(SawNotice())
-        return found
+        return notice
 
     def is_save_wanted(self) -> bool:
-        """Whether a checkpoint would be welcome now; the same on every rank that asks."""
+        """Whether the driver wants a checkpoint now; the same on every rank that asks."""
         view = self._common_view()
         return view.save_wanted or view.notice is not None
 
@@ -170,9 +170,9 @@ class WorkerContext:
     def checkpoints(
         self, *, validated: bool, timeout_s: float | None
     ) -> list[tuple[Checkpoint, dict[str, Any], str]]:
-        """Return all checkpoints there are, once the driver knows of what this rank reported.
+        """Return all checkpoints, once the driver has processed this rank's reports.
 
-        With `validated`, also once none of them waits to be validated. After `timeout_s` they are
+        With `validated`, also wait until all of them are validated. After `timeout_s` they are
         returned as they are then.
         """
         first = Asked(next(self._questions), self.reporter.count, validated)
@@ -197,7 +197,7 @@ _current: WorkerContext | None = None
 
 
 def enter(context: WorkerContext | None) -> None:
-    """Make `context` the one that user code in this process talks to."""
+    """Make `context` the one that user code in this process uses."""
     global _current  # noqa: PLW0603  # there is one function per process
     _current = context
 

@@ -1,4 +1,4 @@
-"""A worker's line to its driver: one thread listens, any thread asks and waits for the answer."""
+"""A worker's connection to its driver: one thread listens, any thread asks and awaits an answer."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _TOPICS: dict[type, str] = {
 
 
 class DriverGone(HoldfastError):
-    """Nobody will answer: the driver has ended the run, or has died."""
+    """No answer will come: the driver has ended the run, or has died."""
 
     code = "HF221"
 
 
 class Conversation:
-    """What is said between this worker and its driver.
+    """Messages between this worker and its driver.
 
     Args:
-        on_news: Called with whatever is not an answer; in the listening thread.
-        on_gone: Called when the driver is gone. In a process of its own it ends the process; where
-            it returns, everyone who waits gets `DriverGone`.
+        on_news: Called with each message that is not an answer; in the listening thread.
+        on_gone: Called when the driver is gone. In a process of its own it ends the process; if it
+            returns, every thread that waits gets `DriverGone`.
     """
 
     def __init__(
@@ -64,29 +64,29 @@ class Conversation:
         self._process = os.getpid()
 
     def listen(self, already: list[Message]) -> None:
-        """Take in what the driver says from now on, beginning with what has come already."""
+        """Start the listening thread; it first handles messages that have arrived `already`."""
         self._listener = threading.Thread(
             target=self._listen, args=(already,), name="holdfast-listener", daemon=True
         )
         self._listener.start()
 
     def end(self) -> None:
-        """Hang up and return once nobody listens any more; for a process that goes on."""
+        """Hang up and return once the listening thread has ended; for a process that lives on."""
         self._channel.hang_up()
         if self._listener is not None:
             self._listener.join()
         self._channel.close()
 
     def begin_anew(self) -> None:
-        """Forget all that was answered: another job begins, which counts from the beginning."""
+        """Drop all answers: another job begins, which numbers its questions from the start."""
         with self._changed:
             self._answers.clear()
 
     def say(self, message: Message) -> None:
-        """Pass on a message without waiting for anything.
+        """Send a message without waiting.
 
-        A process that was forked from this one has the same line; two voices on it would be taken
-        for one.
+        Only in this process: a fork of it shares the connection, and the driver could not tell the
+        two apart.
         """
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -94,21 +94,21 @@ class Conversation:
                 " it has started, such as one of a data loader"
             )
         self._channel.send(message)
-        if not isinstance(message, Reported):  # which come in floods, and may wait for each other
+        if not isinstance(message, Reported):  # these are many, and are sent in batches
             self._channel.flush()
 
     def answer(self, topic: str, index: int, timeout_s: float | None = None) -> Message | None:
         """Return the next answer to question `index` on `topic`, None if none came in time."""
         key = topic, index
-        self._channel.flush(None)  # else the question may still be here, behind many reports
+        self._channel.flush(None)  # or the question may still wait behind many reports
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or key in self._answers, timeout_s)
             if key in self._answers:
-                waiting = self._answers[key]
-                found = waiting.popleft()
-                if not waiting:
+                answers = self._answers[key]
+                answer = answers.popleft()
+                if not answers:
                     del self._answers[key]
-                return found
+                return answer
             if self._is_over:
                 raise DriverGone("the driver has ended this run")
         return None
@@ -117,17 +117,17 @@ class Conversation:
         try:
             while True:
                 for message in messages:
-                    self._take_in(message)
+                    self._handle(message)
                 messages = self._channel.wait()
                 if self._channel.is_closed and not messages:
                     break
             self._on_gone()
-        finally:  # also if there is no memory left for a message: nobody may wait for ever
+        finally:  # even if memory runs out: no thread may wait for ever
             with self._changed:
                 self._is_over = True
                 self._changed.notify_all()
 
-    def _take_in(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         topic = _TOPICS.get(type(message))
         if topic is None:
             self._on_news(message)

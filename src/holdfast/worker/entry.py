@@ -1,4 +1,4 @@
-"""Where a worker begins: gets its job, runs it in the main thread, and says how it went."""
+"""Entry points of workers: receive jobs, run them in the main thread, and send the results."""
 
 from __future__ import annotations
 
@@ -42,61 +42,61 @@ log = logging.getLogger(__name__)
 
 DRIVER_IS_GONE = 70  # the exit code of a worker whose driver vanished
 FLUSH_TIMEOUT_S = 60.0
-_AROUND_A_VALUE = 1024  # bytes of a message that are not the value in it
-_ANNOUNCEMENTS = (signal.SIGTERM, signal.SIGUSR1)  # of a machine that is about to leave
+_MESSAGE_OVERHEAD_BYTES = 1024
+_ANNOUNCEMENTS = (signal.SIGTERM, signal.SIGUSR1)  # sent when the machine is about to leave
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def main(handle: int) -> None:
-    """Do the jobs that come over the socket `handle`, in a process that has nothing else to do."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the driver, which tells us
+    """Do the jobs that come over the socket `handle`, in a process of their own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the driver, which stops us
     logging.basicConfig(format=LOG_FORMAT)
     never_give_up()
     keep_idle_copies()
     channel = Channel(socket.socket(fileno=handle))
-    desk = Desk(channel, lambda: os._exit(DRIVER_IS_GONE))
-    _pass_on_signals(desk.conversation)
+    jobs = JobQueue(channel, lambda: os._exit(DRIVER_IS_GONE))
+    _pass_on_signals(jobs.conversation)
     exit_work, raised = ExitWork(), False
     try:
-        while (job := desk.next_job()) is not None:
-            value = _returned(_work(desk, job))
+        while (job := jobs.next_job()) is not None:
+            value = _packed_result(_work(jobs, job))
             if not job.stays:
                 channel.send(LastWords(value=value))
                 break
             sys.stdout.flush()
             sys.stderr.flush()
             channel.send(JobDone(value=value))
-            channel.flush(None)  # nothing is said after it that would take it along
+            channel.flush(None)  # no later message would flush it
         else:
             channel.send(LastWords())
     except BaseException as error:  # noqa: BLE001  # sys.exit in user code is a failure too
-        channel.send(_last_words(error))  # first: the log may be on a disk that is full
+        channel.send(_last_words(error))  # before the log, which may be on a full disk
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.write(f"{RAISED}\n{user_trace(error)}")
         raised = True
     if exit_work.is_left:
         channel.send(Leaving())
-    # A driver that is put to sleep takes it when it wakes; one that is gone takes us along.
+    # A driver that sleeps reads it when it wakes; one that is gone ends this process.
     channel.flush(None)
     exit_work.finish(after_error=raised)
 
 
-class Desk:
-    """Where jobs of one process come in."""
+class JobQueue:
+    """Receives the jobs of one process, and passes other messages to the context of the job."""
 
     def __init__(self, channel: Channel, on_gone: Callable[[], None]) -> None:
         self._channel, self._on_gone = channel, on_gone
         self._jobs: queue.SimpleQueue[Assigned | Dismissed] = queue.SimpleQueue()
         self._has_begun = False
         self._hearing = threading.Lock()
-        self._early: list[Message] = []  # what was said while a job was being unpacked
+        self._early: list[Message] = []  # what arrived while a job was being unpacked
         self.context: WorkerContext | None = None
         self.task: Task | None = None
         self.conversation = Conversation(channel, self._hear, on_gone)
 
     def next_job(self) -> Job | None:
-        """Return the next job once it has come.
+        """Wait for the next job and return it.
 
         None if there will be no more, or the driver is gone before the first.
         """
@@ -120,7 +120,7 @@ class Desk:
         return unpack_job(first.job)
 
     def begin(self, job: Job) -> WorkerContext:
-        """Return the context of a job, which has heard all that was said since the job came."""
+        """Return the context of a job, which has handled all messages since the job came."""
         context = WorkerContext(job, self.conversation)
         with self._hearing:
             self.context = context
@@ -140,58 +140,58 @@ class Desk:
                 self.context.hear(message)
 
 
-_here: list[Task] = []  # what `main_inline` does, instead of a copy of it
+_inline_tasks: list[Task] = []
 
 
 @contextlib.contextmanager
 def doing_here(task: Task) -> Iterator[None]:
-    """Have `main_inline` do this very task, so that user code meets its own objects."""
-    _here.append(task)
+    """Make `main_inline` run this very task, not a copy, so that user code gets its own objects."""
+    _inline_tasks.append(task)
     try:
         yield
     finally:
-        _here.pop()
+        _inline_tasks.pop()
 
 
 def main_inline(handle: int) -> None:
     """Do the job that comes over the socket `handle` in the driver's own process.
 
-    What user code raises is raised, after the driver has been told. Afterwards this process is
-    again in the function that it was in before, if it was in one.
+    Exceptions of user code are raised, after they were sent to the driver. Afterwards the context
+    of this process is the one before, if there was one.
     """
     before = current()
     channel = Channel(socket.socket(fileno=handle))
-    desk = Desk(channel, lambda: None)
+    jobs = JobQueue(channel, lambda: None)
     try:
-        job = desk.next_job()
-        value = None if job is None else _work(desk, job, task=_here[-1])
-        channel.send(LastWords(value=_returned(value)))
+        job = jobs.next_job()
+        value = None if job is None else _work(jobs, job, task=_inline_tasks[-1])
+        channel.send(LastWords(value=_packed_result(value)))
     except BaseException as error:
         channel.send(_last_words(error))
         raise
     finally:
         channel.flush(FLUSH_TIMEOUT_S)
         enter(before)
-        if desk.context is not None:
-            for ending in desk.context.endings:
+        if jobs.context is not None:
+            for ending in jobs.context.endings:
                 ending()
-            desk.context.conversation.end()
+            jobs.context.conversation.end()
         else:
             channel.close()
 
 
-def _work(desk: Desk, job: Job, task: Task | None = None) -> Any:
+def _work(jobs: JobQueue, job: Job, task: Task | None = None) -> Any:
     """Return what the user's function returns, once everything it reported is durable.
 
-    With `task`, that is done in the driver's own process; without, what the job says.
+    `task` takes the place of the one in the job, if it is given.
     """
-    context = desk.begin(job)
+    context = jobs.begin(job)
     enter(context)
     context.must_reach_storage()
     if task is None:
-        task = _unpacked(job.task) if job.task else desk.task
+        task = _unpacked(job.task) if job.task else jobs.task
         assert task is not None, "a job without a task comes after one that had it"
-        desk.task = task
+        jobs.task = task
     for setup in task.setups:
         setup(context)
     context.conversation.say(Began())
@@ -205,12 +205,12 @@ def _work(desk: Desk, job: Job, task: Task | None = None) -> Any:
 
 
 def _call(task: Task) -> Any:
-    """Call the user's function; this on the stack says that it is running."""
+    """Call the user's function; `is_in_function` looks for this frame on the stack."""
     return task.function() if task.config is None else task.function(dict(task.config))
 
 
 def is_in_function(frame: FrameType | None) -> bool:
-    """Whether a frame belongs to the user's function, or to something that it has called."""
+    """Whether a frame belongs to the user's function, or to code that it has called."""
     while frame is not None and frame.f_code is not _call.__code__:
         frame = frame.f_back
     return frame is not None
@@ -225,7 +225,7 @@ def _unpacked(task: bytes) -> Task:
 
 
 def print_to(path: str) -> None:
-    """Have all that is printed go to another file."""
+    """Redirect stdout and stderr of this process to another file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     log_file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     for handle in (1, 2):
@@ -234,32 +234,32 @@ def print_to(path: str) -> None:
 
 
 def _pass_on_signals(conversation: Conversation) -> None:
-    """Tell the driver of signals that announce this process's end, and go on.
+    """Pass signals that announce this process's end on to the driver, and go on.
 
-    From the beginning on: a machine may be taken away while its workers still get ready.
-    A handler may run while this very thread holds a lock of the conversation, so another one talks.
+    From the start: a machine may be taken away while its workers still get ready. The handler may
+    interrupt this thread while it holds a lock of the conversation, so another thread sends.
     """
-    heard: queue.SimpleQueue[int] = queue.SimpleQueue()
+    received: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-    def talk() -> None:
+    def pass_on() -> None:
         while True:
-            conversation.say(Warned(heard.get()))
+            conversation.say(Warned(received.get()))
 
-    def hear(number: int, _: object) -> None:
-        heard.put(number)
+    def receive(number: int, _: object) -> None:
+        received.put(number)
 
-    # Now: when the signal comes, there may be no room for another thread. And not `threading`'s, so
-    # that nobody waits until it has begun.
-    start_new_thread(talk, ())
+    # Started now, because there may be no resources for another thread when the signal comes; and
+    # without `threading`, which would wait until the thread has begun.
+    start_new_thread(pass_on, ())
     for number in _ANNOUNCEMENTS:
-        signal.signal(number, hear)
-    _forget_in_children(hear)
+        signal.signal(number, receive)
+    _reset_in_children(receive)
 
 
-def _forget_in_children(hear: Callable[[int, object], None]) -> None:
-    """Let a process that user code forks be ended by these signals as any other.
+def _reset_in_children(handler: Callable[[int, object], None]) -> None:
+    """Let these signals end a process that user code forks, as they end any other.
 
-    They are held back during a fork, so that none comes before the child has forgotten.
+    They are blocked during a fork, so that none comes before the child has removed the handler.
     """
     before: list[set[int]] = []
 
@@ -269,39 +269,39 @@ def _forget_in_children(hear: Callable[[int, object], None]) -> None:
     def let_through() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before.pop())
 
-    def forget() -> None:
+    def reset() -> None:
         for number in _ANNOUNCEMENTS:
-            if signal.getsignal(number) is hear:
+            if signal.getsignal(number) is handler:
                 signal.signal(number, signal.SIG_DFL)
         let_through()
 
-    os.register_at_fork(before=hold_back, after_in_parent=let_through, after_in_child=forget)
+    os.register_at_fork(before=hold_back, after_in_parent=let_through, after_in_child=reset)
 
 
 def _drain_quietly(context: WorkerContext) -> None:
-    """Save what was handed over before the function failed; its own error is the one to tell."""
+    """Save what was handed over before the function failed; only its own error is raised."""
     try:
         context.reporter.drain()
-    except Exception:  # noqa: BLE001  # it is told, and the function's error follows
+    except Exception:  # noqa: BLE001  # printed; the function's error is raised afterwards
         traceback.print_exc()
 
 
 def _last_words(error: BaseException) -> LastWords:
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return LastWords(_pickled(error), said, user_trace(error))
+    summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return LastWords(_pickled(error), summary, user_trace(error))
 
 
-def _returned(value: Any) -> bytes | None:
-    """Return what a function returned as bytes; say so if it cannot be, because then it is lost."""
+def _packed_result(value: Any) -> bytes | None:
+    """Return a function's result as bytes; if that is impossible, log a warning: it is lost."""
     packed = _pickled(value)
     why = "cannot be pickled"
     if packed is not None:
-        if len(packed) < Channel.MESSAGE_BYTES_MAX - _AROUND_A_VALUE:
+        if len(packed) < Channel.MESSAGE_BYTES_MAX - _MESSAGE_OVERHEAD_BYTES:
             return packed
         why = f"takes {len(packed) / 2**30:.1f} GiB, more than can be sent"
     kind = type(value)
     log.warning(
-        "what the function returned %s, so that nobody gets it: a %s.%s",
+        "what the function returned %s, so it is lost: a %s.%s",
         why,
         kind.__module__,
         kind.__qualname__,
@@ -310,9 +310,9 @@ def _returned(value: Any) -> bytes | None:
 
 
 def _pickled(value: Any) -> bytes | None:
-    """Return `value` as bytes, also if its class is from the user's script; None if it cannot."""
+    """Return `value` as bytes, also if its class is from the user's script; None if impossible."""
     try:
-        if value is None or type(value) is str:  # as of most trials, and ten times as soon done
+        if value is None or type(value) is str:  # as in most trials, and ten times as fast
             return pickle.dumps(value)
         packed: bytes = cloudpickle.dumps(value)
         return packed

@@ -1,4 +1,4 @@
-"""Metrics as they travel: plain numbers, strings, lists and dictionaries."""
+"""Turns reported metrics into plain data: numbers, strings, lists and dictionaries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
 
 
 def must_be_sendable(metrics: Mapping[str, Any]) -> None:
-    """Raise if plain metrics hold what no message can: the error names it."""
+    """Raise an error that names the metric if a message cannot hold plain metrics."""
     for name, value in metrics.items():
         try:
             msgspec.msgpack.encode({name: value})
@@ -44,7 +44,7 @@ def must_be_sendable(metrics: Mapping[str, Any]) -> None:
         except UnicodeEncodeError:
             raise ConfigError(
                 f"metric {shown(name)} has text that is not valid Unicode",
-                hint="text.encode(errors='replace').decode() is",
+                hint="report text.encode(errors='replace').decode()",
             ) from None
         except RecursionError:
             raise _endless() from None
@@ -58,12 +58,12 @@ def _endless() -> ConfigError:
 
 
 def _base(_writer: Writer, value: Any, _steps: Steps) -> Any:
-    """Write numpy.float64, which is a float, as one."""
+    """Convert instances of subclasses, such as numpy.float64, to Python's own types."""
     return next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
 
 
 def _numbers(writer: Writer, value: Any, steps: Steps) -> Any:
-    """Write the numbers of an array; its device may be gone, or have none of them."""
+    """Convert an array to numbers; its device may be gone, or hold no data."""
     try:
         numbers = array_data(value)
     except (RuntimeError, NotImplementedError) as error:

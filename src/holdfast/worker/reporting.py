@@ -1,7 +1,7 @@
-"""Reports of one worker: metrics pass by, checkpoints are saved now, later, or were saved already.
+"""Reports of a worker: passes metrics on, and saves checkpoints, at once or in the background.
 
-The reports of a rank are counted, and a checkpoint belongs to a count, so whatever becomes of a
-save, the count has gone up: all ranks stay in step.
+The reports of a rank are numbered, and a checkpoint belongs to a number. The number goes up even
+if the save fails, so all ranks stay in step.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from holdfast.worker.spool import Spool
 
 Upload = Callable[[Checkpoint, str], Checkpoint]
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_TESTS = os.path.join(_OURS, "testing", "")  # whose programs are users
-WAITING_MAX = 1  # saves that may wait behind the one under way; then `report` waits too
+_TESTS = os.path.join(_OURS, "testing", "")  # programs in it count as user code
+WAITING_MAX = 1  # saves that may wait behind the one under way; with more, `report` blocks
 
 
 class Mode(enum.Enum):
@@ -57,13 +57,13 @@ class Mode(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Save:
-    """What is to become of a report's checkpoint.
+    """How to save a report's checkpoint.
 
     Attributes:
-        directory: Its folder, None to have it numbered.
-        upload: The user's own way to store it, given the checkpoint and the name of its folder.
-        deletes: Whether the folder it comes from is to go.
-        validation: How it is to be validated, None if it is not.
+        directory: The name of its folder, None for a number.
+        upload: The user's function to store it, given the checkpoint and the name of its folder.
+        deletes: Whether to delete the folder it comes from.
+        validation: How to validate it, None not to.
     """
 
     checkpoint: Checkpoint
@@ -75,10 +75,10 @@ class Save:
 
 
 class Reporter:
-    """What a worker has reported.
+    """Makes the reports of one worker.
 
     Attributes:
-        fill: Called with the metrics of every report; returns those to pass on.
+        fill: Called with the metrics of every report; returns the metrics to send.
         then: Called with the number of every report, once its checkpoint is durable.
     """
 
@@ -101,18 +101,18 @@ class Reporter:
         self.newest = newest
         self._counting = threading.Lock()
         self._spool: Spool | None = None
-        self._announced = 0  # the report of which the driver knows that it will be saved
-        self._waiting: queue.Queue[tuple[int, Save, str] | None]  # from the first on
+        self._announced = 0  # the report that was announced to be saved
+        self._waiting: queue.Queue[tuple[int, Save, str] | None]  # set with the first save
         self._uploader: threading.Thread | None = None
         self._failed: list[HoldfastError] = []
         self.fill: Callable[[dict[str, Any]], dict[str, Any]] | None = None
         self.then: Callable[[int], None] | None = None
 
     def report(self, metrics: Mapping[str, Any], save: Save | None = None) -> None:
-        """Pass on metrics; with a checkpoint, do with it what `save` says.
+        """Send metrics, and save a checkpoint as `save` says.
 
-        A save that fails raises, one that was to be done later with the next report; either way
-        this report was made, and the next one will be as usual.
+        Raises if the save fails, in the background with the next report; either way this report
+        was made, and the next one works as usual.
         """
         plain = plain_metrics(metrics)
         if self.fill is not None:
@@ -129,7 +129,7 @@ class Reporter:
             except UNSENDABLE:
                 must_be_sendable(plain)
                 raise
-            self.count = index  # not before: what could not be said was not reported
+            self.count = index  # only now: metrics that could not be sent were not reported
         if save is None:
             pass
         elif save.mode is Mode.LATER:
@@ -141,19 +141,19 @@ class Reporter:
             self.then(index)
 
     def _line(self) -> str:
-        """Return the line of user code that reports, by which ranks out of step are found."""
+        """Return the line of user code that reports, which shows if ranks are out of step."""
         return calling_line(sys._getframe(2)) if self._has_peers else ""  # noqa: SLF001
 
     def announce_save(self) -> None:
-        """Say that `save_made` will follow the last report, so that the driver is ready for it."""
+        """Announce that `save_made` follows the last report, so that the driver can prepare."""
         self._announced = self.count
         self._conversation.say(Reported(self.count, {}, saves=True))
 
     def save_made(self, make: Callable[[str], None]) -> None:
-        """Save what `make` puts into the folder it is given, for the last report, which had none.
+        """Save what `make` writes into a folder as the checkpoint of the last report.
 
-        The folder is ours and beside the others, so no byte is copied, and a process that is
-        killed leaves nothing where nobody looks.
+        The folder is in the spool, so no byte is copied, and what a killed process leaves there is
+        removed.
         """
         index, spool = self.count, self._own_spool()
         folder = spool.new(index)
@@ -166,7 +166,7 @@ class Reporter:
             except NotSaved:
                 raise  # the driver knows
             except BaseException as error:
-                self._conversation.say(NotDelivered(index, self._said(error)))
+                self._conversation.say(NotDelivered(index, self._failure(error)))
                 raise
         finally:
             spool.drop(folder)
@@ -177,7 +177,7 @@ class Reporter:
         return self._spool
 
     def drain(self) -> None:
-        """Return once everything that was handed over is durable; raise if something is not."""
+        """Return once every checkpoint handed over is durable; raise if one could not be saved."""
         if self._uploader is not None:
             self._waiting.put(None)
             self._uploader.join()
@@ -206,8 +206,8 @@ class Reporter:
         except NotSaved:
             raise  # the driver knows
         except BaseException as error:
-            # Whatever it is, the driver must not go on waiting for this part.
-            self._conversation.say(NotDelivered(index, self._said(error)))
+            # Whatever the error, the driver must not wait for this part any longer.
+            self._conversation.say(NotDelivered(index, self._failure(error)))
             raise
         if save.deletes:
             with save.checkpoint.as_directory() as folder:
@@ -229,8 +229,8 @@ class Reporter:
                 return Slot(number, directory, epoch, attempt)
             case Refused() as refused:
                 raise _refusal(refused)
-            case other:
-                raise HoldfastBug(f"{other!r} is no answer to a report")
+            case message:
+                raise HoldfastBug(f"{message!r} is no answer to a report")
 
     def _say_delivered(self, index: int, part: Part) -> None:
         files = [(entry.path, entry.size, entry.digest) for entry in part.files]
@@ -249,13 +249,14 @@ class Reporter:
         if not inside or inside == path.strip("/"):
             raise ConfigError(
                 f"the checkpoint at {checkpoint.path} is not below the run's folder {home}",
-                hint="store it where get_context().get_storage().build_checkpoint_path_from_name(…)"
-                " says, and name that place's filesystem if it is not this machine's disk",
+                hint="store it at the path of"
+                " get_context().get_storage().build_checkpoint_path_from_name(…), and pass the"
+                " filesystem if that is not this machine's disk",
             )
         return inside
 
     def _await_commit(self, index: int, slot: Slot, folder: str | None) -> None:
-        """Wait until the checkpoint is durable, sending again what other ranks overwrote."""
+        """Wait until the checkpoint is durable, sending files again that other ranks overwrote."""
         while True:
             match self._conversation.answer("report", index):
                 case Committed(_, directory):
@@ -266,8 +267,8 @@ class Reporter:
                 case Resend(_, paths) if folder is not None:
                     upload_files(self._open_store(), folder, slot.directory, paths)
                     self._conversation.say(Resent(index))
-                case other:
-                    raise HoldfastBug(f"{other!r} is no answer to a delivery")
+                case message:
+                    raise HoldfastBug(f"{message!r} is no answer to a delivery")
 
     # ------------------------------------------------------------------ saving later
 
@@ -276,7 +277,7 @@ class Reporter:
             with save.checkpoint.as_directory() as folder:
                 taken = self._own_spool().take(folder, index, moves=save.deletes)
         except BaseException as error:
-            self._conversation.say(NotDelivered(index, self._said(error)))
+            self._conversation.say(NotDelivered(index, self._failure(error)))
             raise
         if self._uploader is None:
             self._waiting = queue.Queue(WAITING_MAX)
@@ -288,14 +289,14 @@ class Reporter:
 
     def _upload_waiting(self) -> None:
         assert self._spool is not None
-        while (next_one := self._waiting.get()) is not None:
-            index, save, folder = next_one
+        while (waiting := self._waiting.get()) is not None:
+            index, save, folder = waiting
             try:
                 self._save_taken(index, save.upload, folder)
             except NotSaved as error:
                 self._failed.append(error)
             except BaseException as error:  # noqa: BLE001  # a user's upload may raise anything
-                self._conversation.say(NotDelivered(index, self._said(error)))
+                self._conversation.say(NotDelivered(index, self._failure(error)))
                 self._failed.append(_wrapped(error))
             finally:
                 self._spool.drop(folder)
@@ -312,8 +313,8 @@ class Reporter:
         self._say_delivered(index, part)
         self._await_commit(index, slot, folder)
 
-    def _said(self, error: BaseException) -> str:
-        """Return what the other ranks are told, who raise because of it; see `is_aftermath`."""
+    def _failure(self, error: BaseException) -> str:
+        """Return the message with which the other ranks raise, too; see `is_aftermath`."""
         return f"rank {self._rank}: {': '.join(filter(None, [type(error).__name__, str(error)]))}"
 
     def _must_be_savable(self, save: Save) -> None:
@@ -333,14 +334,14 @@ class Reporter:
         folder = os.path.realpath(location_of(save.checkpoint))
         if f"{os.path.realpath(local.root)}/".startswith(f"{folder}/"):
             raise ConfigError(
-                f"the checkpoint folder {folder} holds the run itself, and was to be deleted",
+                f"the checkpoint folder {folder} cannot be deleted: it contains the run itself",
                 hint="save to a folder of its own, or keep it: "
                 "delete_local_checkpoint_after_upload=False",
             )
 
 
 def calling_line(frame: FrameType | None) -> str:
-    """Return the innermost line that is not of this package, as `/lab/train.py:31`."""
+    """Return the innermost line outside this package, such as `/lab/train.py:31`."""
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_OURS) or file.startswith(_TESTS):
@@ -375,7 +376,7 @@ def _refusal(refused: Refused) -> NotSaved:
 
 
 def _wrapped(error: BaseException) -> HoldfastError:
-    """Return an error of the uploader as one that can be raised where user code reports."""
+    """Return an error of the upload thread as one to raise in user code."""
     if isinstance(error, HoldfastError):
         return error
     wrapped = NotSaved(f"a checkpoint could not be uploaded: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Where a run is kept, for training functions that store files themselves."""
+"""The storage of a run, for training functions that store files themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.storage.uris import without_secrets
 class RunStorage:
     """The folder of a run, or of a trial, and the filesystem that it is on.
 
-    Its paths are such as `storage_filesystem` takes: without a scheme.
+    Paths are as `storage_filesystem` takes them: without a scheme.
     """
 
     def __init__(self, store: Store) -> None:
@@ -24,7 +24,7 @@ class RunStorage:
 
     @property
     def url(self) -> str:
-        """The run's folder as a user would write it: a path of this machine, or a URI."""
+        """The run's folder as a user would write it: a local path, or a URI."""
         return self._store.url
 
     @property
@@ -34,7 +34,7 @@ class RunStorage:
 
     @property
     def storage_filesystem(self) -> Any:
-        """The filesystem that all is on: the one given, or else as pyarrow has them."""
+        """The filesystem: the one the user passed, or else one of pyarrow's."""
         return filesystem_of(describe(self._store))
 
     @property
@@ -53,7 +53,7 @@ class RunStorage:
         return path_of(self._store)
 
     def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
-        """Return where a checkpoint of that name belongs; nothing is made there."""
+        """Return the path for a checkpoint of that name; nothing is created there."""
         if not isinstance(checkpoint_name, str):
             raise ConfigError(f"checkpoint_name={shown(checkpoint_name)}: not the name of a folder")
         if rule := broken_path_rule(checkpoint_name):

@@ -123,7 +123,7 @@ def test_a_driver_with_threads_that_python_does_not_know_spawns(
 
     assert is_new_interpreter(told["parent"])
     host.new("fork")
-    with pytest.raises(EngineError, match="1 threads of native libraries run in it"):
+    with pytest.raises(EngineError, match="it runs 1 threads of native libraries"):
         start(host, tmp_path, "", group=2)
 
 

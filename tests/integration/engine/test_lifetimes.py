@@ -243,7 +243,7 @@ def test_a_worker_that_ends_is_missed_also_if_its_zygote_sleeps(
     os.kill(zygote, signal.SIGSTOP)
     while state_of(zygote) != "T":
         pause()
-    monkeypatch.setattr(worker, "TELL_PATIENCE_S", 0.0)
+    monkeypatch.setattr(worker, "END_PATIENCE_S", 0.0)
 
     os.kill(one, signal.SIGKILL)
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.engine.base import WorkerSpec
 from holdfast.engine.local.engine import LocalEngine
-from holdfast.engine.local.preload import SAFE_TO_PRELOAD
+from holdfast.engine.local.zygote_line import SAFE_TO_PRELOAD
 from holdfast.testing.suites.engine import ENTRY, ends, log_of, reports, start
 from holdfast.wire import Assigned
 from tests.conformance.engine_host import EngineHost

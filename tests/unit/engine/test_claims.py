@@ -1,4 +1,4 @@
-"""Claims: no two processes have the same, and a dead one has none."""
+"""Claims: no two processes hold the same resources, and a dead process holds none."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_the_environment_is_put_back(
 
 
 def test_there_is_one_worker_and_no_more(engine: InlineEngine, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="2 workers were asked for; inside the driver runs one"):
+    with pytest.raises(EngineError, match="2 workers were requested; the inline engine runs one"):
         start(engine, tmp_path, "", "")
     start(engine, tmp_path, "")
 
@@ -117,11 +117,11 @@ def test_events_come_in_order_while_another_thread_listens(
     engine: InlineEngine, tmp_path: Path
 ) -> None:
     """The way it is used: this thread is the worker, another one the controller."""
-    heard: list[object] = []
+    events: list[object] = []
 
     def listen() -> None:
-        while not any(isinstance(one, Ended) for one in heard):
-            heard.append(engine.next_event(PATIENCE_S))
+        while not any(isinstance(event, Ended) for event in events):
+            events.append(engine.next_event(PATIENCE_S))
 
     controller = threading.Thread(target=listen)
     controller.start()
@@ -130,4 +130,4 @@ def test_events_come_in_order_while_another_thread_listens(
     assert engine.serve()
     controller.join(PATIENCE_S)
 
-    assert [type(one).__name__ for one in heard] == ["Said"] * 300 + ["Ended"]
+    assert [type(event).__name__ for event in events] == ["Said"] * 300 + ["Ended"]

@@ -1,4 +1,4 @@
-"""Simulated nodes as data: names, room, GPUs, and who is told of changes."""
+"""Simulated nodes: their names, room and GPUs, and notifications of changes."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ def test_a_name_is_not_used_again_unless_it_is_asked_for() -> None:
     assert names(nodes) == ["node-0", "node-5", "node-3", "node-4", "node-6", "node-1"]
 
 
-def test_every_change_is_told_with_the_node_that_failed() -> None:
+def test_listeners_are_notified_of_every_change_with_the_node_that_failed() -> None:
     nodes = LocalNodes(2)
-    told: list[str | None] = []
-    nodes.subscribe(told.append)
+    notified: list[str | None] = []
+    nodes.subscribe(notified.append)
 
     nodes.fail("node-0")
     nodes.join()
     nodes.drain("node-1", leaves=5.0)
-    nodes.unsubscribe(told.append)
-    nodes.unsubscribe(told.append)
+    nodes.unsubscribe(notified.append)
+    nodes.unsubscribe(notified.append)
     nodes.fail("node-1")
 
-    assert told == ["node-0", None, None]
+    assert notified == ["node-0", None, None]
 
 
 def test_one_who_is_told_may_look_and_change() -> None:
@@ -97,7 +97,7 @@ def test_what_is_not_there_cannot_change(verb: str) -> None:
 
 
 def test_a_node_cannot_join_twice() -> None:
-    with pytest.raises(ConfigError, match="there is a node 'node-0' already"):
+    with pytest.raises(ConfigError, match="node 'node-0' exists already"):
         LocalNodes(1).join("node-0")
 
 

@@ -1,4 +1,4 @@
-"""`init`, `shutdown`, and what trainers get when nobody called them."""
+"""`init`, `shutdown`, and the engine that trainers get without them."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def test_a_choice_that_makes_no_sense_is_not_kept() -> None:
 
 @pytest.mark.parametrize("address", ["auto", "ray://head:10001", "10.0.0.1:6379"])
 def test_a_cluster_is_refused_for_now(address: str) -> None:
-    with pytest.raises(ConfigError, match="clusters are not there yet"):
+    with pytest.raises(ConfigError, match="clusters are not supported yet"):
         init(address=address)
 
     assert init(address="local").now()
 
 
 def test_cpus_are_not_given_twice() -> None:
-    with pytest.raises(ConfigError, match="CPU is given by num_cpus"):
+    with pytest.raises(ConfigError, match="CPU is set by num_cpus"):
         init(resources={"CPU": 2})
 
 

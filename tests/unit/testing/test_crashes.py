@@ -39,12 +39,12 @@ def replace(disk: SimDisk, *, sync: bool, sync_dir: bool) -> None:
 
 def trees(disk: SimDisk, *, after: str | None = None) -> list[Tree]:
     """Return the states, sorted; with `after`, those in which this mark had been passed."""
-    found = [
+    states = [
         _below(survivor)
         for point, survivor in crash_states(disk)
         if after is None or after in point.marks
     ]
-    return ordered(*found)
+    return ordered(*states)
 
 
 def _below(disk: SimDisk) -> Tree:
@@ -307,11 +307,11 @@ def kept_names(disk: SimDisk) -> Iterator[frozenset[str]]:
 
 def test_where_not_all_can_be_tried_the_choice_is_systematic() -> None:
     names = {f"{number:02}" for number in range(12)}
-    found = set(kept_names(many_writes()))
+    states = set(kept_names(many_writes()))
 
-    assert found >= {frozenset(names - {name}) for name in names}, "each lost alone"
-    assert found >= {frozenset({name}) for name in names}, "each kept alone"
-    assert found >= {frozenset(sorted(names)[:count]) for count in range(13)}, "every prefix"
+    assert states >= {frozenset(names - {name}) for name in names}, "each lost alone"
+    assert states >= {frozenset({name}) for name in names}, "each kept alone"
+    assert states >= {frozenset(sorted(names)[:count]) for count in range(13)}, "every prefix"
 
 
 def test_after_a_sync_all_is_tried_that_was_too_much_before() -> None:
@@ -323,8 +323,8 @@ def test_after_a_sync_all_is_tried_that_was_too_much_before() -> None:
     disk.sync(handles[1])
     effort = Effort(combinations_max=9, samples=0)  # enough for two of the writes, not for three
 
-    found = [_below(survivor) for _, survivor in crash_states(disk, effort)]
-    assert {"a": b"\0", "b": b"x", "c": b"\0"} in found
+    states = [_below(survivor) for _, survivor in crash_states(disk, effort)]
+    assert {"a": b"\0", "b": b"x", "c": b"\0"} in states
 
 
 def test_equal_logs_and_seeds_give_equal_states() -> None:

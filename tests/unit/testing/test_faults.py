@@ -1,3 +1,5 @@
+"""Injected faults: power cuts, dropped syncs, failing operations."""
+
 from __future__ import annotations
 
 import errno

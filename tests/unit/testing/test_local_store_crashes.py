@@ -43,7 +43,7 @@ class Scenario:
     """What was there, durably; what is done; and whether a survivor is right.
 
     `prepare` sees a disk that is settled afterwards, `leave` one that is not: it is what a process
-    did that died just before. `is_right` is told whether `act` had returned before the cut.
+    did that died just before. `is_right` gets whether `act` had returned before the cut.
     """
 
     act: Callable[[LocalStore], object]

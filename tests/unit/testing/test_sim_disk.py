@@ -205,8 +205,8 @@ def test_the_clock_tells_when_a_file_was_modified() -> None:
     now[0] = 20.0
     disk.write(disk.open_append("/d/a"), b"x")
 
-    found = disk.stat("/d/a")
-    assert found is not None and (found.modified, found.size) == (20.0, 1)
+    status = disk.stat("/d/a")
+    assert status is not None and (status.modified, status.size) == (20.0, 1)
 
 
 def test_threads_lose_no_operation() -> None:

@@ -1,4 +1,4 @@
-"""What a worker hears of its driver, from the first word on."""
+"""Messages between a worker and its driver, from the first one on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.channel import Channel
 from holdfast.core.placement import Place
 from holdfast.wire import Assigned, Meeting, Message, Met, Noticed, Reported, SaveWanted
 from holdfast.worker.conversation import Conversation, DriverGone
-from holdfast.worker.entry import Desk
+from holdfast.worker.entry import JobQueue
 from holdfast.worker.job import Job, pack
 
 
@@ -27,18 +27,18 @@ def test_a_notice_that_comes_while_a_job_is_unpacked_is_not_lost() -> None:
     )
     ours, theirs = socket.socketpair()
     with closing(Channel(ours)) as driver:
-        desk = Desk(Channel(theirs), lambda: None)
+        jobs = JobQueue(Channel(theirs), lambda: None)
         notice = Noticed(7.0, {"node-0": [0]})
         for message in (Assigned(pack(job)), notice, Met(1)):
             driver.send(message)
-        given = desk.next_job()
+        given = jobs.next_job()
         assert given is not None
-        desk.conversation.answer("meeting", 1)  # so what was said before it was heard
+        jobs.conversation.answer("meeting", 1)  # so what was said before it was heard
 
-        context = desk.begin(given)
+        context = jobs.begin(given)
 
         assert context.notice() == notice
-        desk.conversation.end()
+        jobs.conversation.end()
 
 
 def test_nobody_waits_for_an_answer_that_can_no_longer_be_heard(
@@ -81,12 +81,13 @@ def test_what_is_said_behind_a_flood_of_reports_leaves_as_soon_as_there_is_room(
 
         assert not channel.has_unsent
         heard += drained(driver)
-        assert [one.index for one in heard if isinstance(one, Reported)] == [*range(1, index + 1)]
+        indexes = [message.index for message in heard if isinstance(message, Reported)]
+        assert indexes == [*range(1, index + 1)]
         assert heard[-1] == Meeting(1)
 
 
 def drained(channel: Channel) -> list[Message]:
-    found: list[Message] = []
-    while more := channel.receive():
-        found += more
-    return found
+    messages: list[Message] = []
+    while received := channel.receive():
+        messages += received
+    return messages

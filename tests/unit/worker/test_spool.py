@@ -1,4 +1,4 @@
-"""Folders that wait to be uploaded: nobody's are in the way of anybody else's."""
+"""Folders that wait to be uploaded: those of different workers do not collide."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def test_two_trials_of_a_study_on_far_away_storage_do_not_share_a_folder() -> None:
+def test_two_trials_of_a_study_on_remote_storage_do_not_share_a_folder() -> None:
     study = MemoryStore()
-    one, other = (Spool(child(study, name), "run", 1, 0) for name in ("trial-1", "trial-2"))
+    first, second = (Spool(child(study, name), "run", 1, 0) for name in ("trial-1", "trial-2"))
 
-    mine, theirs = one.new(4), other.new(4)
+    mine, theirs = first.new(4), second.new(4)
     Path(mine, "weights").write_text("of trial 1")
     Path(theirs, "weights").write_text("of trial 2")
-    other.drop(theirs)
+    second.drop(theirs)
 
     assert Path(mine, "weights").read_text() == "of trial 1"
 
@@ -103,7 +103,7 @@ def test_what_is_on_the_disk_of_its_run_is_made_durable_before_it_has_a_slot(
 
     prepared = prepare_taken(store, folder)
     assert prepared is not None
-    assert [one.path for one in prepared[0]] == ["weights"]
+    assert [entry.path for entry in prepared[0]] == ["weights"]
     slot = Slot(0, "checkpoint_000000", 1, 1)
     publish(store, slot, [deliver_taken(store, slot, 0, folder, prepared)])
 

@@ -1,12 +1,12 @@
-"""Where the logs of workers are: with their run, or on this machine if its storage is far away.
+"""The folder for the logs of workers: with their run, or on this machine if storage is remote.
 
-On this machine it is the first of these that can be written to, for nobody but this user:
+On this machine it is the first of these that can be written to; only this user can read it:
 
-    $HOLDFAST_LOG_DIR                    what was said is done, or refused
+    $HOLDFAST_LOG_DIR                    an error if it cannot be written to
     $XDG_CACHE_HOME/holdfast/logs        or ~/.cache/holdfast/logs
     $TMPDIR/holdfast-<uid>/logs          containers often have a home that is read-only, or none
 
-Where there is none of them, workers print to nowhere, which is said: a run needs no logs to go on.
+If there is none, a warning is logged and workers print to the null device: a run needs no logs.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def log_folder(store: Store, run_id: str) -> str:
     """Return the folder for the logs of a run, `NOWHERE` if there can be none."""
     if store.local is not None:
         return store.local.path("logs")
-    if (said := settings.log_folder()) is not None:
-        return _made_as_said(said, run_id)
+    if (configured := settings.log_folder()) is not None:
+        return _make_configured(configured, run_id)
     cache, refusals = _cache_folder(), []
     if cache is None:
         refusals.append("this user has no home")
     else:
         try:
-            return _made_in_cache(cache, run_id)
+            return _make_in_cache(cache, run_id)
         except (OSError, HoldfastError) as error:
             refusals.append(_reason(error))
     try:
@@ -45,14 +45,14 @@ def log_folder(store: Store, run_id: str) -> str:
     except (OSError, HoldfastError) as error:
         refusals.append(_reason(error))
     log.warning(
-        "what workers print is not kept: %s; set HOLDFAST_LOG_DIR to a folder that can be written"
-        " to", "; ".join(refusals),
-    )  # fmt: skip
+        "what workers print is lost: %s; set HOLDFAST_LOG_DIR to a folder that can be written to",
+        "; ".join(refusals),
+    )
     return NOWHERE
 
 
 def find_log_folder(store: Store, run_id: str) -> str:
-    """Return the folder that holds the logs of a run; the usual one if there is none."""
+    """Return the folder with the logs of a run; the usual one if there is none."""
     if store.local is not None:
         return store.local.path("logs")
     places = list(_places(run_id))
@@ -65,8 +65,8 @@ def log_at(folder: str, *parts: str) -> str:
 
 
 def _places(run_id: str) -> Iterator[str]:
-    if (said := settings.log_folder()) is not None:
-        yield os.path.join(said, run_id)
+    if (configured := settings.log_folder()) is not None:
+        yield os.path.join(configured, run_id)
     if (cache := _cache_folder()) is not None:
         yield os.path.join(cache, "holdfast", "logs", run_id)
     if (private := find_private_folder("logs")) is not None:
@@ -75,15 +75,15 @@ def _places(run_id: str) -> Iterator[str]:
 
 
 def _cache_folder() -> str | None:
-    """Return where this user's programs keep what can be lost, None if that is nowhere."""
-    said = settings.cache_home()
-    if said is not None and os.path.isabs(said):  # others are to be ignored, says its standard
-        return said
+    """Return this user's folder for caches, None if there is none."""
+    configured = settings.cache_home()
+    if configured is not None and os.path.isabs(configured):  # the standard ignores relative paths
+        return configured
     home = os.path.expanduser("~")
     return os.path.join(home, ".cache") if os.path.isabs(home) else None
 
 
-def _made_in_cache(cache: str, run_id: str) -> str:
+def _make_in_cache(cache: str, run_id: str) -> str:
     os.makedirs(cache, mode=0o700, exist_ok=True)
     path = cache
     for part in ("holdfast", "logs", run_id):
@@ -92,20 +92,20 @@ def _made_in_cache(cache: str, run_id: str) -> str:
     return _writable(path)
 
 
-def _made_as_said(said: str, run_id: str) -> str:
-    folder = os.path.join(os.path.abspath(from_home(said)), run_id)
+def _make_configured(configured: str, run_id: str) -> str:
+    folder = os.path.join(os.path.abspath(from_home(configured)), run_id)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         return _writable(folder)
     except OSError as error:
         raise ConfigError(
-            f"HOLDFAST_LOG_DIR={said}: logs cannot be written there: {error.strerror}",
-            hint="name a folder that this user may write to, or leave it out",
+            f"HOLDFAST_LOG_DIR={configured}: logs cannot be written there: {error.strerror}",
+            hint="name a folder that this user may write to, or unset it",
         ) from error
 
 
 def _writable(folder: str) -> str:
-    """Return a folder in which files can be made; one that was there may be on a read-only disk."""
+    """Return `folder` if files can be created in it: it may be on a read-only disk."""
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(13, "it cannot be written to", folder)
     return folder

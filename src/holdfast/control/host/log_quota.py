@@ -1,7 +1,7 @@
-"""Keeps the logs of a run within a limit, so that what workers print cannot fill a disk.
+"""Limits the disk space that the logs of a run take.
 
-The logs of the oldest attempts go first. Those of this attempt and of the one before it stay, which
-is the one that people look into; if these alone are too much, they lose their middle.
+The logs of the oldest attempts are removed first. Those of this attempt and the one before stay,
+because people look into these; if they alone are too large, they lose their middle.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 10.0
 BYTES_MAX = 4 << 30
-HEAD_BYTES_MAX = 1 << 20  # what a script prints at first: its settings, versions, sizes
+HEAD_BYTES_MAX = 1 << 20  # the start of a log has the script's settings, versions, sizes
 
 
 def bytes_allowed() -> int | None:
-    """Return how much the logs of a run may take, None for any amount."""
-    said = settings.log_bytes()
-    if said is None:
+    """Return how much space the logs of a run may take, None for no limit."""
+    limit = settings.log_bytes()
+    if limit is None:
         return BYTES_MAX
-    if not said.isdecimal():
+    if not limit.isdecimal():
         raise ConfigError(
-            f"HOLDFAST_LOG_BYTES={said!r} in the environment: it is a whole number of bytes",
+            f"HOLDFAST_LOG_BYTES={limit!r} in the environment: must be a whole number of bytes",
             hint=f"unset it for {BYTES_MAX}, or set it to 0 for no limit",
         )
-    return int(said) or None
+    return int(limit) or None
 
 
 class LogRoom:
-    """The room that the logs below a folder may take, which it never fails for."""
+    """Keeps the logs below a folder within a limit; an error is logged, never raised."""
 
     def __init__(self, folder: str, bytes_max: int | None, clock: Clock) -> None:
         self._folder, self._bytes_max, self._clock = folder, bytes_max, clock
@@ -45,7 +45,7 @@ class LogRoom:
         self._is_given_up = bytes_max is None
 
     def look(self, attempt: int) -> None:
-        """Make room if it is time to look and there is too much; `attempt` is the one that runs."""
+        """Make room, every `LOOK_EVERY_S` and if needed; `attempt` is the one that runs."""
         if self._is_given_up or self._clock.monotonic() < self._looks_at:
             return
         self._looks_at = self._clock.monotonic() + LOOK_EVERY_S
@@ -56,13 +56,13 @@ class LogRoom:
 
     def _make_room(self, attempt: int) -> None:
         assert self._bytes_max is not None
-        found = find_logs(self._folder)
-        sizes = {path: used_bytes(path) for logs in found.values() for path in logs.values()}
+        by_attempt = find_logs(self._folder)
+        sizes = {path: used_bytes(path) for logs in by_attempt.values() for path in logs.values()}
         surplus = sum(sizes.values()) - self._bytes_max
-        for old in [one for one in found if one < attempt - 1]:
+        for old in [number for number in by_attempt if number < attempt - 1]:
             if surplus <= 0:
                 return
-            surplus -= sum(sizes.pop(path) for path in found[old].values())
+            surplus -= sum(sizes.pop(path) for path in by_attempt[old].values())
             shutil.rmtree(os.path.join(self._folder, f"attempt-{old}"), ignore_errors=True)
             log.warning("the logs of attempt %d were removed: logs take too much room", old)
         if surplus <= 0 or not sizes:

@@ -1,7 +1,7 @@
-"""Notices that a machine will be taken away: what clouds say to the machine, and who listens.
+"""Preemption notices: asks the cloud's metadata server whether this machine will be taken away.
 
-Each cloud tells its virtual machines through a server of metadata that only they can reach. A
-server that is not there, or does not answer as it should, has said nothing; that is logged once.
+Each cloud runs a metadata server that only its virtual machines can reach. If it is missing or
+gives no proper answer, there is no notice, and a warning is logged once.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Notice:
     """Machines will go away.
 
     Attributes:
-        deadline: When, seconds since 1970; None if nobody knows.
+        deadline: When, seconds since 1970; None if it is unknown.
         nodes: Which, None for the one this driver is on.
-        source: Who says so.
+        source: Where the notice comes from.
     """
 
     deadline: float | None
@@ -45,17 +45,17 @@ class Notice:
 
 
 class NoticeSource(Protocol):
-    """Somebody who knows when machines go away."""
+    """Knows when machines go away."""
 
     def poll(self) -> Notice | None:
-        """Return what is announced now, the same as long as it is the same; None if nothing is.
+        """Return the current notice, None if there is none; equal notices are the same one.
 
         Called again and again from a thread of its own; it may take seconds, and may raise.
         """
         ...
 
 
-# ---------------------------------------------------------------------- servers of metadata
+# ---------------------------------------------------------------------- metadata servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _Answer:
 
 
 class _Metadata:
-    """A server that a machine asks about itself; directly, never through a proxy."""
+    """The metadata server of a cloud; asked directly, never through a proxy."""
 
     def __init__(self, cloud: str, url: str) -> None:
         self._cloud, (self._host, self._port) = cloud, _address(url)
@@ -74,7 +74,7 @@ class _Metadata:
 
     def ask(self, path: str, headers: Mapping[str, str], method: str = "GET") -> _Answer | None:
         """Return the answer, None if there is none."""
-        import http.client  # it takes long to load, and most runs ask nobody
+        import http.client  # it takes long to load, and most runs do not need it
 
         connection = http.client.HTTPConnection(self._host, self._port, timeout=ASK_TIMEOUT_S)
         try:
@@ -83,8 +83,8 @@ class _Metadata:
             body = response.read(_BODY_BYTES_MAX)
             if response.length:
                 raise http.client.IncompleteRead(body, response.length)
-            found = {name.lower(): value for name, value in response.getheaders()}
-            return _Answer(response.status, body.decode(errors="replace"), found)
+            received = {name.lower(): value for name, value in response.getheaders()}
+            return _Answer(response.status, body.decode(errors="replace"), received)
         except (OSError, http.client.HTTPException) as error:
             self.complain(f"does not answer: {error!r}")
             return None
@@ -92,7 +92,7 @@ class _Metadata:
             connection.close()
 
     def document(self, answer: _Answer | None) -> dict[str, Any] | None:
-        """Return the JSON object of an answer; None if it says nothing, or is none."""
+        """Return the JSON object of an answer; None if there is none."""
         if answer is None or answer.status == 404:
             return None
         if answer.status != 200:
@@ -103,12 +103,12 @@ class _Metadata:
         except ValueError:
             data = None
         if not isinstance(data, dict):
-            self.complain(f"answers with something else than JSON: {answer.body[:80]!r}")
+            self.complain(f"does not answer with a JSON object: {answer.body[:80]!r}")
             return None
         return data
 
-    def complain(self, what: str) -> None:
-        """Say once that there are no notices to be had."""
+    def complain(self, problem: str) -> None:
+        """Log, once, that there are no notices and why."""
         if not self._has_complained:
             self._has_complained = True
             log.warning(
@@ -116,7 +116,7 @@ class _Metadata:
                 self._cloud,
                 self._host,
                 self._port,
-                what,
+                problem,
             )
 
 
@@ -126,7 +126,7 @@ def _address(url: str) -> tuple[str, int]:
         if parts.scheme == "http" and parts.hostname:
             return parts.hostname, parts.port or 80
     except ValueError:
-        pass  # of a port that is none; the same is wrong with it
+        pass  # an invalid port; the same message fits
     raise ConfigError(
         f"url={url!r}: a metadata server is reached over http, as in http://host:port",
         hint="leave url out; the usual address is built in",
@@ -134,11 +134,11 @@ def _address(url: str) -> tuple[str, int]:
 
 
 class AwsNotices:
-    """Spot instances of AWS, which are told two minutes before they are reclaimed.
+    """Notices for AWS spot instances, two minutes before they are reclaimed.
 
     Args:
-        heeds_rebalance: Whether the mere recommendation to move elsewhere, which names no time and
-            may come to nothing, is a notice too.
+        heeds_rebalance: Whether a rebalance recommendation, which names no time and need not be
+            followed by a reclaim, is a notice too.
     """
 
     def __init__(self, url: str = _LOCAL, *, heeds_rebalance: bool = False) -> None:
@@ -147,15 +147,15 @@ class AwsNotices:
         self._token: str | None = None
 
     def poll(self) -> Notice | None:
-        said = self._ask("/latest/meta-data/spot/instance-action")
-        if said is not None:
-            action = said.get("action")
+        planned = self._ask("/latest/meta-data/spot/instance-action")
+        if planned is not None:
+            action = planned.get("action")
             if action in {"terminate", "stop", "hibernate"}:
-                return Notice(_moment(said.get("time")), None, f"AWS spot: {action}")
+                return Notice(_moment(planned.get("time")), None, f"AWS spot: {action}")
             self._metadata.complain(f"announces the unknown action {action!r}")
         if self._heeds_rebalance:
-            said = self._ask("/latest/meta-data/events/recommendations/rebalance")
-            if said is not None and "noticeTime" in said:
+            advice = self._ask("/latest/meta-data/events/recommendations/rebalance")
+            if advice is not None and "noticeTime" in advice:
                 return Notice(None, None, "AWS spot: rebalance recommendation")
         return None
 
@@ -169,7 +169,7 @@ class AwsNotices:
     def _ask_once(self, path: str) -> _Answer | None:
         if self._token is None:
             self._token = self._new_token()
-        # In a container, tokens may not be had while plain questions are answered.
+        # In a container, token requests may fail while requests without a token are answered.
         headers = {} if self._token is None else {"X-aws-ec2-metadata-token": self._token}
         return self._metadata.ask(path, headers)
 
@@ -180,7 +180,7 @@ class AwsNotices:
 
 
 class GcpNotices:
-    """Spot and preemptible machines of Google Cloud, which have half a minute once it is said."""
+    """Notices for spot and preemptible machines of Google Cloud, half a minute ahead."""
 
     def __init__(
         self, url: str = "http://metadata.google.internal", clock: Clock = SYSTEM_CLOCK
@@ -194,7 +194,7 @@ class GcpNotices:
         answer = self._metadata.ask(path, {"Metadata-Flavor": "Google"})
         if answer is None:
             return None
-        # Somewhere else, a server of that name may exist and answer anything.
+        # Outside Google Cloud a server of that name may exist and answer anything.
         if answer.status != 200 or answer.headers.get("metadata-flavor") != "Google":
             self._metadata.complain(f"answers with status {answer.status}, not as Google's does")
             return None
@@ -207,9 +207,9 @@ class GcpNotices:
 
 
 class AzureNotices:
-    """Machines of Azure, which are told of events: being preempted or deleted, half a minute ahead.
+    """Notices for machines of Azure that are preempted or deleted, half a minute ahead.
 
-    All machines of a scale set are told of the events of each; only those of this one count.
+    All machines of a scale set get the events of each; only those of this one count.
     """
 
     def __init__(self, url: str = _LOCAL, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -220,11 +220,11 @@ class AzureNotices:
 
     def poll(self) -> Notice | None:
         answer = self._ask("/metadata/scheduledevents?api-version=2020-07-01")
-        said = self._metadata.document(answer) or {}
-        events = said.get("Events")
-        notices = [self._notice(event) for event in events] if isinstance(events, list) else []
-        known = [notice for notice in notices if notice is not None]
-        return min(known, key=lambda one: one.deadline or 0.0, default=None)
+        events = (self._metadata.document(answer) or {}).get("Events")
+        if not isinstance(events, list):
+            return None
+        notices = [notice for event in events if (notice := self._notice(event)) is not None]
+        return min(notices, key=lambda notice: notice.deadline or 0.0, default=None)
 
     def _notice(self, event: object) -> Notice | None:
         if not isinstance(event, dict) or not self._is_about_us(event):
@@ -242,8 +242,8 @@ class AzureNotices:
         name = self._own_name()
         resources = event.get("Resources")
         if name is None or not isinstance(resources, list):
-            return True  # a stop for nothing costs less than one that was not seen coming
-        return name.lower() in {str(one).lower() for one in resources}
+            return True  # a needless stop costs less than one without warning
+        return name.lower() in {str(resource).lower() for resource in resources}
 
     def _own_name(self) -> str | None:
         if self._name is None:
@@ -258,7 +258,7 @@ class AzureNotices:
 
 
 def _moment(text: object) -> float | None:
-    """Return a time as seconds since 1970, be it written as ISO 8601 or as in mails."""
+    """Return a time in ISO 8601, or as in mails, as seconds since 1970; None if it is neither."""
     if not isinstance(text, str):
         return None
     from email.utils import parsedate_to_datetime
@@ -283,27 +283,27 @@ _SOURCES: dict[str, Callable[[], NoticeSource]] = {
 
 
 def source_named(given: object) -> NoticeSource:
-    """Return the source of notices that a config names, or is."""
+    """Return the source of notices that a config value names, or is."""
     if isinstance(given, str) and given in _SOURCES:
         return _SOURCES[given]()
     if not isinstance(given, str | type) and callable(getattr(given, "poll", None)):
         source: NoticeSource = given  # type: ignore[assignment]
         return source
-    known = ", ".join(repr(name) for name in sorted(_SOURCES))
+    names = ", ".join(repr(name) for name in sorted(_SOURCES))
     raise ConfigError(
-        f"{given!r} is no source of preemption notices; known are {known}",
+        f"{given!r} is no source of preemption notices; the names are {names}",
         hint="or pass an object with a method poll() that returns a Notice or None",
     )
 
 
 class Watch:
-    """A thread that asks a source, and tells what is new; made by `watch`."""
+    """A thread that polls a source and passes on new notices; made by `watch`."""
 
     def __init__(
         self, source: NoticeSource, tell: Callable[[Notice], None], interval_s: float
     ) -> None:
         self._source, self._tell, self._interval_s = source, tell, interval_s
-        self._told: Notice | None = None
+        self._last: Notice | None = None
         self._has_complained = False
         self._stopped = threading.Event()
         self._telling = threading.RLock()
@@ -315,13 +315,13 @@ class Watch:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Return once nothing will be told any more; idempotent, and allowed while it tells.
+        """Return once no notice will be passed on any more; idempotent, `tell` may call it.
 
-        A source that is still being asked is not waited for long; its answer is dropped.
+        A poll that is under way is not waited for long; its result is dropped.
         """
         self._stopped.set()
         with self._telling:
-            pass  # what is being told right now has been told
+            pass  # a notice that was being passed on has been
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_TIMEOUT_S)
 
@@ -329,27 +329,27 @@ class Watch:
         while not self._stopped.is_set():
             try:
                 self._look_once()
-            except BaseException:  # of code that is not ours, in a thread that is
+            except BaseException:  # the source is not our code, but the thread is ours
                 if not self._has_complained:
                     self._has_complained = True
-                    log.warning("looking for preemption notices failed", exc_info=True)
+                    log.warning("the source of preemption notices failed", exc_info=True)
             self._stopped.wait(self._interval_s)
 
     def _look_once(self) -> None:
         notice = self._source.poll()
-        if notice is None or notice == self._told:
+        if notice is None or notice == self._last:
             return
         if not isinstance(notice, Notice):
             raise TypeError(f"{self._source!r}.poll() returned {notice!r}, which is no Notice")
         with self._telling:
             if not self._stopped.is_set():
                 self._tell(notice)
-                self._told = notice
+                self._last = notice
 
 
 def watch(source: NoticeSource, tell: Callable[[Notice], None], interval_s: float = 5.0) -> Watch:
-    """Begin to ask `source` every `interval_s`; `tell` gets each notice once, in another thread.
+    """Poll `source` every `interval_s` in another thread, which passes each notice to `tell` once.
 
-    It goes on whatever the source or `tell` raise; a notice that `tell` did not take comes again.
+    It goes on if the source or `tell` raise; a notice for which `tell` raised is passed on again.
     """
     return Watch(source, tell, interval_s)

@@ -1,4 +1,4 @@
-"""Signals that a driver gets while it drives a run, made into something its loop can take."""
+"""Turns signals that a driver gets into values that its loop can take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 
 class Interrupt(enum.Enum):
-    """What somebody wants of this driver."""
+    """What a signal asks of this driver."""
 
     STOP = "stop"  # Ctrl+C, the first one
     PREEMPTED = "preempted"  # SIGTERM or SIGUSR1: this machine, or this process, must go
@@ -28,23 +28,23 @@ _TRIES = 8
 
 
 class Interrupts:
-    """Takes SIGINT, SIGTERM and SIGUSR1 for as long as its `with` block lasts.
+    """Handles SIGINT, SIGTERM and SIGUSR1 inside its `with` block.
 
-    The first of each kind is noted for `take`, and `wake` is called; later ones are the same event,
-    except that a second Ctrl+C raises `KeyboardInterrupt` on the spot. A Python function that the
-    user had set for SIGTERM or SIGUSR1 is called too, after ours, each time; one for SIGINT is
-    called with the second Ctrl+C. Whatever the block does, afterwards all is as it was before.
+    The first signal of each kind is recorded for `take`, and `wake` is called; later ones are the
+    same event, except that a second Ctrl+C raises `KeyboardInterrupt` at once. A Python handler
+    that the user had set for SIGTERM or SIGUSR1 is called too, after ours, each time; one for
+    SIGINT is called with the second Ctrl+C. After the block all handlers are as before it.
 
-    A signal that was ignored stays ignored, as under `nohup`; one that was taken by code outside
-    Python, such as `faulthandler.register`, is left to it. A process forked inside the block has
-    what was set before it. Outside the main thread of the main interpreter signals cannot be
-    taken: there the block does nothing, and `take` returns nothing.
+    A signal that was ignored stays ignored, as under `nohup`; one with a handler outside Python,
+    such as `faulthandler.register`, is left to it. A process forked inside the block gets the
+    handlers from before it. Signals can be handled only in the main thread of the main interpreter:
+    elsewhere the block does nothing, and `take` returns nothing.
 
     Args:
-        wake: Makes the loop look at `take`; it is called between any two instructions of the main
-            thread, so it must neither wait nor raise. Writing to a pipe is its kind of work.
-        insists: Whether the first Ctrl+C, too, raises `KeyboardInterrupt`, given where it finds the
-            main thread: nobody else could end what runs there.
+        wake: Makes the loop call `take`. It runs between any two instructions of the main thread,
+            so it must neither wait nor raise; writing to a pipe is fine.
+        insists: Whether the first Ctrl+C, too, raises `KeyboardInterrupt`, given the frame that the
+            main thread is in: nothing else could end what runs there.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Interrupts:
         self._seen: set[Interrupt] = set()
         self._noted: list[Interrupt] = []
         self._is_open = self._is_insisting = False
-        self._late: list[int] = []  # what came while signals were being set or put back
+        self._late: list[int] = []  # signals that came while handlers were set or restored
 
     @property
     def wants_stop(self) -> bool:
@@ -66,7 +66,7 @@ class Interrupts:
         return Interrupt.STOP in self._seen
 
     def take(self) -> list[Interrupt]:
-        """Return what came since the last call, in order; also after the block."""
+        """Return the events since the last call, in order; also after the block."""
         noted, self._noted = self._noted, []
         return noted
 
@@ -86,7 +86,7 @@ class Interrupts:
             self._send_again()
         except BaseException:
             self._is_open = False
-            self._put_back()
+            self._restore()
             raise
         return self
 
@@ -96,38 +96,38 @@ class Interrupts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # From here on nothing is raised until the last is back, however often Ctrl+C is pressed.
+        # From here on nothing is raised until all are restored, however often Ctrl+C is pressed.
         self._is_open = False
-        self._put_back()
+        self._restore()
         self._send_again()
 
     def _set(self) -> None:
         for number in _MEANINGS:
             before = signal.getsignal(number)
-            if before is signal.SIG_IGN or _is_taken_outside_python(number, before):
+            if before is signal.SIG_IGN or _is_handled_outside_python(number, before):
                 continue
             self._before[number] = before
             try:
                 signal.signal(number, self._note)
             except ValueError:
-                self._before.clear()  # not the main interpreter: the first was refused, as all are
+                self._before.clear()  # not the main interpreter: every signal would be refused
                 return
 
-    def _put_back(self, tries: int = _TRIES) -> None:
-        """Put back what was there, also if what is back already raises before the rest is.
+    def _restore(self, tries: int = _TRIES) -> None:
+        """Restore all handlers, even if one that is restored already raises meanwhile.
 
-        It may raise at any instruction, that of a handler too; so each try stands within another.
+        It may raise at any instruction, even inside an `except`; so the tries are nested.
         """
         try:
             if tries:
-                self._put_back(tries - 1)
+                self._restore(tries - 1)
             else:
-                self._put_back_once()
+                self._restore_once()
         except BaseException:
-            self._put_back_once()
+            self._restore_once()
             raise
 
-    def _put_back_once(self) -> None:
+    def _restore_once(self) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
 
@@ -165,20 +165,20 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-def _is_taken_outside_python(number: int, known: object) -> bool:
-    """Whether native code has set what a signal does, of which Python knows and may know nothing.
+def _is_handled_outside_python(number: int, handler: object) -> bool:
+    """Whether native code handles a signal, which `handler`, as Python reports it, may not show.
 
-    Python could not put that back: it would leave what it believes was there, and the next such
-    signal would end the process.
+    Python could not restore that: it would set the default instead, and the next such signal would
+    end the process.
     """
-    if known is None:
+    if handler is None:
         return True
-    if known not in (signal.SIG_DFL, signal.SIG_IGN):
+    if handler not in (signal.SIG_DFL, signal.SIG_IGN):
         return False
-    room = ctypes.create_string_buffer(1024)  # for the C structure, whose first field is a pointer
+    action = ctypes.create_string_buffer(1024)  # a C structure, whose first field is a pointer
     try:
-        failed = ctypes.CDLL(None).sigaction(number, None, room)
+        failed = ctypes.CDLL(None).sigaction(number, None, action)
     except (AttributeError, OSError):
-        return False  # not to be found out here
-    really = ctypes.c_size_t.from_buffer(room).value
-    return not failed and really not in (int(signal.SIG_DFL), int(signal.SIG_IGN))
+        return False  # this system does not tell
+    actual = ctypes.c_size_t.from_buffer(action).value
+    return not failed and actual not in (int(signal.SIG_DFL), int(signal.SIG_IGN))

@@ -1,8 +1,8 @@
-"""Keeps the logs of a study's trials within a limit, so that what they print cannot fill a disk.
+"""Limits the disk space that the logs of a study's trials take.
 
-Only trials that run are looked at again and again; the log of one that has ended is measured once.
-The oldest logs go first, those of trials that failed last; if the running ones alone are too much,
-they lose their middle. Logs from before this driver are not counted.
+Only the logs of running trials are measured again and again; that of an ended trial is measured
+once. The oldest logs are removed first, those of failed trials last; if the running ones alone are
+too large, they lose their middle. Logs from before this driver are not counted.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ log = logging.getLogger(__name__)
 
 
 class StudyLogs(StudyObserver):
-    """Makes room among the logs of trials; nothing fails for it.
+    """Removes and cuts logs of trials; errors are ignored.
 
     Args:
-        log_of: Returns the file that gets what an attempt of a trial prints.
+        log_of: Returns the log file of an attempt of a trial.
     """
 
     def __init__(self, log_of: Callable[[Trial, int], str], clock: Clock) -> None:
         self._log_of, self._clock = log_of, clock
         self._bytes_max = bytes_allowed()
         self._running: dict[str, str] = {}  # the log of each trial that runs, by its id
-        self._ended: dict[str, int] = {}  # how large logs are, oldest first
-        self._failed: dict[str, int] = {}  # the same, of trials that failed
+        self._ended: dict[str, int] = {}  # sizes of logs, oldest first
+        self._failed: dict[str, int] = {}  # the same for trials that failed
         self._looks_at = 0.0
-        self._has_told = False
+        self._has_warned = False
 
     def trial_started(self, trial: Trial, after_step: int) -> None:
         self._running[trial.trial_id] = self._log_of(trial, trial.run.attempts)
@@ -52,9 +52,9 @@ class StudyLogs(StudyObserver):
     def _note_end(self, trial: Trial) -> None:
         path = self._running.pop(trial.trial_id, None)
         if path is not None and self._bytes_max is not None:
-            kept = self._failed if trial.status is Status.ERROR else self._ended
+            sizes = self._failed if trial.status is Status.ERROR else self._ended
             if size := _size(path):
-                kept[path] = size
+                sizes[path] = size
 
     def turned(self, *, is_over: bool) -> None:
         if self._bytes_max is None or self._clock.monotonic() < self._looks_at:
@@ -63,13 +63,13 @@ class StudyLogs(StudyObserver):
         running = {path: _size(path) for path in self._running.values()}
         surplus = sum((*running.values(), *self._ended.values(), *self._failed.values()))
         surplus -= self._bytes_max
-        for kept in (self._ended, self._failed):
-            while surplus > 0 and kept:
-                path = next(iter(kept))
-                surplus -= kept.pop(path)
+        for sizes in (self._ended, self._failed):
+            while surplus > 0 and sizes:
+                path = next(iter(sizes))
+                surplus -= sizes.pop(path)
                 with contextlib.suppress(OSError):
                     os.remove(path)
-                self._tell_once("the logs of trials that ended first are removed")
+                self._warn_once()
         if surplus > 0 and running:
             self._cut(running, self._bytes_max // len(running))
 
@@ -79,10 +79,13 @@ class StudyLogs(StudyObserver):
                 if cut_middle(path, min(HEAD_BYTES_MAX, share // 8), share // 2):
                     log.warning("%s has lost its middle: logs take too much room", path)
 
-    def _tell_once(self, what: str) -> None:
-        if not self._has_told:
-            self._has_told = True
-            log.warning("%s: logs take too much room (HOLDFAST_LOG_BYTES is the limit)", what)
+    def _warn_once(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "the logs of trials that ended first are removed: logs take too much room"
+                " (HOLDFAST_LOG_BYTES is the limit)"
+            )
 
 
 def _size(path: str) -> int:

@@ -1,8 +1,8 @@
-"""The output of workers: the logs there are, and how the driver shows what comes into them.
+"""The output of workers: finds their logs, and shows in the driver what is added to them.
 
-Workers write to files, so that nothing they print is lost with a driver or held up by one. What is
-shown is a courtesy: it is cut short when there is too much, it ends quietly when nobody reads it,
-and it can neither delay a run nor fail it.
+Workers write to files, so a driver can neither lose nor delay what they print. What is shown is a
+courtesy: it is cut short when there is too much, it ends quietly when the stream is closed, and it
+can neither delay a run nor fail it.
 """
 
 from __future__ import annotations
@@ -39,23 +39,22 @@ LINES_MAX = 200  # a second
 PROGRESS_S = 5.0  # between two states of a progress bar
 STOP_TIMEOUT_S = 1.0
 READ_BYTES = 1 << 18
-BACKLOG_BYTES = 1 << 17  # of more than this in a tick only the end is read
+BACKLOG_BYTES = 1 << 17  # if more comes in a tick, only `KEPT_BYTES` of it are read
 KEPT_BYTES = 1 << 15
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 _RANK = re.compile(r"rank-(\d+)\.log")
 
 
-# ---------------------------------------------------------------------- the logs there are
+# ---------------------------------------------------------------------- finding logs
 
 
 def find_logs(folder: str) -> dict[int, dict[int, str]]:
-    """Return the logs there are, by attempt and rank, both rising."""
-    found: dict[int, dict[int, str]] = {}
-    for attempt, below in _numbered(folder, _ATTEMPT):
-        logs = dict(_numbered(below, _RANK))
-        if logs:
-            found[attempt] = logs
-    return found
+    """Return the paths of all logs, by attempt and rank, both ascending."""
+    by_attempt: dict[int, dict[int, str]] = {}
+    for attempt, subfolder in _numbered(folder, _ATTEMPT):
+        if logs := dict(_numbered(subfolder, _RANK)):
+            by_attempt[attempt] = logs
+    return by_attempt
 
 
 def _numbered(folder: str, pattern: re.Pattern[str]) -> list[tuple[int, str]]:
@@ -67,14 +66,14 @@ def _numbered(folder: str, pattern: re.Pattern[str]) -> list[tuple[int, str]]:
     return sorted((int(m[1]), os.path.join(folder, name)) for name, m in matches if m is not None)
 
 
-def _at_once(path: str, flags: int) -> int:
-    """Open a file without waiting, if it is a pipe, for somebody to write to it."""
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; if it is a pipe, without waiting for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def last_lines(path: str, count: int) -> list[str]:
-    """Return the last lines of a log, reading no more of it than they take."""
-    with explained("read", path, None), open(path, "rb", opener=_at_once) as file:
+    """Return the last lines of a log, reading little more of it than these."""
+    with explained("read", path, None), open(path, "rb", opener=_open_without_waiting) as file:
         start = file.seek(0, os.SEEK_END)
         data = b""
         while start > 0 and data.count(b"\n") <= count:
@@ -82,21 +81,21 @@ def last_lines(path: str, count: int) -> list[str]:
             start -= size
             file.seek(start)
             data = file.read(size) + data
-    # Only newlines end a line here; progress bars are full of other things that might.
+    # Only at newlines: progress bars are full of other line ends.
     lines = data.decode(errors="replace").removesuffix("\n").split("\n") if data else []
     return lines[-count:]
 
 
-# ---------------------------------------------------------------------- showing them
+# ---------------------------------------------------------------------- showing logs
 
 
 class Echo:
     """Shows what the workers of a group print, each line with the ranks that printed it.
 
     Args:
-        stream: Where to; stderr if it is not said. None of its failures gets any further.
+        stream: Where to write; stderr by default. Its errors are never raised.
         window_s: Equal lines of several ranks within this time are shown once.
-        lines_max: How many lines are shown in a second; more are left out, which is said.
+        lines_max: How many lines to show in a second; more are left out, with a note.
     """
 
     def __init__(
@@ -108,10 +107,10 @@ class Echo:
     ) -> None:
         self._stream = stream if stream is not None else sys.stderr
         self._window_s, self._lines_max = window_s, lines_max
-        self._watched: _Watched | None = None
+        self._watched: _GroupEcho | None = None
 
     def watch(self, attempt: int, logs: Mapping[int, WorkerLog]) -> None:
-        """Show what comes into these logs from now on, by rank, and close them in the end.
+        """Show what is added to these logs, given by rank, and close them in the end.
 
         What is left of the group before is shown first. Returns at once.
         """
@@ -119,23 +118,23 @@ class Echo:
         if before is not None:
             before.end()
         together = Together(logs, window_s=self._window_s, lines_max=self._lines_max)
-        self._watched = _Watched(self._stream, attempt, logs, together, before)
+        self._watched = _GroupEcho(self._stream, attempt, logs, together, before)
         try:
             self._watched.start()
-        except RuntimeError as error:  # there is no room for another thread
+        except RuntimeError as error:  # no more threads can be started
             log.warning("the output of attempt %d is not shown: %s", attempt, error)
             self._watched = None
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Return once all that is in the logs was shown, or after `timeout_s`."""
+        """Return once everything in the logs was shown, or after `timeout_s`."""
         watched, self._watched = self._watched, None
         if watched is not None:
             watched.end()
             watched.join(timeout_s)
 
 
-class _Watched(threading.Thread):
-    """Follows the logs of one group, in a thread that nobody waits for."""
+class _GroupEcho(threading.Thread):
+    """Follows the logs of one group, in a daemon thread."""
 
     def __init__(
         self,
@@ -143,7 +142,7 @@ class _Watched(threading.Thread):
         attempt: int,
         logs: Mapping[int, WorkerLog],
         together: Together,
-        before: _Watched | None,
+        before: _GroupEcho | None,
     ) -> None:
         super().__init__(name=f"holdfast-output-{attempt}", daemon=True)
         self._stream, self._together, self._before = stream, together, before
@@ -153,7 +152,7 @@ class _Watched(threading.Thread):
         self._progress_at = time.monotonic() + PROGRESS_S
 
     def end(self) -> None:
-        """Nothing more comes into the logs: show what is there and be done."""
+        """Show what is left in the logs, and end: nothing more is added to them."""
         self._has_ended.set()
 
     def run(self) -> None:
@@ -167,7 +166,7 @@ class _Watched(threading.Thread):
                 while not self._has_ended.wait(TICK_S):
                     self._turn(sink, is_end=False)
                 self._turn(sink, is_end=True)
-        except (OSError, ValueError):  # nobody reads it any more
+        except (OSError, ValueError):  # the stream is closed, or nothing reads it any more
             log.debug("the output of workers is no longer shown", exc_info=True)
         except Exception:
             log.exception("the output of workers is no longer shown; it is in %s", self._folder)
@@ -186,20 +185,20 @@ class _Watched(threading.Thread):
             if tail.skipped_bytes:
                 self._together.skipped(rank, tail.skipped_bytes, now)
                 tail.skipped_bytes = 0
-        found = self._together.take(now, is_end=is_end)
-        if found:
-            sink.write("".join(self._text(one, sink) for one in found))
+        entries = self._together.take(now, is_end=is_end)
+        if entries:
+            sink.write("".join(self._text(entry, sink) for entry in entries))
 
-    def _text(self, one: Line | LeftOut, sink: _Sink) -> str:
-        prefix = f"({ranks_text(one.ranks)})"
+    def _text(self, entry: Line | LeftOut, sink: _Sink) -> str:
+        prefix = f"({ranks_text(entry.ranks)})"
         if sink.is_terminal:
             prefix = f"\x1b[36m{prefix}\x1b[0m"
-        if isinstance(one, Line):
-            return f"{prefix} {shown_plainly(one.text, keeps_colour=sink.is_terminal)}\n"
-        counts = [f"{one.lines} lines"] if one.lines else []
-        counts += [f"{one.size_bytes / 1e6:.1f} MB"] if one.size_bytes else []
-        where = self._logs[min(one.ranks)].where if len(one.ranks) == 1 else self._folder
-        return f"{prefix} … {' and '.join(counts)} left out; all is in {where}\n"
+        if isinstance(entry, Line):
+            return f"{prefix} {shown_plainly(entry.text, keeps_colour=sink.is_terminal)}\n"
+        counts = [f"{entry.lines} lines"] if entry.lines else []
+        counts += [f"{entry.size_bytes / 1e6:.1f} MB"] if entry.size_bytes else []
+        where = self._logs[min(entry.ranks)].where if len(entry.ranks) == 1 else self._folder
+        return f"{prefix} … {' and '.join(counts)} left out; everything is in {where}\n"
 
 
 class _Tail:
@@ -214,7 +213,7 @@ class _Tail:
         self._offset = 0
 
     def read(self, *, is_end: bool, with_progress: bool) -> list[str]:
-        """Return the lines that have come; at the end also the one that is not complete."""
+        """Return the new lines; at the end also one that is not complete."""
         lines: list[str] = []
         if not self._is_given_up:
             try:
@@ -229,10 +228,10 @@ class _Tail:
             lines += self._cutter.finish()
         elif with_progress and (state := self._cutter.progress()) is not None:
             lines.append(state)
-        return self._without_the_end(lines)
+        return self._without_final_trace(lines)
 
-    def _without_the_end(self, lines: list[str]) -> list[str]:
-        """Return the lines before the one that says why the worker ended: that is told once."""
+    def _without_final_trace(self, lines: list[str]) -> list[str]:
+        """Return the lines before the worker's final traceback, which is shown elsewhere."""
         if self._has_raised:
             return []
         if RAISED in lines:
@@ -241,7 +240,7 @@ class _Tail:
         return lines
 
     def _seek(self) -> int:
-        """Go where reading goes on, past what is too much; return up to where to read."""
+        """Move to where reading continues, skipping a long backlog; return up to where to read."""
         size = self._log.size_bytes()
         if size < self._offset:  # it was cut, to make room
             self._offset = 0
@@ -262,10 +261,10 @@ class _Tail:
 
 
 class _Sink:
-    """Where lines go.
+    """Writes lines to a stream.
 
-    A real file is written to directly, not through the stream: a thread that is ended inside a
-    stream, as this one may be when Python ends, leaves it locked, and Python gives up on that.
+    A real file is written to directly, not through the stream: if Python exits while a thread is
+    inside a stream, the stream stays locked, and Python aborts.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -1,4 +1,4 @@
-"""Reading the metrics of a run back: every step once, and an account of what cannot be read."""
+"""Reads the metrics of a run: every step once, and a list of what is damaged."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class History:
 
     Attributes:
         rows: Every step once, in order.
-        damages: What is not as it was written, one line each; the rows it held are missing.
-        torn: How many segments end in a write that was cut off, which nobody had relied on.
+        damages: Descriptions of damaged bytes, one line each; the rows in them are missing.
+        torn: How many segments end in a write that was cut off, and so never confirmed.
     """
 
     rows: list[Row]
@@ -49,28 +49,28 @@ def read_metric_rows(
 ) -> History:
     """Return the metrics of the run in `store`; safe beside a live driver.
 
-    The rows that `checkpoints` carry stand in for appended ones that a crash has lost. With
-    `until_attempt` it is the history as it was before any later attempt. Raises `FormatTooNew` if a
-    newer version wrote the rows.
+    The rows in `checkpoints` replace appended ones that a crash has lost. With `until_attempt` it
+    is the history as it was before any later attempt. Raises `FormatTooNew` if a newer version
+    wrote the rows.
     """
     threads = 1 if store.local is not None else READ_THREADS
-    found = each(lambda key: _read_segment(store, key), _segment_keys(store), threads)
-    rows, begins = _gathered(found, checkpoints)
+    segments = each(lambda key: _read_segment(store, key), _segment_keys(store), threads)
+    rows, begins = _gathered(segments, checkpoints)
     if until_attempt is not None:
         rows = [row for row in rows if row.attempt <= until_attempt]
         begins = [begun for begun in begins if begun.begin <= until_attempt]
     return History(
         history_of(rows, begins),
-        [what for segment in found for what in segment.damages],
-        sum(segment.is_torn for segment in found),
+        [damage for segment in segments for damage in segment.damages],
+        sum(segment.is_torn for segment in segments),
     )
 
 
 def read_latest(store: Store, checkpoints: Iterable[Kept] = ()) -> Latest:
     """Return the end of what `read_metric_rows` returns.
 
-    Reads from the end and no more than it takes: drivers, attempts and steps follow each other, so
-    no segment before one with a row that counts has a later step.
+    Reads segments from the last one back, and no more than needed: drivers, attempts and steps are
+    in order, so no segment before one with a row that counts has a later step.
     """
     read: list[_Segment] = []
     for key in reversed(_segment_keys(store)):
@@ -95,10 +95,10 @@ def _gathered(
 
 
 def _segment_keys(store: Store) -> list[str]:
-    """Return the segments there are, in the order they were begun."""
+    """Return the keys of all segments, in the order in which they were begun."""
     named = (_NAME.fullmatch(entry.key) for entry in store.entries(METRICS))
-    found = [(int(name[2]), int(name[3]), name[0]) for name in named if name is not None]
-    return [key for _, _, key in sorted(found)]
+    numbered = [(int(name[2]), int(name[3]), name[0]) for name in named if name is not None]
+    return [key for _, _, key in sorted(numbered)]
 
 
 # ---------------------------------------------------------------------- one segment
@@ -119,72 +119,72 @@ _decode_any = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _read_segment(store: Store, key: str) -> _Segment:
-    found = _Segment()
+    segment = _Segment()
     try:
         data = store.get(key).data
     except ObjectMissing:
-        return found  # deleted since it was listed
+        return segment  # deleted since it was listed
     try:
-        _read_lines(data, found)
+        _read_lines(data, segment)
     except FormatTooNew as error:
         raise FormatTooNew(f"{store.url}/{key}: {error.message}", hint=error.hint) from None
-    found.damages[:] = [f"{key}, {what}" for what in found.damages]
-    return found
+    segment.damages[:] = [f"{key}, {damage}" for damage in segment.damages]
+    return segment
 
 
-def _read_lines(data: bytes, found: _Segment) -> None:
+def _read_lines(data: bytes, segment: _Segment) -> None:
     *lines, tail = data.split(b"\n")
-    take, bad = found.rows.append, list[int]()
+    take, bad = segment.rows.append, list[int]()
     for number, line in enumerate(lines):
         if not is_whole(line):
             bad.append(number)
             for whole in salvage(line):  # perhaps only a newline is damaged
-                _take(whole, found)
+                _take(whole, segment)
             continue
         try:
             row = _decode_row(line)
             take(_unmarked(row) if MARK in line else row)
         except _UNREADABLE:
-            _take_other(line, found)
-    found.damages += _damages(lines, bad)
+            _take_other(line, segment)
+    segment.damages += _damages(lines, bad)
     if tail:
-        found.is_torn = True
+        segment.is_torn = True
         for whole in salvage(tail):
-            _take(whole, found)
+            _take(whole, segment)
 
 
 def _damages(lines: Sequence[bytes], bad: Iterable[int]) -> list[str]:
-    """Return what to say of damaged lines; those that follow each other are one damage."""
+    """Describe damaged lines; adjacent ones are described as one."""
     runs: list[list[int]] = []
     for number in bad:
         if runs and runs[-1][1] == number:
             runs[-1][1] += 1
         else:
             runs.append([number, number + 1])
-    said, offset, done = [], 0, 0
+    damages, offset, done = [], 0, 0
     for begin, end in runs:
         offset += sum(map(len, lines[done:begin])) + begin - done
         size = sum(map(len, lines[begin:end])) + end - begin
-        said.append(f"byte {offset}: {size} bytes are damaged")
+        damages.append(f"byte {offset}: {size} bytes are damaged")
         offset, done = offset + size, end
-    return said
+    return damages
 
 
-def _take(line: bytes, found: _Segment) -> None:
+def _take(line: bytes, segment: _Segment) -> None:
     try:
-        found.rows.append(_unmarked(_decode_row(line)))
+        segment.rows.append(_unmarked(_decode_row(line)))
     except _UNREADABLE:
-        _take_other(line, found)
+        _take_other(line, segment)
 
 
-def _take_other(line: bytes, found: _Segment) -> None:
-    """Take in a whole line that is no row: the beginning of an attempt, or the header."""
+def _take_other(line: bytes, segment: _Segment) -> None:
+    """Add a whole line that is no row: the beginning of an attempt, or the header."""
     try:
-        found.begins.append(_decode_begin(line))
+        segment.begins.append(_decode_begin(line))
     except _UNREADABLE:
         version = _format_in(line)
         if version is None:
-            found.damages.append("a line is whole, but nobody knows what it says")
+            segment.damages.append("a line is whole, but of an unknown kind")
         elif version > FORMAT:
             raise FormatTooNew(
                 f"metric format {version}, this version reads up to {FORMAT}",

@@ -1,15 +1,15 @@
-"""The metrics of a run at rest: rows are appended by the driver and written aside, in batches.
+"""Writes the metrics of a run: the driver appends rows, and a thread stores them in batches.
 
     .holdfast/metrics/{epoch}-{n}.jsonl
 
-A segment is lines of sealed JSON: a header, then rows and the beginnings of attempts. On a disk it
-grows; on an object store it is put anew, longer, with each batch. A segment belongs to the driver
-that holds its epoch, so nobody else writes it. A write that fails burns the segment, and what it
-held goes to the next one as well: perhaps a row is at rest twice then, which does no harm.
+A segment consists of lines of sealed JSON: a header, then rows and the beginnings of attempts. On a
+disk it grows; on an object store it is put again, longer, with each batch. Only the driver that
+holds the epoch writes a segment. After a write that fails, the segment is not used any more, and
+the rows go to the next one: a row may be stored twice then, which does no harm.
 
-What a crash of the driver can cost: the rows of the last `BATCH_S`. Those of steps after the newest
-checkpoint are reported again anyhow, and a checkpoint carries its own row. So only rows between
-checkpoints that were reported less than `BATCH_S` before a crash can be missing for good.
+A crash of the driver can lose the rows of the last `BATCH_S`. Steps after the newest checkpoint are
+reported again anyway, and a checkpoint has its own row. So only rows between checkpoints that were
+reported less than `BATCH_S` before a crash can be missing for good.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ PAUSE_MAX_S = 10.0  # between tries while the store fails
 CLOSE_TIMEOUT_S = 30.0
 WAITING_BYTES_MAX = 64 << 20
 FILE_BYTES = 8 << 20
-OBJECT_BYTES = 256 << 10  # an object is sent whole with each batch, so it is kept small
+OBJECT_BYTES = 256 << 10  # small, because an object is sent whole with each batch
 
 
 def segment_key(epoch: int, index: int) -> str:
-    """Return where a segment of metric rows rests."""
+    """Return the key of a segment of metric rows."""
     return f"{METRICS}/{epoch:06d}-{index:06d}.jsonl"
 
 
@@ -50,14 +50,13 @@ def header_line(epoch: int, index: int) -> bytes:
 
 
 class MetricRows:
-    """The rows of one driver, on their way to storage.
+    """Stores the rows of one driver.
 
-    Any thread may append. A store that fails is tried again and again; meanwhile rows wait in
-    memory, `WAITING_BYTES_MAX` at most. How many are lost, if any, is said by `close`; without it
-    the last ones are.
+    Any thread may append. While the store fails, rows wait in memory, `WAITING_BYTES_MAX` at most,
+    and are tried again. `close` logs how many were lost; without it the last ones are.
 
     Args:
-        epoch: That of the lease this driver holds.
+        epoch: The epoch of the lease that this driver holds.
         in_background: Whether a thread writes; if not, `flush` and `close` do.
     """
 
@@ -83,20 +82,20 @@ class MetricRows:
         self._thread: threading.Thread | None = None
 
     def begin(self, attempt: int, after_step: int) -> None:
-        """Say that `attempt` begins with what there was after `after_step`, 0 if from scratch.
+        """Record that `attempt` continues after `after_step`, 0 for a start from scratch.
 
-        What earlier attempts reported of later steps does not count from here on.
+        Rows of earlier attempts for later steps do not count from now on.
         """
         now = self._clock.now()
         self._take(f'{{"begin":{attempt},"after":{after_step},"time":{now!r}'.encode())
 
     def append(self, step: int, attempt: int, metrics: Mapping[str, Any], time: float) -> None:
-        """Take one row; it is at rest within a second, if the store does its part.
+        """Add a row; it is durable within a second, unless the store is slow or fails.
 
-        The steps of an attempt rise. One that does not is what a slower rank says of a step that
-        has its row, and is not taken.
+        The steps of an attempt rise. A row for a step that is not new is ignored: it comes from a
+        slower rank.
 
-        Raises `ConfigError` if the metrics cannot be kept as JSON, and nothing else.
+        Raises `ConfigError` if the metrics cannot be stored as JSON, and nothing else.
         """
         if self._last[0] == attempt and step <= self._last[1]:
             return
@@ -121,10 +120,10 @@ class MetricRows:
                     )
                     self._thread.start()
 
-    # ------------------------------------------------------------------ waiting for it
+    # ------------------------------------------------------------------ waiting
 
     def flush(self, timeout_s: float) -> bool:
-        """Return whether everything taken so far is at rest, waiting a while for it."""
+        """Wait until all rows added so far are durable; return whether they are."""
         if not self._in_background:
             return self._write_waiting()
         with self._changed:
@@ -135,7 +134,7 @@ class MetricRows:
             return self._changed.wait_for(lambda: self._written >= target, timeout_s)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Return once all rows are at rest, or the store has failed again, which is said then."""
+        """Return once all rows are durable; log a warning if the store failed again."""
         with self._changed:
             was_closing, self._is_closing = self._is_closing, True
             self._changed.notify_all()
@@ -148,7 +147,9 @@ class MetricRows:
         with self._changed:
             lost = self._taken - self._written + self._dropped
         if lost:
-            log.warning("%d rows of metrics could not be kept at %s and are lost", lost, self._url)
+            log.warning(
+                "%d rows of metrics could not be stored at %s and are lost", lost, self._url
+            )
         if self._thread is None or not self._thread.is_alive():
             self._segments.close()
 
@@ -169,7 +170,7 @@ class MetricRows:
         return min(PAUSE_MAX_S, BATCH_S * 2.0 ** min(self._failures, 10))
 
     def _write_waiting(self) -> bool:
-        """Write all that waits; return whether that went well."""
+        """Write all rows that wait; return whether that succeeded."""
         with self._changed:
             batch, self._waiting, self._waiting_bytes = self._waiting, [], 0
         is_written = not batch or self._write(b"".join([seal_body(body) + b"\n" for body in batch]))
@@ -190,10 +191,10 @@ class MetricRows:
         try:
             self._segments.write(lines)
         except HoldfastError as error:
-            if not self._failures:  # once for each time that it begins to fail
+            if not self._failures:  # logged once per outage
                 log.warning("metric rows wait in memory: %s", error)
             return False
-        except Exception:  # whatever it is, rows must go on being taken and tried
+        except Exception:  # whatever it is, rows must be accepted and tried again
             log.exception("metric rows of %s could not be written", self._url)
             return False
         return True
@@ -203,7 +204,7 @@ class _Segments(Protocol):
     """The segments of one epoch, written one after the other."""
 
     def write(self, lines: bytes) -> None:
-        """Make lines durable; if that fails, nothing is known of them, and they go elsewhere."""
+        """Make lines durable; if this raises, they may or may not be, and must be written again."""
         ...
 
     def close(self) -> None: ...
@@ -248,7 +249,7 @@ class _Files:
             return appender, header_line(self._epoch, index)
 
     def _remove(self, key: str) -> None:
-        """Take away a segment in which nothing is: a disk that stays full is tried very often."""
+        """Remove an empty segment: a disk that stays full is tried very often."""
         with contextlib.suppress(HoldfastError):
             self._store.delete(key)
 
@@ -259,7 +260,7 @@ class _Files:
 
 
 class _Objects:
-    """Segments that are put again, longer each time."""
+    """Segments that are put again with each batch, longer each time."""
 
     def __init__(self, store: Store, epoch: int) -> None:
         self._store, self._epoch = store, epoch

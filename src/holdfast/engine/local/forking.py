@@ -1,9 +1,9 @@
-"""Whether this process may be forked, and how the fork forgets what it was forked from.
+"""Decides whether this process may be forked, and resets what a fork inherits from its driver.
 
-A fork copies one thread. What other threads were about is copied half done: a lock that is held
-stays held, a pool of threads is a list of threads that are not there. So a driver is forked only
-if it has one thread, and nothing in it is known to break. Then the fork is as good as a new
-interpreter in which everything is imported already, once it has let go of all that is the driver's.
+A fork copies one thread. The work of other threads is copied half done: a held lock stays held, a
+thread pool lists threads that do not exist. So a driver is forked only if it has one thread and
+contains nothing that is known to break. Such a fork, once it has let go of the driver's files,
+signals and handlers, is as good as a new interpreter with everything imported.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ SURVIVE_A_FORK = frozenset({"jemalloc_bg_thd"})
 # Their runtimes do not survive a fork, even before they have threads of their own.
 _BREAK_IN_A_FORK = ("obstore", "grpc", "ray", "jax", "tensorflow", "torch_xla", "gevent")
 _DEBUGGERS = ("pydevd", "debugpy")
-# More than this and the zygote would keep too much of what the driver will have long freed.
+# Beyond this the zygote would hold too much memory that the driver frees later.
 DRIVER_BYTES_MAX = 2 << 30
 
 
 def why_not_forkable() -> str | None:
-    """Return why this process must not be forked, None if nothing is known against it.
+    """Return why this process must not be forked, None if no reason is known.
 
-    What runs in native threads is not told here: see `stray_threads`.
+    Native threads are not checked here: see `stray_threads`.
     """
     if sys.platform != "linux":
-        return f"on {sys.platform} what is forked may not use the system's own libraries"
+        return f"on {sys.platform} a fork may not use the system's own libraries"
     if threading.current_thread() is not threading.main_thread():
         return "the caller is not the main thread"
     if (reason := why_forks_break()) is not None:
@@ -51,12 +51,13 @@ def why_not_forkable() -> str | None:
 
 
 def why_forks_break() -> str | None:
-    """Return what there is in this process that a fork of it would not survive, None if nothing.
+    """Return what in this process would not survive a fork, None if nothing is known.
 
-    Native threads are not told here: see `stray_threads`.
+    Native threads are not checked here: see `stray_threads`.
     """
-    if others := [one.name for one in threading.enumerate() if one is not threading.main_thread()]:
-        return f"other threads run: {', '.join(others)}"
+    main = threading.main_thread()
+    if names := [thread.name for thread in threading.enumerate() if thread is not main]:
+        return f"other threads run: {', '.join(names)}"
     if loaded := [name for name in _BREAK_IN_A_FORK if name in sys.modules]:
         return f"{loaded[0]} is loaded, which does not survive a fork"
     try:
@@ -73,7 +74,7 @@ def why_forks_break() -> str | None:
 
 
 def _is_traced() -> bool:
-    """Whether something watches every line; a measurement of coverage does not mind a fork."""
+    """Whether a tracer is set; one that measures coverage survives a fork."""
     tracer = sys.gettrace()
     return tracer is not None and not type(tracer).__module__.startswith("coverage")
 
@@ -87,13 +88,13 @@ def _holds_gpu(opened: Sequence[str]) -> bool:
 
 
 def _open_files() -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for handle in os.listdir("/proc/self/fd"):
         try:
-            found.append(os.readlink(f"/proc/self/fd/{handle}"))
+            paths.append(os.readlink(f"/proc/self/fd/{handle}"))
         except OSError:
-            continue  # the one that listed them
-    return found
+            continue  # the handle that `listdir` used
+    return paths
 
 
 def _runs_a_loop() -> bool:
@@ -108,7 +109,7 @@ def _runs_a_loop() -> bool:
 
 
 def _tracks_resources() -> bool:
-    """Whether multiprocessing has a process of its own, which it would take for the fork's too."""
+    """Whether multiprocessing runs a process of its own, which a fork would wrongly use as well."""
     for module, owner, attribute in (
         ("multiprocessing.resource_tracker", "_resource_tracker", "_fd"),
         ("multiprocessing.forkserver", "_forkserver", "_forkserver_alive_fd"),
@@ -127,15 +128,15 @@ def _private_bytes() -> int:
 
 
 def stray_threads() -> list[str]:
-    """Return the names of threads, but the main one, that a fork would not survive.
+    """Return the names of threads, except the main one, that a fork would not survive.
 
-    To be asked just after a fork: libraries that know how to be forked have ended their threads
-    for it (OpenBLAS does), and start them again when there is something to do.
+    To be called just after a fork: libraries that support forks have ended their threads for it, as
+    OpenBLAS does, and start them again when they need them.
     """
     if sys.platform != "linux":
         return []
     strays: list[str] = []
-    for waited in range(6):  # a thread that was joined may be seen for a moment yet
+    for waited in range(6):  # a thread that was joined is listed for a moment longer
         strays = [name for name in processes.threads() if name not in SURVIVE_A_FORK][1:]
         if not strays:
             break
@@ -144,10 +145,10 @@ def stray_threads() -> list[str]:
 
 
 def fork() -> int:
-    """Fork this process; the interpreter's own warning of threads is not needed beside ours."""
+    """Fork this process, without Python's warning about threads: we have our own."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or a closed one
-            stream.flush()  # or both would print what is in it
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # missing, or closed
+            stream.flush()  # or both processes would print what is in it
     if sys.version_info < (3, 12):
         return os.fork()
     with warnings.catch_warnings():
@@ -156,10 +157,10 @@ def fork() -> int:
 
 
 def forget_driver(keep: int) -> None:
-    """Make this fork of a driver as if it had been started anew, but for what is imported.
+    """Reset this fork of a driver to the state of a new process, except for its imports.
 
     Args:
-        keep: The one file that is the fork's own.
+        keep: The handle of the one file that belongs to the fork.
     """
     sys.settrace(None)
     os.setsid()
@@ -168,35 +169,35 @@ def forget_driver(keep: int) -> None:
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    _let_go_of_files(keep)
+    _detach_files(keep)
     new_streams()
     _unhook_logging()
     main = vars(sys.modules["__main__"])
     main["__spec__"] = None
-    main.pop("__file__", None)  # a process that a worker spawns is not to run the user's script
+    main.pop("__file__", None)  # a process that a worker spawns must not run the user's script
     gc.freeze()
 
 
-def _let_go_of_files(keep: int) -> None:
-    """Let go of all that the driver has open, but for what it prints to.
+def _detach_files(keep: int) -> None:
+    """Let go of all files that the driver has open, except stdout and stderr.
 
-    The numbers stay taken, by nothing: objects that were the driver's still hold them, and what
-    one of them writes or closes must not be a file of ours that came to have the same number.
+    The handles stay in use, by the null device: objects of the driver still hold them, and must not
+    write to or close a file of ours that got the same number.
     """
     read_nothing()
     with open(os.devnull, "r+b", buffering=0) as nothing:
-        mine = {0, 1, 2, keep, nothing.fileno()}
-        for handle in {int(name) for name in os.listdir("/proc/self/fd")} - mine:
+        own = {0, 1, 2, keep, nothing.fileno()}
+        for handle in {int(name) for name in os.listdir("/proc/self/fd")} - own:
             if not os.path.lexists(f"/proc/self/fd/{handle}"):
-                continue  # the one that listed them is closed
+                continue  # the handle that `listdir` used is closed
             try:
                 os.dup2(nothing.fileno(), handle, inheritable=False)
-            except OSError:  # no file can have such a number any more: the limit was lowered
+            except OSError:  # the number is above the limit, which was lowered
                 os.close(handle)
 
 
 def _unhook_logging() -> None:
-    """Take off the handlers that write to the driver's files; those that print stay."""
+    """Remove log handlers that write to files of the driver; those that print to stderr stay."""
     loggers: list[Any] = [logging.getLogger(), *logging.root.manager.loggerDict.values()]
     for logger in loggers:
         for handler in list(getattr(logger, "handlers", ())):

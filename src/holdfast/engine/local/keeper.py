@@ -1,9 +1,9 @@
 """The keeper: the parent of the zygote, which ends whatever the zygote could not end itself.
 
-A zygote that is killed takes its workers along, by the kernel, and leaves what they have started:
-all of that comes to the keeper, which ends it, and then itself. So of driver, zygote and keeper any
-two may be killed at once, and nothing is left. It has a name of its own, so that who kills all
-processes that are named like a script, or like Python, spares it.
+When a zygote is killed, the kernel kills its workers, but not what they have started. The keeper
+adopts and ends that, and then itself. So any two of driver, zygote and keeper may be killed at once
+and no process is left. The keeper has a name of its own, so that it survives a `pkill` of all
+processes named like the script, or like Python.
 
 It waits for three signals and does nothing else, so it cannot hang.
 """
@@ -21,40 +21,39 @@ from typing import NoReturn
 
 from holdfast.engine import processes
 from holdfast.engine.local.forking import fork
-from holdfast.engine.local.orphans import end_orphans
 
-NAME = b"holdfast-keeper"  # as many letters as the kernel keeps
-END = signal.SIGRTMIN + 12  # asks it to kill the zygote; one of those that nobody sends to all
+NAME = b"holdfast-keeper"  # as long as the kernel allows
+END = signal.SIGRTMIN + 12  # makes it kill the zygote; no other program sends this one
 DRIVER_GONE_S = 10.0  # how long a zygote may take to end everything when its driver is gone
 UNFIT = 75  # the exit code of a zygote that must not fork, and has not
-_SIGNALLED = 128  # is added to the number of the signal that ended the zygote
+_SIGNALLED = 128  # added to the number of the signal that ended the zygote
 _WAITS_FOR = (signal.SIGCHLD, signal.SIGCONT, END)
 
 
 def keep(serve: Callable[[bool], None], driver: int, control: socket.socket) -> NoReturn:
-    """Fork a zygote, keep it until it has ended, and end this process with what is known of that.
+    """Fork a zygote, wait for its end, and exit with a code from which `how_it_ended` tells how.
 
     Args:
-        serve: What the zygote does; it is given whether it is the first one. If it ends this with
-            the code `UNFIT`, it is forked once more from here, where nothing of it has happened.
+        serve: What the zygote does, given whether it is the first one. If it exits with `UNFIT`,
+            another one is forked from this process, which is as it was before the first.
         driver: The parent of this process.
-        control: The zygote's line to it, whose end the driver is to see when the zygote ends.
+        control: The zygote's socket, closed here so that the driver sees when the zygote ends.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, nobody can be waited for
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, `waitpid` does not work
     processes.adopt_orphans()
-    # A signal that wakes who was put to sleep as well.
+    # SIGCONT, because it also wakes a process that was put to sleep.
     processes.be_signalled_when_parent_ends(signal.SIGCONT)
-    code = _kept(serve, driver, is_first=True)
+    code = _run_zygote(serve, driver, is_first=True)
     if code == UNFIT:
-        code = _kept(serve, driver, is_first=False)
+        code = _run_zygote(serve, driver, is_first=False)
     control.close()
-    end_orphans(patience_s=math.inf)
+    processes.end_orphans(patience_s=math.inf)
     os._exit(code)
 
 
 def how_it_ended(code: int) -> str:
-    """Return how a zygote ended whose keeper ended with `code`, minus the signal if by one."""
+    """Return how a zygote ended, from its keeper's exit code, or minus its signal."""
     if code < 0:
         return f"its keeper was killed by signal {-code}"
     if code > _SIGNALLED:
@@ -62,9 +61,9 @@ def how_it_ended(code: int) -> str:
     return f"it ended with exit code {code}"
 
 
-def _kept(serve: Callable[[bool], None], driver: int, *, is_first: bool) -> int:
-    """Return the exit code of a zygote once it has ended."""
-    with _named(NAME) as give_back:  # before there is a zygote that anybody could know us by
+def _run_zygote(serve: Callable[[bool], None], driver: int, *, is_first: bool) -> int:
+    """Fork a zygote, and return its exit code once it has ended."""
+    with _named(NAME) as give_back:  # before there is a zygote to be killed together with
         zygote = fork()
         if zygote == 0:
             give_back()
@@ -74,7 +73,7 @@ def _kept(serve: Callable[[bool], None], driver: int, *, is_first: bool) -> int:
         while True:
             if os.getppid() == driver:
                 heard: object = signal.sigwaitinfo(_WAITS_FOR).si_signo
-            else:  # it sees that for itself, if it is not asleep
+            else:  # the driver is gone; the zygote notices that itself, once it is awake
                 processes.wake(zygote)
                 in_time = signal.sigtimedwait(_WAITS_FOR, DRIVER_GONE_S)
                 heard = END if in_time is None else in_time.si_signo
@@ -88,10 +87,10 @@ def _kept(serve: Callable[[bool], None], driver: int, *, is_first: bool) -> int:
 
 @contextlib.contextmanager
 def _named(name: bytes) -> Iterator[Callable[[], None]]:
-    """Show as `name` meanwhile where processes are listed, not as what this was forked from.
+    """Change the name and arguments that lists of processes show for this one.
 
-    Gives out what has a fork show as before. The kernel shows what is in the memory where the
-    arguments were.
+    Yields a function by which a fork gets the old ones back. The kernel shows what is in the memory
+    where the arguments were.
     """
     try:
         with open("/proc/self/stat", "rb") as file:
@@ -100,7 +99,7 @@ def _named(name: bytes) -> Iterator[Callable[[], None]]:
         arguments = ctypes.string_at(start, end - start) if 0 < start < end else b""
         with open("/proc/self/comm", "rb") as file:
             command = file.read().strip()
-    except (OSError, ValueError, IndexError):  # it keeps its name, and that is all
+    except (OSError, ValueError, IndexError):  # it goes by its old name then
         yield lambda: None
         return
     _write_name(name, start, name[: max(0, len(arguments) - 1)].ljust(len(arguments), b"\0"))

@@ -1,8 +1,8 @@
-"""Whether the kernel killed a process for the memory it used: its own counters tell.
+"""Tells whether the kernel killed a process for its memory use, from the kernel's counters.
 
-A process that is killed so ends by SIGKILL, like one that somebody killed by hand. The kernel
-counts such kills for each memory cgroup, and for the whole machine; a count that has risen by the
-time a worker is found killed is the difference.
+Such a process ends by SIGKILL, like one that was killed by hand. But the kernel counts these kills
+for each memory cgroup and for the whole machine: if a count has risen when a worker is found
+killed, memory was the reason.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _ESCAPED_SPACE = "\\040"
 
 
 class MemoryKills:
-    """Counts the kernel's kills since `begin`, each to be claimed for one dead worker.
+    """The kernel's kills since `begin`; each can be claimed for one dead worker.
 
     Args:
-        root: Where to find /proc; another folder in tests.
+        root: The folder that /proc is in; another one in tests.
     """
 
     def __init__(self, root: str = "/") -> None:
@@ -25,24 +25,24 @@ class MemoryKills:
 
     def begin(self) -> None:
         """Count from now."""
-        # The counter of the machine is no proof: other cgroups' kills are in it. But the root
-        # cgroup, in which a machine's own processes are, has no counter of its own.
+        # The machine's counter is a last resort, because it includes kills in other cgroups. But
+        # the root cgroup, which a machine's own processes are in, has no counter of its own.
         file = self._counter(self._read("proc/self/cgroup")) or self._root / "proc/vmstat"
         self._before = {file: kills_in(_text(file))}
 
     def claim(self, cgroup: str = "") -> bool:
-        """Return whether the kernel has killed a process that was not claimed yet.
+        """Return whether there was a kill that was not claimed yet, and claim it.
 
         Args:
-            cgroup: The text of /proc/PID/cgroup of the dead worker, not reaped yet: it may have
-                been moved since it was forked.
+            cgroup: The text of /proc/PID/cgroup of the dead worker, read before it was reaped: it
+                may have been moved since it was forked.
         """
-        # Of the older kind of cgroup the dead are no members; the kernel shows them in the root.
+        # Not for cgroups of version 1: dead processes are shown in the root there.
         own = "".join(line for line in cgroup.splitlines(keepends=True) if line.startswith("0::"))
         if (file := self._counter(own)) is not None:
-            self._before.setdefault(file, 0)  # made for the worker: it has no past
+            self._before.setdefault(file, 0)  # a cgroup made for the worker starts at 0
         risen = [file for file, before in self._before.items() if kills_in(_text(file)) > before]
-        for file in risen:  # one kill is counted in the cgroups above as well
+        for file in risen:  # a kill is counted in the cgroups above as well
             self._before[file] += 1
         return bool(risen)
 
@@ -58,11 +58,11 @@ class MemoryKills:
 
 
 def counter_files(cgroup: str, mountinfo: str) -> list[Path]:
-    """Return where the kills of a process's memory cgroup are counted, best first.
+    """Return the files that may count the kills in a process's memory cgroup, best first.
 
     Args:
         cgroup: The text of its /proc/PID/cgroup.
-        mountinfo: The text of /proc/self/mountinfo, which says where cgroups are to be seen.
+        mountinfo: The text of /proc/self/mountinfo, which says where cgroups are mounted.
     """
     paths: dict[str, str] = {}
     for line in cgroup.splitlines():
@@ -71,7 +71,7 @@ def counter_files(cgroup: str, mountinfo: str) -> list[Path]:
             paths["cgroup"] = path
         elif number == "0" and not controllers:
             paths["cgroup2"] = path
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         root, mount = left.split()[3:5]
@@ -80,12 +80,12 @@ def counter_files(cgroup: str, mountinfo: str) -> list[Path]:
             continue
         if (inside := _below(paths[kind], root)) is not None:
             name = "memory.oom_control" if kind == "cgroup" else "memory.events"
-            found[kind] = Path(mount.replace(_ESCAPED_SPACE, " "), inside, name)
-    return [found[kind] for kind in ("cgroup", "cgroup2") if kind in found]
+            files[kind] = Path(mount.replace(_ESCAPED_SPACE, " "), inside, name)
+    return [files[kind] for kind in ("cgroup", "cgroup2") if kind in files]
 
 
 def _below(path: str, root: str) -> str | None:
-    """Return a cgroup's path below what is mounted, None if it is not to be seen there."""
+    """Return a cgroup's path below the mounted root, None if it is not below it."""
     if path.startswith("/.."):
         return None
     if root == "/":
@@ -96,7 +96,7 @@ def _below(path: str, root: str) -> str | None:
 
 
 def kills_in(text: str) -> int:
-    """Return the count of kills in a kernel's list of counters, 0 if it keeps none."""
+    """Return the count of kills in one of the kernel's lists of counters, 0 if it has none."""
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name == "oom_kill":

@@ -1,12 +1,12 @@
-"""Where the threads of a worker stand, whatever it does: asked by its driver, written to a file.
+"""Stack traces of a worker's threads, requested by its driver and written to a file.
 
-First a thread of the worker is asked, which waits for nothing else and writes while it has the
-interpreter's lock, so that nothing moves under its eyes. Who does not answer is sent a signal
-whose handler is faulthandler's, in C: it needs neither that lock nor the worker's help, so a loop
-that never lets go of the lock is seen as it is. It is not asked first because it may read a frame
-that is being made or left, which kills a worker that is well, if only once in ten thousand times.
+The driver first asks a thread of the worker that exists only for this. It writes while it holds the
+interpreter's lock, so no frame changes meanwhile. If it does not answer, the worker is sent a
+signal that faulthandler handles in C, which works even in a loop that never releases the lock. The
+signal is not used first because faulthandler may read a frame that is just being made or left,
+which crashes a healthy worker about once in ten thousand times.
 
-The file is in memory; the driver made it, it has no name, and is gone with the last who holds it.
+The file is in memory and has no name; it vanishes when the last process closes it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 from holdfast.engine.processes import GONE, HIDDEN, facts, wait_a_moment
 
-SIGNAL = signal.SIGRTMIN + 11  # one of those nobody uses: what it does by default is kill
+SIGNAL = signal.SIGRTMIN + 11  # unused by other programs; without a handler it kills
 _THREAD_S = 2.0  # how long the thread has to answer
-_END = b"\0"  # after all that it writes
+_END = b"\0"  # ends the answer of the thread
 _BIT = 1 << (SIGNAL - 1)
 _ASLEEP = {
     "T": "the process was put to sleep by a signal (SIGSTOP or SIGTSTP); SIGCONT wakes it",
@@ -34,12 +34,12 @@ _ASLEEP = {
 
 
 def answer_requests(questions: int, answers: int) -> None:
-    """Write this process's stacks to the file `answers` whenever there is something to read.
+    """Write this process's stacks to the file `answers` for every byte in the pipe `questions`.
 
-    To be called while signals are held back, so that the thread it starts takes none.
+    To be called while signals are blocked, so that the new thread receives none.
     """
     faulthandler.register(SIGNAL, file=answers, all_threads=True, chain=False)
-    start_new_thread(_answer, (questions, answers))  # unknown to `threading`, and so to the user
+    start_new_thread(_answer, (questions, answers))  # invisible to `threading`, so to the user
 
 
 def _answer(questions: int, answers: int) -> None:
@@ -49,7 +49,7 @@ def _answer(questions: int, answers: int) -> None:
 
 
 def new_file() -> int:
-    """Return a file without a name, to which what is written is added at the end."""
+    """Return a file without a name, open for appending."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("holdfast-stacks")
     else:
@@ -66,61 +66,64 @@ def _append_only(handle: int) -> None:
 
 
 @dataclass(slots=True)
-class Asked:
-    """One worker that is asked.
+class Request:
+    """A request for the stacks of one worker.
 
     Attributes:
         pid: Its process.
-        questions: Where its thread reads.
-        answers: The file to which it writes.
+        questions: The pipe that its thread reads from.
+        answers: The file that it writes to.
+        blocked_before: Threads that had `SIGNAL` blocked when it was sent; None before that.
     """
 
     pid: int
     questions: int
     answers: int
-    deaf: set[str] | None = None  # threads that hold `SIGNAL` back anyway, once it was sent
+    blocked_before: set[str] | None = None
 
 
 def collect(
-    workers: Mapping[int, Asked], send_signal: Callable[[int, int], None], timeout_s: float
+    requests: Mapping[int, Request], send_signal: Callable[[int, int], None], timeout_s: float
 ) -> dict[int, str]:
     """Return the stacks of workers by rank, or why there are none.
 
     Args:
-        workers: Those to be asked, by rank.
+        requests: One for each worker, by rank.
         send_signal: Sends a signal, its second argument, to a process.
         timeout_s: How long to wait for all of them together.
     """
     began = time.monotonic()
-    silent = dict(workers)
-    found = _ask(silent, lambda one: _poke(one.questions))
+    waiting = dict(requests)
+    texts = _send(waiting, lambda request: _poke(request.questions))
     waited = 0
-    while silent:
-        for rank in [rank for rank, one in silent.items() if _has_answered(one)]:
-            found[rank] = text_of(silent.pop(rank).answers)
+    while waiting:
+        for rank in [rank for rank, request in waiting.items() if _is_answered(request)]:
+            texts[rank] = text_of(waiting.pop(rank).answers)
         passed_s = time.monotonic() - began
         if passed_s >= timeout_s:
-            return found | {rank: _silence(one, timeout_s) for rank, one in silent.items()}
+            return texts | {rank: _silence(late, timeout_s) for rank, late in waiting.items()}
         if passed_s >= min(_THREAD_S, timeout_s / 2):
-            unasked = {rank: one for rank, one in silent.items() if one.deaf is None}
-            found |= _ask(unasked, lambda one: _insist(one, send_signal))
-            silent = {rank: one for rank, one in silent.items() if rank not in found}
-        if silent:
+            unsignalled = {
+                rank: request for rank, request in waiting.items() if request.blocked_before is None
+            }
+            texts |= _send(unsignalled, lambda request: _signal(request, send_signal))
+            waiting = {rank: request for rank, request in waiting.items() if rank not in texts}
+        if waiting:
             wait_a_moment(waited)
             waited += 1
-    return found
+    return texts
 
 
-def _ask(workers: dict[int, Asked], send: Callable[[Asked], None]) -> dict[int, str]:
-    """Ask those who can answer; take the others out, and return why they cannot."""
+def _send(requests: dict[int, Request], send: Callable[[Request], None]) -> dict[int, str]:
+    """Send requests to workers that can answer; remove the others, and return why they cannot."""
     reasons: dict[int, str] = {}
-    for rank, one in list(workers.items()):
-        if (reason := _cannot_answer(one.pid)) is not None:
+    for rank, request in list(requests.items()):
+        if (reason := _cannot_answer(request.pid)) is not None:
             reasons[rank] = reason
-            del workers[rank]
+            del requests[rank]
         else:
-            os.ftruncate(one.answers, 0)
-            send(one)
+            os.ftruncate(request.answers, 0)
+            send(request)
     return reasons
 
 
@@ -129,9 +132,9 @@ def _poke(questions: int) -> None:
         os.write(questions, b"?")
 
 
-def _insist(asked: Asked, send_signal: Callable[[int, int], None]) -> None:
-    asked.deaf = _holding_back(asked.pid)
-    send_signal(asked.pid, SIGNAL)
+def _signal(request: Request, send_signal: Callable[[int, int], None]) -> None:
+    request.blocked_before = _blocking_threads(request.pid)
+    send_signal(request.pid, SIGNAL)
 
 
 def _cannot_answer(pid: int) -> str | None:
@@ -148,28 +151,29 @@ def _cannot_answer(pid: int) -> str | None:
     return None
 
 
-def _has_answered(asked: Asked) -> bool:
+def _is_answered(request: Request) -> bool:
     """Whether the thread has answered, or the handler has run to its end.
 
-    While a handler runs, its thread holds the signal back; before, the signal is pending.
+    While a handler runs, its thread has the signal blocked.
     """
-    if not facts(asked.pid).is_running:
+    if not facts(request.pid).is_running:
         return True
-    if (size := os.fstat(asked.answers).st_size) == 0:
+    if (size := os.fstat(request.answers).st_size) == 0:
         return False
-    if os.pread(asked.answers, 1, size - 1) == _END:
+    if os.pread(request.answers, 1, size - 1) == _END:
         return True
-    return asked.deaf is not None and _holding_back(asked.pid) <= asked.deaf
+    before = request.blocked_before
+    return before is not None and _blocking_threads(request.pid) <= before
 
 
-def _holding_back(pid: int) -> set[str]:
+def _blocking_threads(pid: int) -> set[str]:
     """Return the threads that have the signal blocked."""
-    found: set[str] = set()
+    blocking: set[str] = set()
     with contextlib.suppress(OSError):  # it has ended, or may not be looked at
         for task in os.listdir(f"/proc/{pid}/task"):
             if _mask(f"/proc/{pid}/task/{task}/status", "SigBlk") & _BIT:
-                found.add(task)
-    return found
+                blocking.add(task)
+    return blocking
 
 
 def _mask(path: str, name: str) -> int:
@@ -182,24 +186,24 @@ def _mask(path: str, name: str) -> int:
 
 
 def text_of(handle: int) -> str:
-    """Return what was written to a stack file, and empty it."""
+    """Return the content of a stack file, and empty it."""
     size = os.fstat(handle).st_size
     written = os.pread(handle, size, 0)
     os.ftruncate(handle, 0)
     threads = written.removesuffix(_END).decode(errors="replace").split("\n\n")
     if written.endswith(_END):
-        threads = [one for one in threads if not one.startswith("Current")]  # that which writes
+        threads = [text for text in threads if not text.startswith("Current")]  # the one that wrote
     return "\n\n".join(threads) or "the process ended before it could answer"
 
 
-def _silence(asked: Asked, timeout_s: float) -> str:
-    """Return what there is to say of a worker that did not answer in time."""
-    state = facts(asked.pid).state
-    partly = text_of(asked.answers) if os.fstat(asked.answers).st_size else ""
+def _silence(request: Request, timeout_s: float) -> str:
+    """Return why a worker did not answer in time, with what it wrote until then."""
+    state = facts(request.pid).state
+    partly = text_of(request.answers) if os.fstat(request.answers).st_size else ""
     if state in _ASLEEP:
         why = _ASLEEP[state]
     elif state == "D":
-        where = _waits_in(asked.pid)
+        where = _waits_in(request.pid)
         why = f"the process waits in the kernel and cannot be interrupted{where}"
     else:
         why = f"the process did not answer within {timeout_s:g} s (its state is {state!r})"

@@ -1,4 +1,4 @@
-"""Files 0, 1 and 2 of a driver, which services and schedulers may start without them."""
+"""Opens the standard files 0, 1 and 2 in a driver that was started without them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sys
 
 
 def complete() -> None:
-    """Give this process an empty input, and outputs that lead nowhere, where it has none.
+    """Open the null device in place of each standard file that is missing, as under some services.
 
-    Otherwise the next file that is opened, a journal perhaps, would have such a number, and get
+    Otherwise the next file to be opened, perhaps a journal, would get such a number, and with it
     whatever some library prints.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # It gets the lowest number that is free; and is for the processes we start as well.
+            # It gets the lowest free number, and child processes inherit it.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

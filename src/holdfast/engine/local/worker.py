@@ -1,4 +1,4 @@
-"""A worker of the local engine, as its driver knows it: its files, and how it ended."""
+"""The driver's side of a local worker: its channel, its log, and how it ended."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +18,9 @@ from holdfast.channel import Channel
 from holdfast.core.failure.stacks import crash_report
 from holdfast.core.run.outcomes import Died, Evicted, Finished, Raised, WorkerExit
 from holdfast.engine import processes
-from holdfast.engine.base import EngineError, WorkerSpec
+from holdfast.engine.base import EngineError, EngineEvent, Said, WorkerSpec
 from holdfast.engine.local.stacks import new_file
 from holdfast.engine.local.worker_process import Handles
-from holdfast.engine.local.zygote_output import PRINTED_LAST
 from holdfast.wire import LastWords
 
 log = logging.getLogger(__name__)
@@ -28,35 +28,35 @@ log = logging.getLogger(__name__)
 LAST_LINES = 20
 LAST_LINES_BYTES = 8192
 CRASH_BYTES = 1 << 18  # a crash prints the stacks of all threads
-TELL_PATIENCE_S = 30.0  # the zygote may be busy with what a worker has left behind, or import
-LOOK_S = 1.0
+END_PATIENCE_S = 30.0  # the zygote may be busy with an import, or with orphans of a worker
+LOOK_EVERY_S = 1.0
 
 
 @dataclass(slots=True)
 class LocalWorker:
-    """A worker that is being forked, runs, or has run, as this driver knows it."""
+    """A worker that is being forked, runs, or has run."""
 
     group: int
     spec: WorkerSpec
     channel: Channel
     handle: int  # the channel's, also when that is closed
-    questions: int  # its thread that says where it stands reads at the other end
+    questions: int  # a pipe; the thread that reports the worker's stacks reads from it
     stacks: int
     pid: int = 0
     words: LastWords | None = None
     is_stopped: bool = False
     node_lost: bool = False
-    heeded: int = 0  # what the engine listens for on its channel
-    log: str = field(init=False)  # where it prints now
+    listened_for: int = 0  # the selector events registered for its channel
+    log: str = field(init=False)  # the file it prints to now
 
     def __post_init__(self) -> None:
         self.log = self.spec.log
 
 
 def new_worker(group: int, spec: WorkerSpec) -> tuple[LocalWorker, Handles]:
-    """Return a worker that is to be forked, and what it will be handed.
+    """Return a worker to be forked, and the handles to pass to it.
 
-    Of what it is handed, the driver keeps the stack file; the rest is for the caller to close.
+    The caller closes these, except for the stack file, which the worker keeps using.
     """
     with contextlib.ExitStack() as opened:
         mine, theirs = socket.socketpair()
@@ -75,55 +75,64 @@ def new_worker(group: int, spec: WorkerSpec) -> tuple[LocalWorker, Handles]:
     return worker, Handles(theirs.detach(), log, questions, stacks)
 
 
-class Untold:
-    """Workers whose line is at its end, while the zygote has not told how they ended."""
+class AwaitedEnds:
+    """Workers that have hung up and whose end the zygote has not reported yet."""
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}  # by process
 
-    def note(self, pid: int) -> None:
-        """Take in that a worker says nothing any more."""
+    def add(self, pid: int) -> None:
         self._since.setdefault(pid, time.monotonic())
 
-    def forget(self, pid: int) -> None:
-        """Take in that it is known how a worker ended."""
+    def remove(self, pid: int) -> None:
         self._since.pop(pid, None)
 
-    def is_overdue(self) -> bool:
-        """Whether one of them has ended, as anybody can see, and should have been told of."""
+    def are_overdue(self) -> bool:
+        """Whether a worker ended so long ago that the zygote should have reported it."""
         if not self._since:
             return False
-        late = time.monotonic() - TELL_PATIENCE_S
+        late = time.monotonic() - END_PATIENCE_S
         return any(
             since <= late and not processes.facts(pid).is_running
             for pid, since in self._since.items()
         )
 
     def patience_s(self, timeout_s: float | None) -> float | None:
-        """Return how long to wait for news before looking here."""
+        """Return how long to wait for events before `are_overdue` is to be asked again."""
         if not self._since:
             return timeout_s
-        return LOOK_S if timeout_s is None else min(LOOK_S, timeout_s)
+        return LOOK_EVERY_S if timeout_s is None else min(LOOK_EVERY_S, timeout_s)
 
 
-def heed(worker: LocalWorker, selector: selectors.BaseSelector) -> None:
-    """Listen to a worker, and for when it takes more if something waits to be sent."""
+def listen_to(worker: LocalWorker, selector: selectors.BaseSelector) -> None:
+    """Register a worker's channel for reading, and for writing while something is unsent."""
     channel = worker.channel
-    more = selectors.EVENT_WRITE if channel.has_unsent else 0
-    wanted = 0 if channel.is_closed else selectors.EVENT_READ | more
-    if wanted == worker.heeded:
+    writing = selectors.EVENT_WRITE if channel.has_unsent else 0
+    wanted = 0 if channel.is_closed else selectors.EVENT_READ | writing
+    if wanted == worker.listened_for:
         return
     if not wanted:
         selector.unregister(worker.handle)
-    elif worker.heeded:
+    elif worker.listened_for:
         selector.modify(worker.handle, wanted, worker)
     else:
         selector.register(worker.handle, wanted, worker)
-    worker.heeded = wanted
+    worker.listened_for = wanted
+
+
+def take_messages(worker: LocalWorker, events: deque[EngineEvent]) -> bool:
+    """Add messages that a worker has sent to `events`; return whether there were any."""
+    messages = worker.channel.receive()
+    for message in messages:
+        if isinstance(message, LastWords):
+            worker.words = message
+        else:
+            events.append(Said(worker.group, worker.spec.rank, message))
+    return bool(messages)
 
 
 def warn_of_threads(rank: int, threads: Sequence[str]) -> None:
-    """Say so if a worker was forked from a process that has other threads."""
+    """Log a warning if a worker was forked from a process that has other threads."""
     if threads:
         log.warning(
             "rank %d was forked from a process with %d threads (%s) and may hang",
@@ -133,17 +142,8 @@ def warn_of_threads(rank: int, threads: Sequence[str]) -> None:
         )
 
 
-def not_started(failed: int, count: int, reason: str) -> EngineError:
-    """Return the error of a group that could not be started."""
-    says_why = PRINTED_LAST in reason  # and then the limits are not what is wrong
-    return EngineError(
-        f"{failed} of {count} workers could not be started: {reason}",
-        hint=None if says_why else "check memory and the limit on processes (ulimit -u)",
-    )
-
-
 def outcome(worker: LocalWorker, code: int) -> WorkerExit:
-    """Return how a worker ended whose process ended with `code`, minus the signal if by one."""
+    """Return how a worker ended, given its exit code, or minus the signal that killed it."""
     rank, node, words = worker.spec.rank, worker.spec.node, worker.words
     if worker.node_lost:
         return Died(rank, node, worker.pid, node_lost=True)
@@ -160,7 +160,7 @@ def outcome(worker: LocalWorker, code: int) -> WorkerExit:
 
 
 def open_log(spec: WorkerSpec) -> int:
-    """Return a worker's log, open for writing at its end; its folder is made."""
+    """Return a worker's log, open for appending; its folder is created."""
     try:
         Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
         return os.open(spec.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -170,13 +170,13 @@ def open_log(spec: WorkerSpec) -> int:
             f"the log of rank {spec.rank} cannot be written to {spec.log}: {error.strerror}",
             hint="check the limit on open files (ulimit -n)"
             if too_many
-            else "check room and rights there; logs are with the run if its storage is on this"
-            " machine, and else in HOLDFAST_LOG_DIR",
+            else "check space and permissions there; logs are with the run if its storage is on"
+            " this machine, and else in HOLDFAST_LOG_DIR",
         ) from error
 
 
 def _last_lines(log: str) -> tuple[str, ...]:
-    """Return the last lines of a log; if native code crashed, with that thread's stack alone."""
+    """Return the last lines of a log; after a crash of native code, only that thread's stack."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - CRASH_BYTES))

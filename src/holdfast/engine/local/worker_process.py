@@ -1,10 +1,10 @@
-"""A worker's first and last moments: what is true of its process before any user code runs.
+"""Sets up the process of a worker before user code runs in it, and ends it afterwards.
 
-It leads a session of its own, dies with the zygote, adopts what its children leave behind, prints
-to its log line by line, says where it stands when asked, and has its own random numbers.
+A worker leads a session of its own, dies with the zygote, adopts its orphaned descendants, prints
+to its log line by line, reports its stacks on request, and has its own random numbers.
 
-What is the same for all workers is done once, in the zygote (`get_ready`): whatever a worker does
-itself, it does to memory that it shares until then, and pays for a copy page by page.
+What is the same for all workers is done once, in the zygote (`get_ready`): memory that a worker
+changes itself is no longer shared and has to be copied, page by page.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from holdfast.core.log_lines import LOG_FORMAT
 from holdfast.engine import processes
 from holdfast.engine.local import stacks
 
-# Streams that were there before. What goes away is flushed, and should not be before the end; and
-# a module that has imported one by name goes on printing to it.
-_kept: list[object] = []
-_streams: list[object] = []  # those that `new_streams` has made last
+# Streams that were replaced. They must live on: a stream that is deleted is flushed too early, and
+# a module that has imported one by name still prints to it.
+_old_streams: list[object] = []
+_streams: list[object] = []  # the last ones that `new_streams` has made
 
 
-# Signals that wait for a worker until it can deal with them. The zygote never does: whoever ends
-# it would leave behind what its workers have started.
+# Signals that are blocked until a worker can handle them. The zygote never handles them: ending it
+# would leave behind what its workers have started.
 _HELD_BACK = (
     signal.SIGHUP,
     signal.SIGINT,
@@ -48,7 +48,7 @@ _HELD_BACK = (
 
 
 class Handles(NamedTuple):
-    """What a new worker is handed: the socket and the files it begins with."""
+    """The socket and the files that a new worker gets."""
 
     channel: int
     log: int
@@ -56,21 +56,21 @@ class Handles(NamedTuple):
     stacks: int
 
     def close(self) -> None:
-        """Let go of them, in a process that they are not for; -1 stands for one that is lost."""
+        """Close them, in a process that they are not for; -1 stands for one that was lost."""
         for handle in self:
             if handle != -1:
                 os.close(handle)
 
 
 def hold_back_signals() -> None:
-    """Have the signals that end a worker wait, in this process and in those it forks."""
+    """Block the signals that end a worker, in this process and in those it forks."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
 
 
 def get_ready() -> None:
-    """Bring this process, whose signals are held back, to where its workers are to begin.
+    """Bring this process, whose signals are blocked, into the state in which workers begin.
 
-    To be done again after an import, which may have changed any of it.
+    To be called again after every import, which may have changed any of it.
     """
     if [sys.stdin, sys.stdout, sys.stderr] != _streams:
         new_streams()
@@ -83,10 +83,10 @@ def get_ready() -> None:
 
 
 def forget_exit_work() -> None:
-    """Take out what is left to the end of this process: it is no worker's to do.
+    """Remove exit handlers: a worker must not run those of its driver or of the zygote.
 
-    What the driver has registered it does itself; what an import registers here is of the kind that
-    every process has, and what of it a worker needs is done at its end.
+    The driver runs its own. Those that an import registers here exist in every process; a worker
+    does at its end what it needs of them.
     """
     atexit._clear()  # noqa: SLF001
     finalize: Any = weakref.finalize
@@ -104,7 +104,7 @@ def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoR
         os.setsid()
         processes.be_signalled_when_parent_ends(signal.SIGKILL)
         if os.getppid() != parent:
-            os._exit(1)  # the zygote died before it could be asked to take us along
+            os._exit(1)  # the zygote died before the kernel would have killed us with it
         processes.adopt_orphans()
         print_to(handles.log)
         stacks.answer_requests(handles.questions, handles.stacks)
@@ -118,10 +118,10 @@ def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoR
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
-    except BaseException:  # noqa: BLE001  # the last chance to say what happened
+    except BaseException:  # noqa: BLE001  # the last chance to print what happened
         traceback.print_exc()
     finally:
-        for stream in [sys.stdout, sys.stderr, *_kept]:
+        for stream in [sys.stdout, sys.stderr, *_old_streams]:
             with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream
                 if isinstance(stream, io.TextIOWrapper) and stream.fileno() in (1, 2):
                     stream.flush()
@@ -129,7 +129,7 @@ def become_worker(request: dict[str, Any], handles: Handles, parent: int) -> NoR
 
 
 def print_to(log: int) -> None:
-    """Send what this process prints to the file `log`."""
+    """Redirect stdout and stderr of this process to the file `log`."""
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
@@ -137,21 +137,21 @@ def print_to(log: int) -> None:
 
 
 def read_nothing() -> None:
-    """Make the standard input an empty one."""
+    """Make the standard input empty."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
 
 
 def new_streams() -> None:
-    """Give Python new standard streams on the files 0, 1 and 2, with nothing in them.
+    """Give Python new standard streams on the files 0, 1 and 2, with empty buffers.
 
-    Those before may hold what another process will print, or not be on these files at all. What is
-    printed is written line by line: a line that waits in memory would be lost with a worker that
-    is killed, and it is the last lines that tell why.
+    The old ones may hold what another process will print, or write to other files. The new ones
+    write line by line: a buffered line would be lost with a worker that is killed, and the last
+    lines are those that explain why.
     """
-    _kept.extend([sys.stdin, sys.stdout, sys.stderr])
-    _kept.extend([sys.__stdin__, sys.__stdout__, sys.__stderr__])
+    _old_streams.extend([sys.stdin, sys.stdout, sys.stderr])
+    _old_streams.extend([sys.__stdin__, sys.__stdout__, sys.__stderr__])
     _streams.clear()
     errors = ("strict", "surrogateescape", "backslashreplace")
     for handle, name in enumerate(("stdin", "stdout", "stderr")):
@@ -166,9 +166,9 @@ def _stream(handle: int, mode: Literal["r", "w"], errors: str) -> io.TextIOWrapp
 
 
 def limit_threads(environment: Mapping[str, str]) -> None:
-    """Have torch use as many threads as the worker is told to.
+    """Make torch use as many threads as OMP_NUM_THREADS says.
 
-    It would read the variable when it is loaded, and in the zygote it has been.
+    torch reads that when it is loaded, which may have happened in the zygote.
     """
     torch = sys.modules.get("torch")
     if (count := environment.get("OMP_NUM_THREADS", "")).isdecimal() and torch is not None:
@@ -176,9 +176,9 @@ def limit_threads(environment: Mapping[str, str]) -> None:
 
 
 def draw_own_numbers() -> None:
-    """Bring random numbers to where a new interpreter has them: not the same in every worker.
+    """Seed the random numbers of numpy and torch, so that they differ between workers.
 
-    Those of Python's own are: its `random` sees to that after every fork.
+    Python's `random` does that itself after every fork.
     """
     if (numpy := sys.modules.get("numpy.random")) is not None:
         numpy.seed()

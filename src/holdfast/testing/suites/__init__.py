@@ -1,19 +1,4 @@
-"""What every implementation of an interface must do, as tests: ours pass them, and so can yours.
+"""Conformance suites: the tests that every implementation of an interface must pass.
 
-Subclass a suite in a test file, say how to open what you made, and pytest does the rest.
+Subclass a suite in a test file, define how to open your implementation, and run pytest.
 """
-
-from __future__ import annotations
-
-import contextlib
-from collections.abc import Iterator
-
-
-@contextlib.contextmanager
-def refused(kind: type[Exception]) -> Iterator[None]:
-    """Fail unless an error of this kind comes out of the block."""
-    try:
-        yield
-    except kind:
-        return
-    raise AssertionError(f"nothing was refused; {kind.__name__} was expected")

@@ -1,9 +1,9 @@
-"""What every engine must do, ours or yours: subclass a suite and give it an `engine` fixture.
+"""The conformance suites of `Engine`: subclass one and give it an `engine` fixture.
 
-`EngineSuite` is the contract for any engine, `GroupsSuite` (`engine_groups`) that for any engine
-that runs more than one worker; a simulated one passes both. `RealEngineSuite` adds what must be
-true where workers are real, `ProcessEngineSuite` where each is a process of its own. The engine
-under test must begin its workers at `holdfast.testing.workers:obey`.
+`EngineSuite` is for any engine, `GroupsSuite` (`engine_groups`) for any engine that runs more than
+one worker; a simulated one passes both. `RealEngineSuite` adds what must be true if workers are not
+simulated, `ProcessEngineSuite` if each is a process of its own. The entry point of the engine under
+test must be `holdfast.testing.workers:obey`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from holdfast.engine.base import Ended, Engine, EngineError, Said, WorkerSpec
 from holdfast.wire import Assigned, Meeting, Message, Met, Reported
 
 ENTRY = "holdfast.testing.workers:obey"
-PATIENCE_S = 120.0  # only so that nothing hangs for ever: the machine may be busy
-PAUSE_S = 0.003  # between looks, for whoever is waited for
+PATIENCE_S = 120.0  # long, because the machine may be busy
+PAUSE_S = 0.003  # between two looks while a test waits
 
 
 def start(engine: Engine, logs: Path, *orders: str, group: int = 1) -> None:
-    """Start a group with a worker for each order."""
+    """Start a group with one worker for each order."""
     nodes = engine.nodes()
     engine.start_group(
         group,
@@ -59,36 +59,36 @@ def said(engine: Engine) -> Said:
 
 
 def reports(engine: Engine, count: int) -> list[dict[str, Any]]:
-    """Return what the next `count` reports say, passing over everything else."""
-    found: list[dict[str, Any]] = []
-    while len(found) < count:
+    """Return the metrics of the next `count` reports, skipping all other events."""
+    metrics: list[dict[str, Any]] = []
+    while len(metrics) < count:
         event = engine.next_event(PATIENCE_S)
-        assert event is not None, "a worker says nothing"
+        assert event is not None, "a worker sends nothing"
         if isinstance(event, Said) and isinstance(event.message, Reported):
-            found.append(event.message.metrics)
-    return found
+            metrics.append(event.message.metrics)
+    return metrics
 
 
 def ends(engine: Engine, count: int) -> dict[int, Ended]:
-    """Return the ends of `count` workers by rank, passing over what they say."""
-    found: dict[int, Ended] = {}
-    while len(found) < count:
+    """Return the ends of `count` workers by rank, skipping all other events."""
+    by_rank: dict[int, Ended] = {}
+    while len(by_rank) < count:
         event = engine.next_event(PATIENCE_S)
-        assert event is not None, f"only {sorted(found)} have ended"
+        assert event is not None, f"only {sorted(by_rank)} have ended"
         if isinstance(event, Ended):
-            assert event.exit.rank not in found, "a worker ended twice"
-            found[event.exit.rank] = event
-    return found
+            assert event.exit.rank not in by_rank, "a worker ended twice"
+            by_rank[event.exit.rank] = event
+    return by_rank
 
 
 def stacks_with(engine: Engine, *places: str, group: int = 1) -> Mapping[int, str]:
-    """Return the stacks of workers once those of the first are in all these places."""
+    """Return the stacks of workers once those of rank 0 contain all `places`."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = engine.stacks(group)
-        if all(place in found[0] for place in places):
-            return found
-        assert time.monotonic() < deadline, found[0]
+        stacks = engine.stacks(group)
+        if all(place in stacks[0] for place in places):
+            return stacks
+        assert time.monotonic() < deadline, stacks[0]
         time.sleep(PAUSE_S)
 
 
@@ -98,7 +98,7 @@ def is_running(pid: int) -> bool:
 
 
 def state_of(pid: int) -> str:
-    """Return the letter by which the kernel tells what a process does, "" if there is none."""
+    """Return the letter for the state of a process, as `ps` shows it, "" if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -106,7 +106,7 @@ def state_of(pid: int) -> str:
 
 
 def memory_of(pid: int) -> int:
-    """Return how many bytes a process holds that are in no file."""
+    """Return how many bytes of memory a process uses that belong to no file."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 
@@ -160,7 +160,8 @@ class EngineSuite:
         messages = [said(engine).message for _ in range(500)]
         last = engine.next_event(PATIENCE_S)
 
-        assert [one.index for one in messages if isinstance(one, Reported)] == [*range(500)]
+        indexes = [message.index for message in messages if isinstance(message, Reported)]
+        assert indexes == [*range(500)]
         assert isinstance(last, Ended)
         assert isinstance(last.exit, Finished)
 
@@ -201,12 +202,12 @@ class EngineSuite:
 
         assert engine.next_event(0.05) is None
 
-    def test_it_says_where_a_worker_stands(self, engine: Engine, tmp_path: Path) -> None:
+    def test_stacks_show_where_a_worker_is(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "echo")
 
-        found = stacks_with(engine, "in _echo")
+        stacks = stacks_with(engine, "in _echo")
 
-        assert list(found) == [0]
+        assert list(stacks) == [0]
         assert engine.stacks(2) == {}
 
     def test_a_wake_comes_through_whether_something_runs_or_not(
@@ -241,7 +242,7 @@ class EngineSuite:
 
 
 class RealEngineSuite(EngineSuite):
-    """What is true besides where workers are not simulated."""
+    """What must also be true if workers are not simulated."""
 
     def test_a_worker_finds_its_environment(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "environment=RANK_OF_WORKER")
@@ -250,17 +251,17 @@ class RealEngineSuite(EngineSuite):
 
 
 class ProcessEngineSuite(RealEngineSuite):
-    """What is true besides where each worker is a process of its own."""
+    """What must also be true if each worker is a process of its own."""
 
     def test_each_way_to_die_is_told_apart(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "exit=0", "exit=7", "signal=9", "print=hello signal=11")
 
-        ended = {rank: one.exit for rank, one in ends(engine, 4).items()}
+        exits = [ended.exit for _, ended in sorted(ends(engine, 4).items())]
 
-        died = [one for one in (ended[rank] for rank in range(4)) if isinstance(one, Died)]
-        codes = [(one.exit_code, one.signal) for one in died]
+        deaths = [death for death in exits if isinstance(death, Died)]
+        codes = [(death.exit_code, death.signal) for death in deaths]
         assert codes == [(0, None), (7, None), (None, 9), (None, 11)]
-        assert not any(one.out_of_memory for one in died)
+        assert not any(death.out_of_memory for death in deaths)
 
     def test_the_last_lines_of_one_that_was_killed_are_known(
         self, engine: Engine, tmp_path: Path
@@ -297,7 +298,7 @@ class ProcessEngineSuite(RealEngineSuite):
     def test_the_last_lines_are_of_the_log_that_a_later_job_prints_to(
         self, engine: Engine, tmp_path: Path
     ) -> None:
-        """As of a process that does one trial after another."""
+        """As in a process that does one trial after another."""
         start(engine, tmp_path, "print=first report=1 reassigned print=last signal=9")
         reports(engine, 1)
         engine.send(1, 0, Assigned(b"", log=str(log_of(tmp_path, 0, group=2))))
@@ -335,32 +336,33 @@ class ProcessEngineSuite(RealEngineSuite):
     def test_a_worker_that_nobody_listens_to_waits(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "report=1 flood=200", "report=1 hang")
         pids: dict[int, int] = {}
-        heard: list[Message] = []
+        messages: list[Message] = []
         while len(pids) < 2:
             event = said(engine)
             if isinstance(event.message, Reported):
                 pids[event.rank] = event.message.metrics["pid"]
             else:
-                heard.append(event.message)
+                messages.append(event.message)
         floods, idles = pids[0], pids[1]
         deadline = time.monotonic() + PATIENCE_S
         while state_of(floods) != "S" and time.monotonic() < deadline:
             time.sleep(PAUSE_S)
 
         held = memory_of(floods) - memory_of(idles)
-        heard += [said(engine).message for _ in range(200 - len(heard))]
+        messages += [said(engine).message for _ in range(200 - len(messages))]
 
         assert held < 60 << 20
-        assert [one.index for one in heard if isinstance(one, Meeting)] == [*range(200)]
+        indexes = [message.index for message in messages if isinstance(message, Meeting)]
+        assert indexes == [*range(200)]
 
     def test_no_worker_of_a_stopped_group_runs(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "report=1 hang", "report=1 deaf hang")
-        pids = {one["pid"] for one in reports(engine, 3) if "pid" in one}
+        pids = {metrics["pid"] for metrics in reports(engine, 3) if "pid" in metrics}
 
         engine.stop_group(1)
 
         assert not any(is_running(pid) for pid in pids)
-        assert all(isinstance(one.exit, Evicted) for one in ends(engine, 2).values())
+        assert all(isinstance(ended.exit, Evicted) for ended in ends(engine, 2).values())
 
     def test_a_worker_is_asked_to_end_before_it_is_killed(
         self, engine: Engine, tmp_path: Path
@@ -372,17 +374,15 @@ class ProcessEngineSuite(RealEngineSuite):
         engine.stop_group(1, grace_s=0.3)
 
         assert time.monotonic() - began >= 0.3  # for the sake of the one that is deaf
-        assert all(isinstance(one.exit, Evicted) for one in ends(engine, 2).values())
+        assert all(isinstance(ended.exit, Evicted) for ended in ends(engine, 2).values())
 
-    def test_nobody_waits_for_the_end_of_a_grace_that_nobody_needs(
-        self, engine: Engine, tmp_path: Path
-    ) -> None:
+    def test_a_grace_period_ends_with_the_last_worker(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "hang", "hang")
 
-        # At once: they may not have got ready for it yet. A day is longer than any test may take.
+        # At once: workers may not have set up signals yet. A day is longer than any test may take.
         engine.stop_group(1, grace_s=86_400.0)
 
-        assert all(isinstance(one.exit, Evicted) for one in ends(engine, 2).values())
+        assert all(isinstance(ended.exit, Evicted) for ended in ends(engine, 2).values())
 
     @pytest.mark.parametrize("way", ["child", "stranger", "daemon"])
     def test_what_a_worker_started_goes_with_it(
@@ -422,7 +422,7 @@ class ProcessEngineSuite(RealEngineSuite):
     def test_a_worker_holds_its_own_line_and_no_other(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "files", "files", "files")
 
-        for one in reports(engine, 3):
-            kinds = [name.partition(":")[0] for name in one["files"].values()]
-            assert kinds.count("socket") == 1, one
-            assert not kinds.count("anon_inode"), one  # what somebody else listens to
+        for metrics in reports(engine, 3):
+            kinds = [name.partition(":")[0] for name in metrics["files"].values()]
+            assert kinds.count("socket") == 1, metrics
+            assert not kinds.count("anon_inode"), metrics  # a selector of another process

@@ -1,4 +1,4 @@
-"""Several workers and several groups at once: what every engine must do that runs more than one."""
+"""The conformance suite of engines that run several workers and several groups at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.wire import Assigned, Meeting, Met
 
 
 class GroupsSuite:
-    """Workers and groups that run beside each other do not get in each other's way."""
+    """Workers and groups that run side by side do not affect each other."""
 
     def test_messages_reach_the_rank_they_are_for(self, engine: Engine, tmp_path: Path) -> None:
         start(engine, tmp_path, "echo", "echo")
@@ -33,7 +33,7 @@ class GroupsSuite:
         assert isinstance(ended, Raised)
         assert (ended.error, ended.trace) == ("ValueError", "trace of ValueError")
 
-    def test_one_who_dies_leaves_the_others_of_its_group_alone(
+    def test_a_worker_that_dies_leaves_the_others_of_its_group_alone(
         self, engine: Engine, tmp_path: Path
     ) -> None:
         start(engine, tmp_path, "exit=7", "echo")
@@ -65,8 +65,8 @@ class GroupsSuite:
         engine.send(2, 0, Met(1))
         events = [engine.next_event(PATIENCE_S) for _ in range(2)]
 
-        [ended] = [one for one in events if isinstance(one, Ended)]
-        [answer] = [one for one in events if isinstance(one, Said)]
+        [ended] = [event for event in events if isinstance(event, Ended)]
+        [answer] = [event for event in events if isinstance(event, Said)]
         assert (ended.group, type(ended.exit)) == (1, Evicted)
         assert (answer.group, answer.message) == (2, Meeting(1))
 
@@ -99,4 +99,4 @@ class GroupsSuite:
             if isinstance(event, Ended):
                 ended[event.group] = event
 
-        assert all(isinstance(one.exit, Finished) for one in ended.values())
+        assert all(isinstance(end.exit, Finished) for end in ended.values())

@@ -1,17 +1,17 @@
-"""What every `TrialScheduler` must do.
+"""The conformance suite of `TrialScheduler`.
 
-Subclass `SchedulerSuite` and say how one is made, each time with the same arguments. Trials report
-`score`, of which more is better, and count `training_iteration` from 1:
+Subclass `SchedulerSuite` and define how to make a scheduler, each time with the same arguments.
+Trials report `score`, of which more is better, and count `training_iteration` from 1:
 
     class TestMyScheduler(SchedulerSuite):
         def new(self) -> TrialScheduler:
             return MyScheduler(metric="score", mode="max")
 
 Each test plays studies without processes. Some tests call the scheduler alone: trials report, are
-lost, fail, end by themselves and are stopped by others, in an order that follows from a number: a
-study that goes wrong is named by it. Others play the real machine of studies, with trials made of
-arithmetic. A driver that dies is played by a scheduler that is made anew and given its state,
-through JSON as in a journal.
+lost, fail, end by themselves and are stopped, in a random order whose seed is the number of the
+study that a failing test prints. Others run the real state machine of studies, with trials that
+only compute. The death of a driver is simulated by a new scheduler that gets the state of the old
+one, through JSON as in a journal.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class SchedulerSuite:
         trials: How many trials a study has.
         slots: How many run at once.
         steps: How many results a trial reports until it ends by itself.
-        studies: How many studies each test plays that calls the scheduler alone.
-        space: Where configs come from; there is a number `lr` in it.
+        studies: How many studies a test plays that calls the scheduler alone.
+        space: The search space for configs; it must have a number `lr`.
     """
 
     trials = 6
@@ -68,7 +68,7 @@ class SchedulerSuite:
     # ------------------------------------------------------------------ decisions
 
     def test_every_trial_comes_to_an_end(self) -> None:
-        """Nobody is paused for ever, with one trial or many, on one slot or many."""
+        """No trial is paused for ever, with one trial or many, on one slot or many."""
         for trials in (1, 2, self.trials):
             for slots in (1, self.slots, self.trials):
                 study = FakeStudy(self.new(), slots=slots)
@@ -78,7 +78,7 @@ class SchedulerSuite:
 
                 assert _unfinished(study) == [], f"{trials} trials on {slots} slots"
 
-    def test_decisions_are_those_that_there_are(self) -> None:
+    def test_decisions_are_valid(self) -> None:
         for number in range(self.studies):
             study = self._played(number)
             decisions = {entry[3] for entry in study.log if entry[0] == "decided"}
@@ -104,8 +104,8 @@ class SchedulerSuite:
 
             assert _unfinished(study) == [], f"study {number}"
 
-    def test_who_is_chosen_can_start_and_asking_changes_nothing(self) -> None:
-        """`FakeStudy.choose` asks twice, and `fill` looks whether the trial waits and fits."""
+    def test_a_chosen_trial_can_start_and_asking_changes_nothing(self) -> None:
+        """`FakeStudy.choose` asks twice, and `fill` checks that the trial waits and fits."""
         for number in range(self.studies):
             study = self._played(number)
             before = study.scheduler.get_state()
@@ -126,8 +126,8 @@ class SchedulerSuite:
             configs = [trial.config for trial in killed.trials]
             assert configs == [trial.config for trial in whole.trials], f"study {number}"
 
-    def test_it_does_not_depend_on_being_told_of_what_it_did_itself(self) -> None:
-        """A trial that it has stopped is over, and one that was lost is no new one."""
+    def test_it_needs_no_notice_of_its_own_decisions(self) -> None:
+        """A trial that it stopped is over, and a trial that was lost is not a new one."""
         for number in range(self.studies):
             begun = self.new().get_state()
             quiet = self._played(number, begun)
@@ -148,7 +148,7 @@ class SchedulerSuite:
 
             assert halfway.log == whole.log, f"study {number}"
 
-    # ------------------------------------------------------------------ the machine of studies
+    # ------------------------------------------------------------------ the study machine
 
     def test_killed_at_any_event_a_study_ends_the_same(self) -> None:
         script = self._script()
@@ -183,17 +183,17 @@ class SchedulerSuite:
 
             assert counts == [result["trained"] for result in results], f"{saves_every=}"
 
-    def _script(self, **more: Any) -> Script:
-        """Return a study that this scheduler judges, which begins the same each time it is played.
+    def _script(self, **options: Any) -> Script:
+        """Return a study with this scheduler that begins the same each time it is played.
 
         Some schedulers draw a seed when they are made.
         """
         begun = self.new().get_state()
 
-        def scheduler() -> TrialScheduler:
-            made = self.new()
-            made.set_state(json.loads(json.dumps(begun)))
-            return made
+        def new_scheduler() -> TrialScheduler:
+            scheduler = self.new()
+            scheduler.set_state(json.loads(json.dumps(begun)))
+            return scheduler
 
         def search() -> SearchPlan:
             searcher = BasicVariantGenerator(random_state=5)
@@ -203,7 +203,7 @@ class SchedulerSuite:
             return {"score": -((config["lr"] - 0.3) ** 2) - 1.0 / iteration}
 
         usual = {"score": score, "steps": self.steps, "room": self.slots, "saves_every": 2}
-        return Script(scheduler=scheduler, search=search, **{**usual, **more})
+        return Script(scheduler=new_scheduler, search=search, **{**usual, **options})
 
     # ------------------------------------------------------------------
 
@@ -216,9 +216,9 @@ class SchedulerSuite:
         is_chatty: bool = False,
         halfway: Callable[[FakeStudy], None] = lambda _: None,
     ) -> FakeStudy:
-        """Return a study in which a number of things have happened that follows from `number`.
+        """Return a study after random events, with `number` as their seed.
 
-        Two studies that are compared have schedulers that began in one state, `begun`: some draw a
+        The schedulers of two studies to be compared must begin in one state, `begun`: some draw a
         seed when they are made.
         """
         scheduler = self.new()
@@ -236,23 +236,23 @@ class SchedulerSuite:
         for turn in range(count):
             if turn == count // 2:
                 halfway(study)
-            self._have_happen(study, chance)
+            self._make_something_happen(study, chance)
         return study
 
-    def _have_happen(self, study: FakeStudy, chance: random.Random) -> None:
-        what, which = chance.randrange(16), chance.randrange(1 << 16)
-        running = [one for one in study.trials if one.status == Status.RUNNING]
-        waiting = [one for one in study.get_trials() if one.status != Status.RUNNING]
-        if (what < 3 or not study.get_trials()) and len(study.trials) < self.trials:
+    def _make_something_happen(self, study: FakeStudy, chance: random.Random) -> None:
+        event, which = chance.randrange(16), chance.randrange(1 << 16)
+        running = [trial for trial in study.trials if trial.status == Status.RUNNING]
+        waiting = [trial for trial in study.get_trials() if trial.status != Status.RUNNING]
+        if (event < 3 or not study.get_trials()) and len(study.trials) < self.trials:
             study.add()
-        elif what == 3 and running:
+        elif event == 3 and running:
             study.lose(running[which % len(running)])
-        elif what == 4 and running:
+        elif event == 4 and running:
             study.lose(running[which % len(running)], for_good=True)
-        elif what == 5 and running:
+        elif event == 5 and running:
             study.complete(running[which % len(running)])
-        elif what == 6 and waiting:
-            study.complete(waiting[which % len(waiting)])  # somebody stops it
+        elif event == 6 and waiting:
+            study.complete(waiting[which % len(waiting)])  # stopped by the user
         elif running:
             study.report(running[which % len(running)])
         study.fill()

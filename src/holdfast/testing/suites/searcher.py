@@ -1,15 +1,14 @@
-"""What every `Searcher` must do.
+"""The conformance suite of `Searcher`.
 
-Subclass `SearcherSuite` and say how one is made, each time with the same arguments:
+Subclass `SearcherSuite` and define how to make a searcher, each time with the same arguments:
 
     class TestMySearcher(SearcherSuite):
         def new(self) -> Searcher:
             return MySearcher(seed=3)
 
-Each test plays studies without processes: trials are proposed, report a loss that follows from
-their config, and end; some fail, some tell nothing that can be compared. A driver that dies is
-played by a searcher that is made anew and given the state of an earlier moment, through JSON as in
-a journal.
+Each test plays studies without processes: trials are proposed, report a loss computed from their
+config, and end; some fail, some report nothing that can be compared. The death of a driver is
+simulated by a new searcher that gets an earlier state of the old one, through JSON as in a journal.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from holdfast.tune.search.domains import Domain
 from holdfast.tune.search.sample import choice, loguniform, qrandint, randint, uniform
 
 METRIC = "loss"
-AT_ONCE = 3  # trials that have not ended, while others are proposed
+AT_ONCE = 3  # trials that run at once
 
 
 class SearcherSuite:
     """The contract of `holdfast.tune.search.Searcher`, as tests.
 
     Attributes:
-        space: What is searched. Give your own if not every kind of domain is understood, or an
-            empty one if the searcher has its own.
+        space: The search space. Override it if the searcher does not support every kind of domain,
+            with an empty one if it has its own.
         trials: How many trials a study proposes at most; a searcher may end sooner.
     """
 
@@ -54,7 +53,7 @@ class SearcherSuite:
     # ------------------------------------------------------------------ proposals
 
     def test_proposals_are_in_the_space(self) -> None:
-        proposals = [one for one in self._played(self._begun()).proposed if one is not None]
+        proposals = [*filter(None, self._played(self._begun()).proposed)]
 
         assert proposals, "nothing was ever proposed"
         for proposal in proposals:
@@ -72,7 +71,7 @@ class SearcherSuite:
 
         assert disturbed.proposed == undisturbed.proposed
 
-    def test_what_is_over_stays_over(self) -> None:
+    def test_a_finished_search_stays_finished(self) -> None:
         plan = self._played(self._begun()).plan
         if plan.next() == Searcher.FINISHED:
             assert plan.next() == Searcher.FINISHED
@@ -123,7 +122,7 @@ class SearcherSuite:
         assert broken.proposed == whole.proposed
 
     def test_an_earlier_state_and_the_record_since_lead_to_the_same(self) -> None:
-        """Whatever moment the state is of, and whenever the driver dies after it."""
+        """For any moment of the state, and any later moment at which the driver dies."""
         whole = _Study(self._again(self._begun()))
         states = [whole.state()]
         for number in range(self.trials):
@@ -131,13 +130,13 @@ class SearcherSuite:
             states.append(whole.state())
         chance = random.Random(5)
         for _ in range(12):
-            kept, died = sorted(chance.choices(range(self.trials - 2), k=2))
-            again = _Study(self._again(states[kept]))
-            again.become(whole, kept)
-            for number in range(kept, self.trials):
+            saved, died = sorted(chance.choices(range(self.trials - 2), k=2))
+            again = _Study(self._again(states[saved]))
+            again.become(whole, saved)
+            for number in range(saved, self.trials):
                 again.step(number, recorded=whole if number < died else None)
 
-            assert again.proposed == whole.proposed, f"state of step {kept}, crash in step {died}"
+            assert again.proposed == whole.proposed, f"state of step {saved}, crash in step {died}"
 
     def test_saved_to_a_file_it_proposes_the_same(self, tmp_path: Any) -> None:
         study = self._played(self._begun(), self.trials // 2)
@@ -156,7 +155,7 @@ class SearcherSuite:
     # ------------------------------------------------------------------
 
     def _begun(self) -> str:
-        """Return the state of a search that begins; what two have in common begins with one."""
+        """Return the state of a new search; studies to be compared begin with the same one."""
         return json.dumps(self._plan().get_state())
 
     def _again(self, state: str) -> SearchPlan:
@@ -186,13 +185,13 @@ class _Study:
         return json.dumps(self.plan.get_state())
 
     def step(self, number: int, recorded: _Study | None = None) -> Proposal | None:
-        """Propose a trial, have one report, and end one if there are many; return the proposal.
+        """Propose a trial, let one report, and end one if there are many; return the proposal.
 
-        With `recorded`, what is proposed is on record there.
+        With `recorded`, the proposal is taken from the record of that study.
         """
         if recorded is None:
-            found = self.plan.next()
-            proposal = found if isinstance(found, Proposal) else None
+            answer = self.plan.next()
+            proposal = answer if isinstance(answer, Proposal) else None
         elif (proposal := copy.deepcopy(recorded.proposed[number])) is not None:
             self.plan.recall(proposal)
         ended = self._note(copy.deepcopy(proposal))
@@ -204,9 +203,9 @@ class _Study:
             self._end(ended, number)
         return proposal
 
-    def become(self, other: _Study, steps: int) -> None:
-        """Know what was proposed in the first steps of another study; the plan hears nothing."""
-        for proposal in other.proposed[:steps]:
+    def become(self, study: _Study, steps: int) -> None:
+        """Copy what was proposed in the first steps of another study, without calling the plan."""
+        for proposal in study.proposed[:steps]:
             self._note(proposal)
 
     def _note(self, proposal: Proposal | None) -> Proposal | None:
@@ -227,7 +226,7 @@ class _Study:
 
 
 def _loss(proposal: Proposal) -> float:
-    """Return a loss that follows from the numbers in a config."""
+    """Return a loss computed from the numbers in a config."""
     return math.fsum(math.sin(number) for number in _numbers(proposal.config))
 
 
@@ -238,7 +237,7 @@ def _numbers(value: Any) -> list[float]:
 
 
 def _outside(space: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with a config of a space."""
+    """Return in which ways a config is not in a space."""
     wrong = []
     for name, domain in space.items():
         if name not in config:
@@ -247,7 +246,7 @@ def _outside(space: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
             if config[name] not in domain["grid_search"]:
                 wrong.append(f"{name}={config[name]!r} is not in the grid")
         elif isinstance(domain, Mapping):
-            wrong += [f"{name}/{one}" for one in _outside(domain, config[name])]
+            wrong += [f"{name}/{problem}" for problem in _outside(domain, config[name])]
         elif isinstance(domain, Domain):
             if not domain.is_valid(config[name]):
                 wrong.append(f"{name}={config[name]!r} is outside {domain!r}")

@@ -1,4 +1,4 @@
-"""Logs of runs whose storage is far away find a place here, or the run goes on without them."""
+"""Logs of runs with remote storage are on this machine, or the run goes on without them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_without_any_place_the_run_goes_on_and_that_is_said(
     assert folder == NOWHERE
     assert log_at(folder, "attempt-1", "rank-0.log") == NOWHERE
     assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("what workers print is not kept: ")
+    assert caplog.messages[0].startswith("what workers print is lost: ")
     assert "HOLDFAST_LOG_DIR" in caplog.messages[0]
     assert find_log_folder(FAR, "r1") == f"{machine}/home/.cache/holdfast/logs/r1"
 

@@ -1,4 +1,4 @@
-"""Notices of clouds, heard from servers on loopback that speak as theirs do."""
+"""Preemption notices, from loopback servers that answer as those of the clouds do."""
 
 from __future__ import annotations
 
@@ -136,15 +136,15 @@ def test_a_machine_of_google_has_half_a_minute_from_when_it_first_hears(
 # ---------------------------------------------------------------------- Azure
 
 
-@pytest.mark.parametrize(("kind", "said"), [("Preempt", "preempted"), ("Terminate", "deleted")])
+@pytest.mark.parametrize(("kind", "reason"), [("Preempt", "preempted"), ("Terminate", "deleted")])
 def test_a_machine_of_azure_learns_when_it_goes(
-    server: MetadataServer, kind: str, said: str
+    server: MetadataServer, kind: str, reason: str
 ) -> None:
     azure = AzureNotices(server.url)
     assert azure.poll() is None
 
     server.schedule_on_azure(kind, AT, ("GPU-VM-3",))
-    assert azure.poll() == Notice(AT, None, f"Azure: {said}")
+    assert azure.poll() == Notice(AT, None, f"Azure: {reason}")
 
 
 def test_events_that_pass_by_are_not_notices(server: MetadataServer) -> None:
@@ -218,7 +218,7 @@ def test_an_answer_that_makes_no_sense_is_no_notice(server: MetadataServer, body
 
 @contextlib.contextmanager
 def listener(answer: bytes | None) -> Iterator[str]:
-    """A server that says `answer` to whoever connects and hangs up; nothing at all if None."""
+    """A server that sends `answer` to every connection and hangs up; sends nothing if None."""
     held: list[socket.socket] = []
 
     def accept() -> None:
@@ -265,15 +265,17 @@ def test_a_server_that_is_not_there_is_mentioned_once(
 ) -> None:
     url = server.url
     gone = MetadataServer()
-    nobody = gone.url
+    gone_url = gone.url
     gone.stop()
-    for source in clouds(nobody):
+    for source in clouds(gone_url):
         for _ in range(3):
             assert source.poll() is None
 
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 3
-    assert said[0].startswith(f"no notices from AWS: the metadata server {nobody[7:]} does not")
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 3
+    assert messages[0].startswith(
+        f"no notices from AWS: the metadata server {gone_url[7:]} does not"
+    )
     assert all(source.poll() is None for source in clouds(url))
     assert len(caplog.records) == 3, "a server with nothing to announce is well"
 
@@ -307,7 +309,9 @@ def test_sources_are_known_by_name_or_are_objects() -> None:
 
 @pytest.mark.parametrize("given", ["AWS", "ibm", "", None, 7, AwsNotices, object()])
 def test_what_is_no_source_is_refused(given: object) -> None:
-    with pytest.raises(ConfigError, match="is no source of preemption notices; known are 'aws'"):
+    with pytest.raises(
+        ConfigError, match="is no source of preemption notices; the names are 'aws'"
+    ):
         source_named(given)
 
 

@@ -1,4 +1,4 @@
-"""The thread that looks out for notices: it tells each once, and nothing ends it but `stop`."""
+"""The thread that polls for notices: it passes each on once, and only `stop` ends it."""
 
 from __future__ import annotations
 
@@ -50,58 +50,60 @@ def notice(deadline: float) -> Notice:
 
 
 def test_what_a_cloud_announces_reaches_who_listens() -> None:
-    server, told = MetadataServer(), queue.Queue[Notice]()
-    with watching(AwsNotices(server.url), told.put):
+    server, received = MetadataServer(), queue.Queue[Notice]()
+    with watching(AwsNotices(server.url), received.put):
         server.reclaim_on_aws(1_800_000_000.0)
 
-        assert told.get(timeout=PATIENCE_S) == Notice(1_800_000_000.0, None, "AWS spot: terminate")
+        assert received.get(timeout=PATIENCE_S) == Notice(
+            1_800_000_000.0, None, "AWS spot: terminate"
+        )
     server.stop()
 
 
 def test_each_notice_is_told_once() -> None:
-    told: list[Notice] = []
+    received: list[Notice] = []
     source = Script(None, notice(1), notice(1), None, notice(1), notice(2), notice(2))
-    with watching(source, told.append):
+    with watching(source, received.append):
         source.wait_for(12)
 
-    assert told == [notice(1), notice(2)]
+    assert received == [notice(1), notice(2)]
 
 
 def test_it_survives_whatever_a_source_raises(caplog: pytest.LogCaptureFixture) -> None:
-    told: queue.Queue[Notice] = queue.Queue()
+    received: queue.Queue[Notice] = queue.Queue()
     faults = [OSError("x"), SystemExit(1), KeyboardInterrupt(), RecursionError(), ValueError()]
-    with caplog.at_level(logging.WARNING), watching(Script(*faults, notice(1)), told.put):
-        assert told.get(timeout=PATIENCE_S) == notice(1)
+    with caplog.at_level(logging.WARNING), watching(Script(*faults, notice(1)), received.put):
+        assert received.get(timeout=PATIENCE_S) == notice(1)
 
     assert len(caplog.records) == 1
 
 
 def test_a_source_that_returns_something_else_tells_nothing() -> None:
-    told: list[Notice] = []
+    received: list[Notice] = []
     source = Script("going down")  # type: ignore[arg-type]
-    with watching(source, told.append):
+    with watching(source, received.append):
         source.wait_for(3)
 
-    assert told == []
+    assert received == []
 
 
 def test_a_notice_that_was_not_taken_comes_again() -> None:
-    told: queue.Queue[Notice] = queue.Queue()
+    received: queue.Queue[Notice] = queue.Queue()
     tries: list[int] = []
 
     def tell(notice: Notice) -> None:
         tries.append(1)
         if len(tries) < 3:
             raise OSError("not ready")
-        told.put(notice)
+        received.put(notice)
 
     with watching(Script(notice(1)), tell):
-        assert told.get(timeout=PATIENCE_S) == notice(1)
+        assert received.get(timeout=PATIENCE_S) == notice(1)
 
 
 def test_nothing_is_told_after_stop_even_if_the_source_answers_late() -> None:
     asked, answer = threading.Event(), threading.Event()
-    told: list[Notice] = []
+    received: list[Notice] = []
 
     class Slow:
         def poll(self) -> Notice | None:
@@ -109,7 +111,7 @@ def test_nothing_is_told_after_stop_even_if_the_source_answers_late() -> None:
             answer.wait(PATIENCE_S)
             return notice(1)
 
-    looking = watch(Slow(), told.append)
+    looking = watch(Slow(), received.append)
     assert asked.wait(PATIENCE_S)
     stopping = threading.Thread(target=looking.stop)
     stopping.start()
@@ -119,15 +121,15 @@ def test_nothing_is_told_after_stop_even_if_the_source_answers_late() -> None:
     looking.stop()
 
     assert not looking.is_alive
-    assert told == []
+    assert received == []
 
 
 def test_it_can_be_stopped_by_what_it_tells_and_more_than_once() -> None:
-    told: queue.Queue[Notice] = queue.Queue()
+    received: queue.Queue[Notice] = queue.Queue()
 
     def tell(notice: Notice) -> None:
         looking.stop()
-        told.put(notice)
+        received.put(notice)
 
     ready = threading.Event()
 
@@ -138,7 +140,7 @@ def test_it_can_be_stopped_by_what_it_tells_and_more_than_once() -> None:
     looking = watch(Ready(), tell, interval_s=0.001)
     ready.set()
 
-    assert told.get(timeout=PATIENCE_S) == notice(1)
+    assert received.get(timeout=PATIENCE_S) == notice(1)
     looking.stop()
     looking.stop()
     assert not looking.is_alive

@@ -19,7 +19,7 @@ TAKEN = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def nothing() -> None:
-    """Wake nobody."""
+    """Do nothing."""
 
 
 @pytest.fixture(autouse=True)

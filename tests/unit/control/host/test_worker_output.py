@@ -1,4 +1,4 @@
-"""What the driver shows of its workers' logs, and that it can do no harm."""
+"""What the driver shows of its workers' logs, and that showing it does no harm."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_too_many_lines_are_left_out_which_is_said_with_the_place_of_all(
 
     assert screen.lines[:10] == [f"(rank 0) line {number}" for number in range(10)]
     assert screen.lines[10:] == [
-        f"(rank 0) … 90 lines left out; all is in {logs.paths[0]}",
+        f"(rank 0) … 90 lines left out; everything is in {logs.paths[0]}",
     ]
 
 
@@ -180,7 +180,7 @@ def test_of_a_flood_only_the_end_is_read(screen: Screen, new_logs: NewLogs) -> N
     echo.stop(PATIENCE_S)
 
     assert "(rank 1) the end of 1" in screen.lines
-    assert screen.lines[-1] == f"(ranks 0-1) … 5.9 MB left out; all is in {logs.folder}"
+    assert screen.lines[-1] == f"(ranks 0-1) … 5.9 MB left out; everything is in {logs.folder}"
     assert len(screen.lines) < 700
 
 
@@ -329,9 +329,9 @@ def test_a_stream_that_blocks_holds_up_neither_a_start_nor_the_end(new_logs: New
     for attempt in range(1, 4):
         echo.watch(attempt, logs.opened())
     echo.stop(timeout_s=0.05)
-    is_blocked = any(one.name.startswith("holdfast-output") for one in threading.enumerate())
+    is_blocked = any("holdfast-output" in thread.name for thread in threading.enumerate())
     while b"hello" not in os.read(reads, 1 << 20):
-        pass  # now somebody reads, so that the threads end
+        pass  # reading lets the threads end
     stream.close()
     os.close(reads)
 
@@ -352,7 +352,7 @@ def test_a_stream_that_will_not_wait_loses_what_it_cannot_take(new_logs: NewLogs
         echo.stop(PATIENCE_S)
     os.close(reads)
 
-    assert not any(one.name.startswith("holdfast-output") for one in threading.enumerate())
+    assert not any("holdfast-output" in thread.name for thread in threading.enumerate())
 
 
 # ---------------------------------------------------------------------- finding logs
@@ -366,10 +366,13 @@ def test_logs_are_found_by_attempt_and_rank_in_the_order_of_numbers(tmp_path: Pa
     (tmp_path / "attempt-10" / "notes.txt").touch()
     (tmp_path / "attempt-x").touch()
 
-    found = find_logs(str(tmp_path))
+    by_attempt = find_logs(str(tmp_path))
 
-    assert [(attempt, list(logs)) for attempt, logs in found.items()] == [(2, [0]), (10, [2, 10])]
-    assert found[2][0] == str(tmp_path / "attempt-2" / "rank-0.log")
+    assert [(attempt, list(logs)) for attempt, logs in by_attempt.items()] == [
+        (2, [0]),
+        (10, [2, 10]),
+    ]
+    assert by_attempt[2][0] == str(tmp_path / "attempt-2" / "rank-0.log")
     assert find_logs(str(tmp_path / "nothing")) == {}
 
 

@@ -106,7 +106,7 @@ def test_a_store_that_fails_at_the_end_says_how_much_is_lost(
     rows.append(3, 1, {}, 0.0)
     rows.close()
 
-    assert "2 rows of metrics could not be kept at memory:// and are lost" in caplog.text
+    assert "2 rows of metrics could not be stored at memory:// and are lost" in caplog.text
     assert steps(store) == [1]
 
 
@@ -123,10 +123,10 @@ def test_a_long_outage_fills_the_memory_only_so_far(
     rows.append(101, 1, {}, 0.0)
     rows.close()
 
-    kept = steps(store)
-    assert kept[-1] == 101
-    assert kept[:-1] == list(range(1, len(kept)))
-    assert f"{101 - len(kept)} rows of metrics could not be kept" in caplog.text
+    stored = steps(store)
+    assert stored[-1] == 101
+    assert stored[:-1] == list(range(1, len(stored)))
+    assert f"{101 - len(stored)} rows of metrics could not be stored" in caplog.text
 
 
 @pytest.mark.parametrize("verb", ["write", "sync", "create", "sync_dir"])
@@ -178,7 +178,7 @@ def test_a_disk_that_keeps_failing_is_not_littered_with_empty_segments(
 
     assert segments(store) == []
     assert caplog.text.count("metric rows wait in memory") == 1
-    assert "1 rows of metrics could not be kept" in caplog.text
+    assert "1 rows of metrics could not be stored" in caplog.text
 
 
 class Mistaken(MemoryStore):
@@ -196,4 +196,4 @@ def test_a_mistake_below_is_told_and_not_raised_into_the_run(
     rows.close()
 
     assert "ZeroDivisionError" in caplog.text
-    assert "1 rows of metrics could not be kept" in caplog.text
+    assert "1 rows of metrics could not be stored" in caplog.text

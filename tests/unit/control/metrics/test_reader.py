@@ -1,4 +1,4 @@
-"""Metric rows that were cut, changed or replaced at rest."""
+"""Metric rows that were cut, changed or replaced in storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metric rows on disks and object stores: what is kept, and when it is written."""
+"""Metric rows on disks and object stores: what is stored, and when."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_a_checkpoint_stands_in_for_its_row_where_that_was_lost(store: Store) ->
 
 
 class Watched(MemoryStore):
-    """A store that tells of every put of rows, and lets none through while it is shut."""
+    """A store that records every put of rows, and blocks puts while it is shut."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -290,7 +290,7 @@ def test_a_store_that_hangs_does_not_keep_the_run_waiting(caplog: pytest.LogCapt
         assert not rows.flush(0.01)
     rows.close(timeout_s=0.01)
 
-    assert "3 rows of metrics could not be kept" in caplog.text
+    assert "3 rows of metrics could not be stored" in caplog.text
     store.is_open.set()
 
 

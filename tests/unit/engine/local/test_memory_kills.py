@@ -1,4 +1,4 @@
-"""Finding and reading the kernel's counters of kills, from files like those it shows."""
+"""The kernel's counters of kills are found and read, from copies of its files."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_the_counter_of_a_process_is_found(cgroup: str, mounts: str, expected: s
 
 
 def test_the_older_kind_comes_first_where_both_are_mounted() -> None:
-    found = counter_files("5:memory:/j\n0::/j", V1_MOUNT + V2_MOUNT)
+    files = counter_files("5:memory:/j\n0::/j", V1_MOUNT + V2_MOUNT)
 
-    assert [path.name for path in found] == ["memory.oom_control", "memory.events"]
+    assert [path.name for path in files] == ["memory.oom_control", "memory.events"]
 
 
 @pytest.mark.parametrize(
