@@ -575,7 +575,7 @@ def test_experiments_that_would_be_in_each_others_way_are_refused(tmp_path: Path
 
     for experiments, words in (
         ([], "there is nothing to run"),
-        ([experiment("a", tmp_path), train], "in it is no Experiment"),
+        ([experiment("a", tmp_path), train], "is not an Experiment"),
         ([experiment("a", tmp_path)] * 2, "2 of the experiments are called 'a'"),
         ([experiment("a", tmp_path), experiment("b", tmp_path / "far")], "kept in 2 places"),
     ):

@@ -157,7 +157,7 @@ def test_a_state_finds_its_callback_also_at_another_place_but_never_a_wrong_one(
     assert moved.count == 3
 
     CallbackList([Callback()]).set_state(state)
-    assert "nobody takes" in caplog.text
+    assert "no callback takes" in caplog.text
 
 
 def test_a_state_that_is_no_data_is_left_out_and_told_of(

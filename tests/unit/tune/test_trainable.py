@@ -229,7 +229,7 @@ def test_a_constructor_that_calls_nobody_is_told_what_it_lacks() -> None:
         def __init__(self, config: dict[str, Any]) -> None:
             self.mine = config
 
-    with pytest.raises(ConfigError, match=r"Alone\.__init__\(\) has not called") as caught:
+    with pytest.raises(ConfigError, match=r"Alone\.__init__\(\) did not call") as caught:
         made(Alone)
 
     assert "super().__init__(config)" in str(caught.value)
