@@ -339,7 +339,7 @@ def test_columns_can_be_added_to_a_reporter() -> None:
     reporter.add_parameter_column("fixed")
     with pytest.raises(ConfigError, match="has a column already"):
         reporter.add_metric_column("loss")
-    with pytest.raises(ConfigError, match="pass a list"):
+    with pytest.raises(ConfigError, match="must be a list"):
         CLIReporter(metric_columns="loss")
     with pytest.raises(ConfigError, match="max_progress_rows=-1"):
         CLIReporter(max_progress_rows=-1)
