@@ -284,7 +284,7 @@ def test_a_logger_of_the_old_kind_writes_in_its_trials_folder(tmp_path: Path) ->
 
 def test_a_logger_of_the_old_kind_needs_a_folder_of_this_machine() -> None:
     listed = CallbackList(callbacks_of_loggers([Old]))
-    with pytest.raises(ConfigError, match=r"Old.*need a folder of this machine"):
+    with pytest.raises(ConfigError, match=r"Old.*need a folder on this machine"):
         listed.attach(MemoryStore())
 
 
