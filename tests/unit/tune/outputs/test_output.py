@@ -177,8 +177,8 @@ def test_a_script_that_goes_on_after_ctrl_c_is_told_of_with_what_is_done(
 
     text = "\n".join(paper.lines)
     assert (
-        "Interrupted: 3 of 20 trials are done. fit() returns what there is, and the script goes on;"
-        " .interrupted of the results is True\n"
+        "Interrupted: 3 of 20 trials are done. fit() returns the results so far, with .interrupted"
+        " True, and the script goes on\n"
     ) in text
     assert text.endswith("To go on with it:\n  restore(…)")
 
