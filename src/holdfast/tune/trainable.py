@@ -91,29 +91,23 @@ class Trainable:
 
     def step(self) -> dict[str, Any]:
         """Do one step and return its result."""
-        older = self._older_method("_train")
-        if older is None:
-            raise NotImplementedError(f"{type(self).__name__} has no method step()")
-        result: dict[str, Any] = older()
+        result: dict[str, Any] = self._older_method("_train", "step()")()
         return result
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
         """Write the state to a folder, or return it as a dictionary."""
-        older = self._older_method("_save")
-        if older is None:
-            raise NotImplementedError(f"{type(self).__name__} has no method save_checkpoint()")
-        saved: dict[str, Any] | str | None = older(checkpoint_dir)
-        return saved
+        save = self._older_method("_save", "save_checkpoint()")
+        state: dict[str, Any] | str | None = save(checkpoint_dir)
+        return state
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Load a saved state: gets the folder, or the dictionary that was returned."""
-        older = self._older_method("_restore")
-        if older is None:
-            raise NotImplementedError(
-                f"{type(self).__name__} has no method load_checkpoint(), and cannot resume from"
-                " its checkpoint: write it as the counterpart of save_checkpoint"
-            )
-        older(checkpoint)
+        restore = self._older_method(
+            "_restore",
+            "load_checkpoint(), and cannot resume from its checkpoint: write it as the counterpart"
+            " of save_checkpoint",
+        )
+        restore(checkpoint)
 
     def cleanup(self) -> None:
         """Release all resources: the process ends, or runs another trial."""
@@ -308,9 +302,11 @@ class Trainable:
         self._filling = Filling(config, metadata, iteration, time.monotonic)
         return True
 
-    def _older_method(self, name: str) -> Callable[..., Any] | None:
-        """Return a method by its older name, if the class has it."""
+    def _older_method(self, name: str, missing: str) -> Callable[..., Any]:
+        """Return a method by its older name; raise that the present one is missing if not there."""
         method: Callable[..., Any] | None = getattr(self, name, None)
+        if method is None:
+            raise NotImplementedError(f"{type(self).__name__} has no method {missing}")
         return method
 
 

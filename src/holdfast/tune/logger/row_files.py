@@ -471,11 +471,11 @@ def _payloads(records: Iterable[Record[P]]) -> list[P]:
     return [record.payload for record in records]
 
 
-def earlier(step: int | None, other: int | None) -> int | None:
-    """Return the lower of two steps, None only if both are."""
-    return min((each for each in (step, other) if each is not None), default=None)
+def earlier(*steps: int | None) -> int | None:
+    """Return the lowest step, None only if all are."""
+    return min((step for step in steps if step is not None), default=None)
 
 
-def later(step: int | None, other: int | None) -> int | None:
-    """Return the higher of two steps, None only if both are."""
-    return max((each for each in (step, other) if each is not None), default=None)
+def later(*steps: int | None) -> int | None:
+    """Return the highest step, None only if all are."""
+    return max((step for step in steps if step is not None), default=None)

@@ -49,7 +49,9 @@ class CallbackObserver(StudyObserver):
         self._backlog = _Backlog(self._reconcile)
         self._writer = Writer([self._backlog, *self._files])
         # Most studies have only the default loggers, which need no list of all trials each turn.
-        self._has_others = any(type(each) not in DEFAULT_CALLBACK_CLASSES for each in callbacks)
+        self._has_others = any(
+            type(callback) not in DEFAULT_CALLBACK_CLASSES for callback in callbacks
+        )
 
     def _call_loggers(self, name: str, *facts: Any) -> None:
         for logger in self._files:

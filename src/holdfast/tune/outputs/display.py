@@ -51,7 +51,7 @@ class StudyDisplay(StudyObserver):
         self._best: Trial | None = None
         self._has_warned_of_pauses = False
 
-    def begin(self, path: str, how: Resumption) -> None:
+    def begin(self, path: str, resumption: Resumption) -> None:
         """Print the study's name and path, how it searches, and what it resumes."""
         facts: dict[str, Any] = {}
         judges = self._study.judges
@@ -62,7 +62,7 @@ class StudyDisplay(StudyObserver):
         if self._samples is not None:
             facts["trials"] = self._samples
         if self._study.made:
-            facts |= resumption_facts(self._study, how)
+            facts |= resumption_facts(self._study, resumption)
         for trial in self._study.finished.values():
             self._note_end(trial)
         self.output.begin(self._spec.name, path, facts)
@@ -84,7 +84,7 @@ class StudyDisplay(StudyObserver):
             return None
         folder = trial.donor.folder
         trials = [*self._study.trials.values(), *self._study.finished.values()]
-        return next((str(each) for each in trials if each.folder == folder), folder)
+        return next((str(donor) for donor in trials if donor.folder == folder), folder)
 
     def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
         self._look_for_nan(trial, result)
@@ -190,26 +190,28 @@ def in_use(total_amounts: Mapping[str, float], free: Mapping[str, float]) -> str
     return ", ".join(parts)
 
 
-def resumption_facts(study: Study, how: Resumption) -> dict[str, str]:
+def resumption_facts(study: Study, resumption: Resumption) -> dict[str, str]:
     """Return what a resumed study will do with its trials, by status."""
     counts = study.counts
     facts = {}
     if done := counts.get(Status.TERMINATED, 0):
         facts["kept"] = counted(done, "finished trial")
-        if how.finished:
+        if resumption.finished:
             facts["kept"] += " to continue, as the new limits allow"
     if failed := counts.get(Status.ERROR, 0):
         fate = "not tried again"
-        if how.errored or how.errored_from_scratch:
-            fate = "resuming from the last checkpoint" if how.errored else "starting over"
+        if resumption.errored:
+            fate = "resuming from the last checkpoint"
+        elif resumption.errored_from_scratch:
+            fate = "starting over"
         facts["failed"] = f"{counted(failed, 'trial')}, {fate}"
     if study.trials:
         saved = sum(bool(trial.saved_step() or trial.donor) for trial in study.trials.values())
         fate = f"{saved} resuming from a checkpoint, {len(study.trials) - saved} from the start"
-        fate = fate if how.unfinished else "not continued"
+        fate = fate if resumption.unfinished else "not continued"
         facts["unfinished"] = f"{counted(len(study.trials), 'trial')}: {fate}"
-    if how.num_samples is not None:
-        facts["samples"] = f"{how.num_samples} in total from now on"
+    if resumption.num_samples is not None:
+        facts["samples"] = f"{resumption.num_samples} in total from now on"
     return facts
 
 

@@ -168,11 +168,7 @@ class StudyOutput:
         errors = error_table(progress.trials, count=counts.get(Status.ERROR, 0))
         if errors.rows:
             parts.append(f"Failed:\n{as_text(errors)}")
-        parts += progress.notes
-        if interrupted:
-            parts.append(lines.interrupted(counts, progress.total))
-        if resume:
-            parts.append(f"To go on with it:\n  {resume}")
+        parts += [*progress.notes, *_how_to_resume(progress, resume, interrupted=interrupted)]
         return "\n".join(part for part in parts if part)
 
     def _line(self, kind: str, make: Callable[..., str], *facts: Any, **options: Any) -> None:
@@ -221,11 +217,9 @@ class ReporterOutput(StudyOutput):
         self, progress: Progress, *, resume: str | None = None, interrupted: bool = False
     ) -> None:
         self._report(progress, done=True)
-        if interrupted and self._verbosity:
-            counts = progress.counts or counts_of(progress.trials)
-            self._print(lines.interrupted(counts, progress.total))
-        if resume and self._verbosity:
-            self._print(f"To go on with it:\n  {resume}")
+        if self._verbosity:
+            for text in _how_to_resume(progress, resume, interrupted=interrupted):
+                self._print(text)
 
     def _prints_events(self) -> bool:
         return self._verbosity >= 2
@@ -235,3 +229,12 @@ class ReporterOutput(StudyOutput):
         with self._guarded():
             if self._reporter.should_report(progress.trials, done=done):
                 self._reporter.report(progress.trials, done, *sys_info)
+
+
+def _how_to_resume(progress: Progress, resume: str | None, *, interrupted: bool) -> list[str]:
+    """Return the last texts on a study that was interrupted or can be resumed."""
+    texts = [f"To go on with it:\n  {resume}"] if resume else []
+    if interrupted:
+        counts = progress.counts or counts_of(progress.trials)
+        texts.insert(0, lines.interrupted(counts, progress.total))
+    return texts
