@@ -50,12 +50,12 @@ class ExperimentAnalysis:
         self._filesystem = storage_filesystem
         self._store = _open(experiment_checkpoint_path, storage_filesystem)
         self._interrupted = _interrupted
-        if trials is None and reader is None:
-            self.trials, self._interrupted = _read(self._store)
-        elif trials is None and reader is not None:
+        if trials is not None:
+            self.trials = list(trials)
+        elif reader is not None:
             self.trials = list(reader(self._store))
         else:
-            self.trials = list(trials or ())
+            self.trials, self._interrupted = _read(self._store)
         if trials is None and not self.trials:
             raise ConfigError(
                 f"{self._store.url} holds no trials",

@@ -104,7 +104,9 @@ class Experiment:
             keep_checkpoints_num=keep_checkpoints_num,
             checkpoint_score_attr=checkpoint_score_attr,
         )
-        self.trainable.program(self.checkpoint_config, self.export_formats)  # raises if it cannot
+        self.trainable.program(
+            self.checkpoint_config, self.export_formats
+        )  # raises if it cannot run
 
     @classmethod
     def from_json(cls, name: str, spec: Any) -> Experiment:

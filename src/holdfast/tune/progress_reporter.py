@@ -98,13 +98,10 @@ class TuneReporterBase(ProgressReporter):
             checked_mode(mode)
         self._metric_columns = _columns(metric_columns)
         self._parameter_columns = _columns(parameter_columns)
-        self._total, self._rows_max, self._errors_max = (
-            total_samples,
-            max_progress_rows,
-            max_error_rows,
-        )
-        self._width, self._every_s = max_column_length, float(max_report_frequency)
-        self._infer_limit, self._shows_tables = infer_limit, print_intermediate_tables
+        self._total, self._every_s = total_samples, float(max_report_frequency)
+        self._rows_max, self._errors_max = max_progress_rows, max_error_rows
+        self._width, self._infer_limit = max_column_length, infer_limit
+        self._shows_tables = print_intermediate_tables
         self._metric, self._mode, self._sorts = metric, mode, sort_by_metric
         self._clock = clock
         self._start_time: float | None = None
@@ -173,16 +170,12 @@ class TuneReporterBase(ProgressReporter):
             parts.append(f"Failed:\n{as_text(errors)}")
         return "\n".join(parts) + "\n"
 
-    def _print(self, trials: Sequence[Trial], done: bool, *sys_info: Any) -> None:  # noqa: FBT001
-        sys.stdout.write(self._progress_text(trials, done, *sys_info) + "\n")
-        sys.stdout.flush()
-
 
 class CLIReporter(TuneReporterBase):
     """Prints the progress of a study as text."""
 
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: Any) -> None:  # noqa: FBT001
-        self._print(trials, done, *sys_info)
+        _print(self._progress_text(trials, done, *sys_info))
 
 
 class JupyterNotebookReporter(TuneReporterBase):
@@ -207,13 +200,18 @@ class JupyterNotebookReporter(TuneReporterBase):
         if self._display is None or (not self._overwrite and self._given is None):
             self._display = notebook_display()
         if self._display is None:
-            self._print(trials, done, *sys_info)
+            _print(self._progress_text(trials, done, *sys_info))
             return
         progress = self._progress(trials, sys_info)
         header = header_lines(progress, self._metric, self._mode)
         errors = error_table(trials, self._errors_max)
         failures = f"<pre>{html.escape(as_text(errors))}</pre>" if errors.rows else ""
         self._display(page(progress, self._layout(done=done), header) + failures)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def _columns(given: Sequence[str] | Mapping[str, str] | None) -> dict[str, str] | None:

@@ -78,9 +78,11 @@ class Trainable:
         else:
             beginning = Beginning(type(self))  # outside a trial, or made by the trial's own code
         self.config: dict[str, Any] = beginning.config if config is None else dict(config)
-        self._metadata = beginning.metadata
+        self._job_metadata = beginning.metadata
         self._local_folder: str | None = None
-        self._filling = Filling(self.config, self._metadata, beginning.iteration, time.monotonic)
+        self._filling = Filling(
+            self.config, self._job_metadata, beginning.iteration, time.monotonic
+        )
         self._prepare(beginning.parameters)
 
     # ------------------------------------------------------------------ to be written by users
@@ -183,7 +185,7 @@ class Trainable:
         """
         if not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint.from_directory(folder_of(checkpoint))
-        if not self._metadata.get("before"):
+        if not self._job_metadata.get("before"):
             self._filling.restore(counters_of(checkpoint))
         with checkpoint.as_directory() as folder:
             self.load_checkpoint(load(folder))
@@ -254,7 +256,7 @@ class Trainable:
         Outside a trial, and if the study is not on a disk, a temporary one.
         """
         context = current()
-        if self._metadata and context is not None and context.store.local is not None:
+        if self._job_metadata and context is not None and context.store.local is not None:
             os.makedirs(folder := context.store.local.root, exist_ok=True)
             return folder
         if self._local_folder is None:
@@ -273,16 +275,16 @@ class Trainable:
 
     @property
     def trial_id(self) -> str:
-        return str(self._metadata.get("trial_id", "default"))
+        return str(self._job_metadata.get("trial_id", "default"))
 
     @property
     def trial_name(self) -> str:
-        return str(self._metadata.get("trial_name", "default"))
+        return str(self._job_metadata.get("trial_name", "default"))
 
     @property
     def trial_resources(self) -> Any:
         """The resources that the trial has reserved: a mapping for each process."""
-        return self._metadata.get("resources")
+        return self._job_metadata.get("resources")
 
     def get_config(self) -> dict[str, Any]:
         """Return the config of the trial."""
@@ -298,7 +300,7 @@ class Trainable:
         """Take over another trial in the same process; return whether that was done."""
         if not self.reset_config(config):
             return False
-        self.config, self._metadata = config, metadata
+        self.config, self._job_metadata = config, metadata
         self._filling = Filling(config, metadata, iteration, time.monotonic)
         return True
 
