@@ -1,6 +1,6 @@
-"""Hyperparameter studies that survive whatever dies, and decide as if nothing had.
+"""Hyperparameter search: studies that survive crashes, with the API of Ray Tune.
 
-A name is loaded when it is first used: the process of a trial needs only what it calls.
+Names load on first use, so that the process of a trial imports only what it calls.
 """
 
 from typing import TYPE_CHECKING

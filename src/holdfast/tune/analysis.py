@@ -1,4 +1,4 @@
-"""A study looked at afterwards, by the names of `tune.run`'s era."""
+"""`ExperimentAnalysis`: the results of a study, as `tune.run` returns them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ log = logging.getLogger(__name__)
 
 
 class ExperimentAnalysis:
-    """The trials of a study and what they have reported; nothing is written, no code is needed.
+    """The trials of a study and their results; writes nothing and needs no user code.
 
     Args:
         experiment_checkpoint_path: The folder of the study, or a file in it.
-        storage_filesystem: A pyarrow or fsspec filesystem that the path is on.
-        trials: The trials, if they are known already.
-        default_metric: By what trials are compared where a call does not say.
-        default_mode: "min" or "max", likewise.
-        reader: How to find the trials in a folder, if they are not given.
+        storage_filesystem: The pyarrow or fsspec filesystem of the path.
+        trials: The trials; read from the folder if not given.
+        default_metric: The metric of calls that name none.
+        default_mode: "min" or "max", for calls that name none.
+        reader: Reads the trials from the folder, if they are not given.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class ExperimentAnalysis:
         self._filesystem = storage_filesystem
         self._store = _open(experiment_checkpoint_path, storage_filesystem)
         self._interrupted = _interrupted
-        if trials is None and reader is None:
-            self.trials, self._interrupted = _read(self._store)
-        elif trials is None and reader is not None:
+        if trials is not None:
+            self.trials = list(trials)
+        elif reader is not None:
             self.trials = list(reader(self._store))
         else:
-            self.trials = list(trials or ())
+            self.trials, self._interrupted = _read(self._store)
         if trials is None and not self.trials:
             raise ConfigError(
                 f"{self._store.url} holds no trials",
@@ -70,9 +70,9 @@ class ExperimentAnalysis:
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody, as by Ctrl+C, stopped the study before it was over.
+        """Whether the study was stopped, such as by Ctrl+C, before it was over.
 
-        Of a folder that another driver is at, or that holds nothing but the files of trials, False.
+        False while another driver runs it, and if the folder holds only the files of trials.
         """
         return self._interrupted
 
@@ -85,38 +85,38 @@ class ExperimentAnalysis:
         scope: str = "last",
         filter_nan_and_inf: bool = True,  # noqa: FBT001, FBT002
     ) -> TrialSummary | None:
-        """Return the best trial, of equals the first; None, and a warning, if there is none.
+        """Return the best trial, the first of equals; None, with a warning, if there is none.
 
         The arguments are those of `ResultGrid.get_best_result`.
         """
-        metric, mode = self._wanted(metric, mode, "get_best_trial")
-        found = best_trial(self.trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
-        if found is None:
+        metric, mode = self._metric_and_mode(metric, mode, "get_best_trial")
+        best = best_trial(self.trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
+        if best is None:
             log.warning("%s", no_best(self.trials, metric, scope))
-        return found
+        return best
 
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
     ) -> dict[str, Any] | None:
         """Return the config of the best trial."""
-        found = self.get_best_trial(metric, mode, scope)
-        return None if found is None else found.config
+        best = self.get_best_trial(metric, mode, scope)
+        return None if best is None else best.config
 
     def get_best_logdir(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
     ) -> str | None:
         """Return the folder of the best trial."""
-        found = self.get_best_trial(metric, mode, scope)
-        return None if found is None else self._path(found)
+        best = self.get_best_trial(metric, mode, scope)
+        return None if best is None else self._path(best)
 
     def get_best_checkpoint(
         self, trial: TrialSummary | str, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
-        """Return the trial's best checkpoint that is kept; None, and a warning, if there is none.
+        """Return the trial's best stored checkpoint; None, with a warning, if there is none.
 
-        `trial` is a trial, or its id.
+        `trial` is a trial or its id.
         """
-        metric, mode = self._wanted(metric, mode, "get_best_checkpoint")
+        metric, mode = self._metric_and_mode(metric, mode, "get_best_checkpoint")
         try:
             return best_checkpoint(self._trial(trial).checkpoints, metric, mode)
         except RuntimeError as error:
@@ -129,29 +129,29 @@ class ExperimentAnalysis:
         metric: str = TRAINING_ITERATION,
         mode: str = "max",
     ) -> Checkpoint | None:
-        """Return the newest checkpoint of a trial; of the one that has come furthest if not said.
+        """Return the newest checkpoint of a trial; by default, of the best by `metric` and `mode`.
 
-        What furthest means is said by `metric` and `mode`.
+        Those default to the trial with the most iterations.
         """
-        found = self.get_best_trial(metric, mode) if trial is None else self._trial(trial)
-        return None if found is None else found.checkpoint
+        chosen = self.get_best_trial(metric, mode) if trial is None else self._trial(trial)
+        return None if chosen is None else chosen.checkpoint
 
     def get_trial_checkpoints_paths(
         self, trial: TrialSummary | str, metric: str | None = None
     ) -> list[tuple[str, float | None]]:
-        """Return where the trial's checkpoints are, each with its value of a metric."""
+        """Return the paths of the trial's checkpoints, each with its value of a metric."""
         metric = metric or self.default_metric or TRAINING_ITERATION
-        kept = self._trial(trial).checkpoints
-        return [(one.path, score_of(metrics, metric)) for one, metrics in kept]
+        checkpoints = self._trial(trial).checkpoints
+        return [(checkpoint.path, score_of(metrics, metric)) for checkpoint, metrics in checkpoints]
 
     @property
     def best_trial(self) -> TrialSummary:
         """The best trial by the study's own metric."""
-        found = self.get_best_trial()
-        if found is None:
-            metric, _ = self._wanted(None, None, "best_trial")
+        best = self.get_best_trial()
+        if best is None:
+            metric, _ = self._metric_and_mode(None, None, "best_trial")
             raise RuntimeError(no_best(self.trials, metric, "last"))
-        return found
+        return best
 
     @property
     def best_config(self) -> dict[str, Any]:
@@ -175,12 +175,12 @@ class ExperimentAnalysis:
 
     @property
     def best_dataframe(self) -> Any:
-        """All results of the best trial, as a table of pandas."""
+        """All results of the best trial, as a pandas DataFrame."""
         return FrameAt(self._store, self.best_trial.folder)()
 
     @property
     def best_result_df(self) -> Any:
-        """The last result of the best trial, as a table of pandas with one row."""
+        """The last result of the best trial, as a pandas DataFrame with one row."""
         best = self.best_trial
         return self._frame({best.trial_id: best.last_result})
 
@@ -193,12 +193,12 @@ class ExperimentAnalysis:
 
     @property
     def results_df(self) -> Any:
-        """The last result of each trial, as a table of pandas with the ids as its index."""
+        """The last result of each trial, as a pandas DataFrame indexed by id."""
         return self._frame(self.results)
 
     @property
     def trial_dataframes(self) -> dict[str, Any]:
-        """All results of each trial, as tables of pandas, by the trial's id; read when asked."""
+        """All results of each trial, as pandas DataFrames by trial id; read from storage."""
         return {trial.trial_id: FrameAt(self._store, trial.folder)() for trial in self.trials}
 
     def fetch_trial_dataframes(self) -> dict[str, Any]:
@@ -206,14 +206,14 @@ class ExperimentAnalysis:
         return self.trial_dataframes
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> Any:
-        """Return a table of pandas with a row for each trial; see `ResultGrid.get_dataframe`."""
+        """Return a pandas DataFrame with a row per trial; see `ResultGrid.get_dataframe`."""
         return self.result_grid.get_dataframe(metric, mode)
 
     def get_all_configs(
         self,
         prefix: bool = False,  # noqa: FBT001, FBT002
     ) -> dict[str, dict[str, Any]]:
-        """Return the config of each trial, by its id; with `prefix`, under `config/…`."""
+        """Return the config of each trial, by its id; with `prefix`, keys are `config/…`."""
         configs = {trial.trial_id: trial.config for trial in self.trials}
         if not prefix:
             return configs
@@ -235,7 +235,7 @@ class ExperimentAnalysis:
         )
 
     def get_result(self, trial: TrialSummary | str) -> Result:
-        """Return what a trial, or the one of that id, has come to."""
+        """Return the result of a trial, given as itself or as its id."""
         return result_of(self._trial(trial), self._store, self._filesystem)
 
     # ------------------------------------------------------------------ pieces
@@ -243,17 +243,17 @@ class ExperimentAnalysis:
     def _trial(self, trial: TrialSummary | str) -> TrialSummary:
         if not isinstance(trial, str):
             return trial
-        for one in self.trials:
-            if trial in (one.trial_id, one.folder, self._path(one)):
-                return one
+        for candidate in self.trials:
+            if trial in (candidate.trial_id, candidate.folder, self._path(candidate)):
+                return candidate
         raise ConfigError(f"there is no trial {trial!r} in {self._store.url}")
 
     def _path(self, trial: TrialSummary) -> str:
         return f"{self.experiment_path}/{trial.folder}"
 
-    def _wanted(self, metric: str | None, mode: str | None, call: str) -> tuple[str, str]:
+    def _metric_and_mode(self, metric: str | None, mode: str | None, call: str) -> tuple[str, str]:
         if mode is None and metric is not None and metric != self.default_metric:
-            mode = self.default_mode or "max"  # as in the first era
+            mode = self.default_mode or "max"  # as in early versions of Ray
         metric, mode = metric or self.default_metric, mode or self.default_mode
         return wanted(metric, mode, call, self.trials)
 
@@ -275,7 +275,7 @@ def _read(store: Store) -> tuple[list[TrialSummary], bool]:
 
 
 def _open(path: str | os.PathLike[str], filesystem: Any | None) -> Store:
-    """Return the store of a study's folder, also from the path of a file in it."""
+    """Return the store of a study's folder, given the folder or a file in it."""
     location = os.fspath(path) if filesystem is not None else absolute(path)
     above, _, name = location.rstrip("/").rpartition("/")
     if above and name.endswith(".json"):
@@ -285,4 +285,4 @@ def _open(path: str | os.PathLike[str], filesystem: Any | None) -> Store:
     return open_store(location, filesystem)
 
 
-Analysis = ExperimentAnalysis  # its name in the first era
+Analysis = ExperimentAnalysis  # its name in early versions of Ray

@@ -1,4 +1,4 @@
-"""Code of the user's that is called in the driver when something happens in a study."""
+"""Callbacks: user code that the driver calls as a study runs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 
 class Callback:
-    """Subclass it, override what you want to hear of, and pass it in `RunConfig(callbacks=[…])`.
+    """Subclass it, override the methods you need, and pass it in `RunConfig(callbacks=[…])`.
 
     It runs in the driver, one call at a time. What it raises is logged and does not end the study.
-    `trials` are those that are not over. A callback that remembers anything can give it out with
-    `get_state` and gets it back with `set_state` when the study is restored.
+    `trials` are those that are not over. A callback with state returns it from `get_state` and gets
+    it back through `set_state` when the study is restored.
     """
 
     def setup(
@@ -34,13 +34,13 @@ class Callback:
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """The study is about to begin, or to go on."""
+        """The study is about to begin or to resume."""
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """The driver is about to take in what has happened."""
+        """The driver is about to process new events."""
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
-        """The driver has taken in what has happened."""
+        """The driver has processed new events."""
 
     def on_trial_start(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
@@ -55,7 +55,7 @@ class Callback:
     def on_trial_save(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
     ) -> None:
-        """A trial has saved itself."""
+        """A trial has saved its state."""
 
     def on_trial_result(
         self,
@@ -70,7 +70,7 @@ class Callback:
     def on_trial_complete(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
     ) -> None:
-        """A trial has ended well, or was stopped."""
+        """A trial has finished or was stopped."""
 
     def on_trial_recover(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any
@@ -93,35 +93,22 @@ class Callback:
         """A checkpoint of a trial is committed."""
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
-        """The study has ended, or this driver leaves it."""
+        """The study has ended, or this driver stops running it."""
 
     def get_state(self) -> dict[str, Any] | None:
-        """Return what is remembered, as data that JSON can hold; None for nothing."""
+        """Return the state, as data that JSON can hold; None for none."""
         return None
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `get_state` has returned."""
+        """Restore a state that `get_state` returned."""
 
 
-_HOOKS = (
-    "setup",
-    "on_step_begin",
-    "on_step_end",
-    "on_trial_start",
-    "on_trial_restore",
-    "on_trial_save",
-    "on_trial_result",
-    "on_trial_complete",
-    "on_trial_recover",
-    "on_trial_error",
-    "on_checkpoint",
-    "on_experiment_end",
-)
-_OF_LOGGERS = ("attach", "rewind", "reconcile", "flush")
+_HOOKS = tuple(name for name in vars(Callback) if name == "setup" or name.startswith("on_"))
+_LOGGER_METHODS = ("attach", "rewind", "reconcile", "flush")
 
 
 class _StudyHome:
-    """Tells trials where their study is."""
+    """The study's folder, for `Trial.home`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -138,23 +125,24 @@ class _StudyHome:
 
 
 class CallbackList:
-    """Several callbacks as one that never raises.
+    """Calls several callbacks, and never raises.
 
-    What a callback raises is logged with the callback's name, once for each kind of error in each
-    of its methods; the others are called all the same, and the study goes on.
+    What a callback raises is logged with its name, once for each kind of error in each of its
+    methods; the other callbacks are still called, and the study goes on.
     """
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self._callbacks = list(callbacks)
-        for one in self._callbacks:
-            if isinstance(one, type) or not callable(getattr(one, "on_trial_result", None)):
+        for callback in self._callbacks:
+            is_class = isinstance(callback, type)
+            if is_class or not callable(getattr(callback, "on_trial_result", None)):
                 raise ConfigError(
-                    f"callbacks holds {shown(one)}: {this_is(one)}, not a Callback",
+                    f"callbacks holds {shown(callback)}: {this_is(callback)}, not a Callback",
                     hint="pass instances of classes that derive from holdfast.tune.Callback",
                 )
-        names = (*_HOOKS, *_OF_LOGGERS)
         self._listeners = {
-            name: [one for one in self._callbacks if _overrides(one, name)] for name in names
+            name: [callback for callback in self._callbacks if _overrides(callback, name)]
+            for name in (*_HOOKS, *_LOGGER_METHODS)
         }
         self._failures: Counter[tuple[int, str, type[Exception]]] = Counter()
         self._home: _StudyHome | None = None
@@ -168,142 +156,139 @@ class CallbackList:
     # ------------------------------------------------------------------ hooks
 
     def setup(self, **info: Any) -> None:
-        self._tell("setup", **info)
+        self._notify("setup", **info)
 
     def on_step_begin(self, **info: Any) -> None:
-        self._show_home(info)
-        self._tell("on_step_begin", **info)
+        self._set_home(info)
+        self._notify("on_step_begin", **info)
 
     def on_step_end(self, **info: Any) -> None:
-        self._tell("on_step_end", **info)
+        self._notify("on_step_end", **info)
 
     def on_trial_start(self, **info: Any) -> None:
-        self._show_home(info)
-        self._tell("on_trial_start", **info)
+        self._set_home(info)
+        self._notify("on_trial_start", **info)
 
     def on_trial_restore(self, **info: Any) -> None:
-        self._show_home(info)
-        self._tell("on_trial_restore", **info)
+        self._set_home(info)
+        self._notify("on_trial_restore", **info)
 
     def on_trial_save(self, **info: Any) -> None:
-        self._tell("on_trial_save", **info)
+        self._notify("on_trial_save", **info)
 
     def on_trial_result(self, **info: Any) -> None:
-        self._tell("on_trial_result", **info)
+        self._notify("on_trial_result", **info)
 
     def on_trial_complete(self, **info: Any) -> None:
-        self._show_home(info)
-        self._tell("on_trial_complete", **info)
+        self._set_home(info)
+        self._notify("on_trial_complete", **info)
 
     def on_trial_recover(self, **info: Any) -> None:
-        self._show_home(info)
-        self._tell("on_trial_recover", **info)
+        self._set_home(info)
+        self._notify("on_trial_recover", **info)
 
     def on_trial_error(self, **info: Any) -> None:
-        self._show_home(info)
-        self._tell("on_trial_error", **info)
+        self._set_home(info)
+        self._notify("on_trial_error", **info)
 
     def on_checkpoint(self, **info: Any) -> None:
-        self._tell("on_checkpoint", **info)
+        self._notify("on_checkpoint", **info)
 
     def on_experiment_end(self, **info: Any) -> None:
-        self._show_home(info)
-        self._tell("on_experiment_end", **info)
+        self._set_home(info)
+        self._notify("on_experiment_end", **info)
         for (place, name, kind), count in self._failures.items():
             if count > 1:
-                what = _name_of(self._callbacks[place])
-                log.error("%s.%s failed %d times with %s", what, name, count, kind.__name__)
+                callback = _name_of(self._callbacks[place])
+                log.error("%s.%s failed %d times with %s", callback, name, count, kind.__name__)
 
     # ------------------------------------------------------------------ files of loggers
 
     def attach(self, store: Store) -> None:
-        """Tell loggers where the study is; before anything else.
+        """Give loggers the study's folder; to be called before anything else.
 
-        Raises `ConfigError` if one of them cannot work there, while there is time.
+        Raises `ConfigError` if one of them cannot write there.
         """
         self._home = _StudyHome(store)
-        for one in self._listeners["attach"]:
-            one.attach(store)  # type: ignore[attr-defined]
+        for logger in self._listeners["attach"]:
+            logger.attach(store)  # type: ignore[attr-defined]
 
     def rewind(self, trial: Trial, step: int) -> None:
-        """What the trial has reported after `step` no longer counts."""
-        self._tell("rewind", trial, step)
+        """The trial's results after `step` no longer count."""
+        self._notify("rewind", trial, step)
 
     def reconcile(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> None:
-        """After a crash: what the trial's files hold from the first of `rows` on is `rows`."""
-        self._tell("reconcile", trial, rows)
+        """After a crash: from the first of `rows` on, the trial's files are to hold `rows`."""
+        self._notify("reconcile", trial, rows)
 
     def flush(self, *, durable: bool = True, without: Collection[Callback] = ()) -> bool:
-        """Write what waits, with `durable` for good; return whether every logger has done so."""
-        listeners = [one for one in self._listeners["flush"] if one not in without]
-        return all(found is True for found in self._tell_to(listeners, "flush", durable=durable))
+        """Write what is buffered, durably if `durable`; return whether every logger succeeded."""
+        loggers = [logger for logger in self._listeners["flush"] if logger not in without]
+        results = [self._call(logger, "flush", durable=durable) for logger in loggers]
+        return all(is_done is True for is_done in results)
 
     # ------------------------------------------------------------------ state
 
     def get_state(self) -> dict[str, Any] | None:
-        """Return what callbacks remember, as data; None if none does."""
-        kept = []
-        for place, one in enumerate(self._callbacks):
-            state = self._call(place, "get_state")
+        """Return the states of callbacks, as data; None if none has one."""
+        states = []
+        for place, callback in enumerate(self._callbacks):
+            state = self._call(callback, "get_state")
             if state is None:
                 continue
             try:
                 json.dumps(state)
             except (TypeError, ValueError) as error:
-                self._failed(place, "get_state", error)
+                self._failed(callback, "get_state", error)
                 continue
-            kept.append({"place": place, "name": _name_of(one), "state": state})
-        return {"callbacks": kept} if kept else None
+            states.append({"place": place, "name": _name_of(callback), "state": state})
+        return {"callbacks": states} if states else None
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Give each callback its own state back; it is known by its class and place."""
-        for kept in state.get("callbacks", ()):
-            places = [p for p, one in enumerate(self._callbacks) if _name_of(one) == kept["name"]]
-            place = kept["place"] if kept["place"] in places else next(iter(places), None)
-            if place is None or (place != kept["place"] and len(places) > 1):
-                log.warning("nobody takes what the callback %s has remembered", kept["name"])
-            else:
-                self._call(place, "set_state", kept["state"])
+        """Give each callback its own state back, by its class and its place in the list."""
+        names = [_name_of(callback) for callback in self._callbacks]
+        for stored in state.get("callbacks", ()):
+            name, place = stored["name"], stored["place"]
+            if place >= len(names) or names[place] != name:
+                if names.count(name) != 1:
+                    log.warning("no callback takes the stored state of %s", name)
+                    continue
+                place = names.index(name)
+            self._call(self._callbacks[place], "set_state", stored["state"])
 
     # ------------------------------------------------------------------ pieces
 
-    def _show_home(self, info: Mapping[str, Any]) -> None:
-        """Have trials know where their files are before they are shown to anybody."""
+    def _set_home(self, info: Mapping[str, Any]) -> None:
+        """Set where trials have their files, before callbacks see them."""
         for trial in (*info.get("trials", ()), *([info["trial"]] if "trial" in info else ())):
             if trial.home is None:
                 trial.home = self._home
 
-    def _tell(self, name: str, *args: Any, **info: Any) -> list[Any]:
-        return self._tell_to(self._listeners[name], name, *args, **info)
+    def _notify(self, name: str, *args: Any, **info: Any) -> None:
+        for callback in self._listeners[name]:
+            self._call(callback, name, *args, **info)
 
-    def _tell_to(
-        self, listeners: Iterable[Callback], name: str, *args: Any, **info: Any
-    ) -> list[Any]:
-        found = []
-        for one in listeners:
-            try:
-                found.append(getattr(one, name)(*args, **info))
-            except Exception as error:  # noqa: BLE001  # it must not end the study
-                self._failed(self._callbacks.index(one), name, error)
-                found.append(None)
-        return found
-
-    def _call(self, place: int, name: str, *args: Any) -> Any:
-        method = getattr(self._callbacks[place], name, None)
+    def _call(self, callback: Callback, name: str, *args: Any, **info: Any) -> Any:
+        """Return what a method returns; None if it raises, or if there is none."""
+        method = getattr(callback, name, None)
         if method is None:
             return None
         try:
-            return method(*args)
+            return method(*args, **info)
         except Exception as error:  # noqa: BLE001  # it must not end the study
-            self._failed(place, name, error)
+            self._failed(callback, name, error)
             return None
 
-    def _failed(self, place: int, name: str, error: Exception) -> None:
-        kind = (place, name, type(error))
+    def _failed(self, callback: Callback, name: str, error: Exception) -> None:
+        kind = (self._callbacks.index(callback), name, type(error))
         self._failures[kind] += 1
         if self._failures[kind] == 1:
-            who = _name_of(self._callbacks[place])
-            log.error("the callback %s failed in %s; the study goes on", who, name, exc_info=error)
+            log.error(
+                "the callback %s failed in %s; the study goes on",
+                _name_of(callback),
+                name,
+                exc_info=error,
+            )
 
 
 def _overrides(callback: Callback, name: str) -> bool:

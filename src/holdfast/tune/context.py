@@ -1,4 +1,4 @@
-"""What a trial knows of itself, by the path that Ray has for it."""
+"""Ray's import path for `TuneContext` and `get_context`."""
 
 from holdfast.tune.functions import TuneContext, get_context
 

@@ -1,4 +1,4 @@
-"""What Tune raises, by the path that Ray has for it."""
+"""Ray's import path for `TuneError`."""
 
 from holdfast.tune.errors import TuneError
 

@@ -1,4 +1,4 @@
-"""`Experiment`: a study as `tune.run` and `run_experiments` are told it."""
+"""`Experiment`: a study as `tune.run` and `run_experiments` take it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.storage.foreign.arrow import has_scheme
-from holdfast.tune.callback import Callback
 from holdfast.tune.errors import InvalidStudy
 from holdfast.tune.logger import callbacks_of_loggers
 from holdfast.tune.stopper import Stopper, stopper_of
@@ -31,25 +30,24 @@ __all__ = ["Experiment", "Trial"]
 
 
 class Experiment:
-    """What to run, with which configs, until when, and where it is kept.
+    """What to run, with which configs, until when, and where to store it.
 
     Args:
-        name: The folder of the study, below where it is kept; if it is empty or None, the name of
-            the trainable with the time, and something more if there is such a folder already.
-        run: A function of a config, a `Trainable` class, or the name of one that was registered.
-        stop: When a trial has run for long enough; see `RunConfig`.
-        config: What to search for, and what every trial is given besides.
-        resources_per_trial: What a trial reserves, if the trainable does not say it.
-        storage_path: Where the study is kept. `upload_dir` says the same and comes first, then
+        name: The folder of the study, below its storage path; if it is empty or None, the name of
+            the trainable with the time, made unique.
+        run: A function of a config, a `Trainable` class, or the registered name of one.
+        stop: When a trial ends; see `RunConfig`.
+        config: The search space, and constants for every trial.
+        resources_per_trial: What a trial reserves, if the trainable does not define it.
+        storage_path: Where the study is stored. `upload_dir` means the same and comes first, then
             `local_dir`.
-        restore: A checkpoint, or its path, that every trial begins with until it has one of its
-            own.
-        export_formats: What models are written as when trials end, by any names that the class
-            knows, such as "model", "checkpoint", "onnx" or "h5".
+        restore: A checkpoint, or its path, from which every trial starts until it has its own.
+        export_formats: Formats in which to export models when trials end, by any names that the
+            class knows, such as "model", "checkpoint", "onnx" or "h5".
         time_budget_s: After how long the study ends.
 
-    What else there is has its meaning from `TuneConfig`, `RunConfig`, `CheckpointConfig` and
-    `FailureConfig`, or is of an older era.
+    The other arguments are those of `TuneConfig`, `RunConfig`, `CheckpointConfig` and
+    `FailureConfig`, or deprecated.
     """
 
     def __init__(
@@ -106,13 +104,15 @@ class Experiment:
             keep_checkpoints_num=keep_checkpoints_num,
             checkpoint_score_attr=checkpoint_score_attr,
         )
-        self.trainable.program(self.checkpoint_config, self.export_formats)  # or it is refused now
+        self.trainable.program(
+            self.checkpoint_config, self.export_formats
+        )  # raises if it cannot run
 
     @classmethod
     def from_json(cls, name: str, spec: Any) -> Experiment:
         """Return the experiment that a dictionary with a `run` describes.
 
-        An `env` in it goes to the config, as environments of RLlib are given.
+        An `env` in it moves to the config, where RLlib expects it.
         """
         if not isinstance(spec, Mapping) or "run" not in spec:
             raise InvalidStudy(
@@ -123,7 +123,7 @@ class Experiment:
         if "env" in given:
             config: Mapping[str, Any] | None = given.get("config")
             given["config"] = {**(config or {}), "env": given.pop("env")}
-        _must_be_known(name, given)
+        _must_be_arguments(name, given)
         return cls(name, **given)
 
     def to_study(
@@ -135,8 +135,8 @@ class Experiment:
     ) -> StudySpec:
         """Return the study that this describes.
 
-        What is no part of an experiment is given now: `search` are fields of `TuneConfig`,
-        `run_options` of `RunConfig`.
+        `search` are fields of `TuneConfig`, and `run_options` of `RunConfig`, that an experiment
+        does not have.
         """
         tune_config = TuneConfig(
             num_samples=self.num_samples,
@@ -156,7 +156,6 @@ class Experiment:
             log_to_file=self.log_to_file,
             **(run_options or {}),
         )
-        loggers: Sequence[Callback] | None = self.loggers
         return StudySpec(
             trainable=self.trainable,
             tune_config=tune_config,
@@ -167,19 +166,19 @@ class Experiment:
             resources=self.resources_per_trial,
             restore_path=self.restore,
             export_formats=self.export_formats,
-            loggers=loggers,
+            loggers=self.loggers,
         )
 
-    # ------------------------------------------------------------------ to look at
+    # ------------------------------------------------------------------ properties
 
     @property
     def is_named(self) -> bool:
-        """Whether its name was given, and not made up."""
+        """Whether its name was given by the user."""
         return not self._is_unnamed
 
     @property
     def stopper(self) -> Stopper:
-        """Who says when a trial has run for long enough."""
+        """Decides when a trial ends."""
         return stopper_of(self.stop)
 
     @property
@@ -205,7 +204,7 @@ class Experiment:
 
     @property
     def public_spec(self) -> dict[str, Any]:
-        """What searchers and schedulers may know of it."""
+        """The part that searchers and schedulers see."""
         return {
             "stop": self.stop,
             "num_samples": self.num_samples,
@@ -216,20 +215,23 @@ class Experiment:
         return f"Experiment({self.name!r}, {self.trainable.name})"
 
 
-def _must_be_known(name: str, spec: Mapping[str, Any]) -> None:
-    """Raise if an experiment as a dictionary has a key that is no argument of `Experiment`."""
-    known = [one for one in inspect.signature(Experiment).parameters if one != "name"]
+def _must_be_arguments(name: str, spec: Mapping[str, Any]) -> None:
+    """Raise if a dictionary has a key that is not an argument of `Experiment`."""
+    arguments = list(inspect.signature(Experiment).parameters)
+    arguments.remove("name")
     for key in spec:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
+        if key not in arguments:
+            near = difflib.get_close_matches(str(key), arguments, n=1)
             raise InvalidStudy(
-                f"the experiment {name!r} has {key!r}, which is nothing that is said of one",
-                hint=f"{near[0]!r}, if that was meant" if near else f"one of {', '.join(known)}",
+                f"the experiment {name!r} has {key!r}, which is not an argument of Experiment",
+                hint=f"{near[0]!r}, if that was meant"
+                if near
+                else f"one of {', '.join(arguments)}",
             )
 
 
 def _location(restore: Any) -> str | None:
-    """Return where the checkpoint is that trials begin with; raise if it is not there."""
+    """Return the location of the checkpoint that trials start from; raise if it is missing."""
     if restore is None:
         return None
     if isinstance(restore, Checkpoint):
@@ -242,10 +244,10 @@ def _location(restore: Any) -> str | None:
 
 def _formats(given: Sequence[str] | None) -> tuple[str, ...]:
     formats = (given,) if isinstance(given, str) else tuple(given or ())
-    for one in formats:
-        if not isinstance(one, str):
+    for format_ in formats:
+        if not isinstance(format_, str):
             raise ConfigError(
-                f"export_formats={shown(one)}: {this_is(one)}, not the name of a format",
-                hint="export_formats=['model'], which _export_model(formats, folder) is given",
+                f"export_formats={shown(format_)}: {this_is(format_)}, not the name of a format",
+                hint="export_formats=['model'], passed to _export_model(formats, folder)",
             )
     return formats

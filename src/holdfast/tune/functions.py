@@ -1,4 +1,4 @@
-"""What a trial calls while it runs."""
+"""Functions that a trial calls while it runs: `report`, `get_checkpoint`, `get_context`."""
 
 from __future__ import annotations
 
@@ -19,46 +19,47 @@ log = logging.getLogger(__name__)
 def report(
     metrics: Mapping[str, Any] | None = None, *, checkpoint: Checkpoint | None = None, **older: Any
 ) -> None:
-    """Report the metrics of a step and, perhaps, a checkpoint.
+    """Report the metrics of a step and, optionally, a checkpoint.
 
-    With a checkpoint, it is durable on return, and the folder is yours again. If the trial is to go
-    no further, this does not return: it raises what ends the trial, and must be let pass.
+    On return the checkpoint is durable, and its folder may be reused. If the trial is to stop, this
+    raises the exception that ends it; do not catch that.
     """
     context = current()
     if context is None:
         log.warning("tune.report() outside a trial does nothing")
         return
-    if older:  # as before 2.0
+    if older:  # as before Ray 2.0
         warn_deprecated("tune.report(loss=…): write tune.report({'loss': …})")
         metrics = {**(metrics or {}), **older}
-    with _made_before(context) if _made else nullcontext() as made:
-        checkpoint = made if checkpoint is None else checkpoint
+    with _pending_checkpoint(context) if _pending else nullcontext() as pending:
+        checkpoint = pending if checkpoint is None else checkpoint
         save = None if checkpoint is None else Save(checkpoint=checkpoint)
         context.reporter.report(metrics, save)  # type: ignore[arg-type]  # None is refused there
 
 
 @contextmanager
 def checkpoint_dir(step: int | None = None) -> Iterator[str]:
-    """Give a folder for the files of a checkpoint, which the next `report` saves; as before 2.0."""
+    """Yield a folder for the files of a checkpoint that the next `report` saves; deprecated."""
     del step
     warn_deprecated("tune.checkpoint_dir(step): write tune.report(metrics, checkpoint=…)")
     folder = tempfile.TemporaryDirectory(prefix="holdfast-checkpoint-")
     yield folder.name
-    _made[:] = [(current(), folder)]
+    _pending[:] = [(current(), folder)]
 
 
-_made: list[tuple[WorkerContext | None, tempfile.TemporaryDirectory[str]]] = []
+# The newest folder of `checkpoint_dir`, and who filled it, until the next report.
+_pending: list[tuple[WorkerContext | None, tempfile.TemporaryDirectory[str]]] = []
 
 
 @contextmanager
-def _made_before(context: WorkerContext) -> Iterator[Checkpoint | None]:
-    """Give what this trial has put into a `checkpoint_dir` since its last report."""
-    found = [folder for maker, folder in _made if maker is context]
-    _made.clear()
+def _pending_checkpoint(context: WorkerContext) -> Iterator[Checkpoint | None]:
+    """Yield the checkpoint that this trial left in a `checkpoint_dir` since its last report."""
+    folders = [folder for owner, folder in _pending if owner is context]
+    _pending.clear()
     try:
-        yield Checkpoint.from_directory(found[0].name) if found else None
+        yield Checkpoint.from_directory(folders[0].name) if folders else None
     finally:
-        for folder in found:
+        for folder in folders:
             folder.cleanup()
 
 
@@ -69,39 +70,39 @@ def get_checkpoint() -> Checkpoint | None:
 
 
 def get_context() -> TuneContext:
-    """Return where this process stands in its study."""
+    """Return the trial, study and ranks of this process."""
     return TuneContext(current())
 
 
 class TuneContext:
-    """A trial and its study, for the trial; outside one, everything is None."""
+    """The trial of this process and its study; outside a trial, everything is None."""
 
     def __init__(self, context: WorkerContext | None) -> None:
         self._context = context
 
-    def _told(self, name: str) -> Any:
+    def _metadata(self, name: str) -> Any:
         return None if self._context is None else self._context.job.metadata.get(name)
 
     def get_experiment_name(self) -> str | None:
         return None if self._context is None else self._context.job.run_name
 
     def get_trial_id(self) -> str | None:
-        found: str | None = self._told("trial_id")
-        return found
+        trial_id: str | None = self._metadata("trial_id")
+        return trial_id
 
     def get_trial_name(self) -> str | None:
-        found: str | None = self._told("trial_name")
-        return found
+        name: str | None = self._metadata("trial_name")
+        return name
 
     def get_trial_resources(self) -> Any:
-        """Return what the trial has reserved."""
+        """Return the resources that the trial has reserved."""
         from holdfast.tune.resources import PlacementGroupFactory
 
-        found = self._told("resources")
-        return None if found is None else PlacementGroupFactory(found)
+        bundles = self._metadata("resources")
+        return None if bundles is None else PlacementGroupFactory(bundles)
 
     def get_trial_dir(self) -> str | None:
-        """Return where the trial's files are on storage."""
+        """Return the trial's folder on storage."""
         return None if self._context is None else self._context.store.url
 
     def get_storage(self) -> Any:

@@ -1,4 +1,4 @@
-"""Reporters that users pass as `progress_reporter=`, or derive from."""
+"""Progress reporters: pass one as `progress_reporter=`, or derive from one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.tune.results.best import checked_mode
 
 
 class ProgressReporter:
-    """Shows how a study goes; derive from it, or from `CLIReporter`, to show it another way."""
+    """Shows the progress of a study; derive from it, or from `CLIReporter`, to change how."""
 
     def setup(
         self,
@@ -35,32 +35,32 @@ class ProgressReporter:
         mode: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """The study is about to begin, or to go on."""
+        """The study is about to begin or to resume."""
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:  # noqa: FBT001, FBT002
         """Return whether it is time to report; `done` says that the study is over."""
         raise NotImplementedError(f"{type(self).__name__} has no should_report")
 
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: Any) -> None:  # noqa: FBT001
-        """Show how the trials stand; `sys_info` are lines that others have to say."""
+        """Show the state of the trials; `sys_info` are further lines to show."""
         raise NotImplementedError(f"{type(self).__name__} has no report")
 
 
 class TuneReporterBase(ProgressReporter):
-    """What reporters with a table have in common.
+    """The base of reporters with a table of trials.
 
     Args:
-        metric_columns: Metrics to show, as a list, or as a dictionary with titles; the usual ones
-            and `infer_limit` of what is reported if not given.
-        parameter_columns: Parameters to show, likewise; those that are searched for if not given.
+        metric_columns: Metrics to show, as a list, or as a dictionary with titles; by default the
+            usual ones and `infer_limit` of those reported.
+        parameter_columns: Parameters to show, likewise; by default those searched for.
         total_samples: How many trials there will be.
         max_progress_rows: How many trials the table shows; every status gets its share.
         max_error_rows: How many failed trials are listed.
-        max_column_length: How long a text in the table may be.
-        max_report_frequency: How many seconds pass between two reports, at least.
-        infer_limit: How many metrics are picked from what is reported.
+        max_column_length: The longest text in the table.
+        max_report_frequency: The least number of seconds between two reports.
+        infer_limit: How many reported metrics are picked.
         print_intermediate_tables: Whether the table is shown before the study is over.
-        metric: By what trials are compared.
+        metric: The metric that trials are compared by.
         mode: "min" or "max".
         sort_by_metric: Whether the best trials come first.
     """
@@ -98,13 +98,10 @@ class TuneReporterBase(ProgressReporter):
             checked_mode(mode)
         self._metric_columns = _columns(metric_columns)
         self._parameter_columns = _columns(parameter_columns)
-        self._total, self._rows_max, self._errors_max = (
-            total_samples,
-            max_progress_rows,
-            max_error_rows,
-        )
-        self._width, self._every_s = max_column_length, float(max_report_frequency)
-        self._infer_limit, self._shows_tables = infer_limit, print_intermediate_tables
+        self._total, self._every_s = total_samples, float(max_report_frequency)
+        self._rows_max, self._errors_max = max_progress_rows, max_error_rows
+        self._width, self._infer_limit = max_column_length, infer_limit
+        self._shows_tables = print_intermediate_tables
         self._metric, self._mode, self._sorts = metric, mode, sort_by_metric
         self._clock = clock
         self._start_time: float | None = None
@@ -124,12 +121,12 @@ class TuneReporterBase(ProgressReporter):
         self._mode = self._mode or mode
 
     def add_metric_column(self, metric: str, representation: str | None = None) -> None:
-        """Show one more metric, under the title `representation` if given."""
+        """Show another metric, under the title `representation` if given."""
         before = dict(BASE_METRICS) if self._metric_columns is None else self._metric_columns
         self._metric_columns = _added(before, metric, representation, "metric")
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
-        """Show one more parameter, under the title `representation` if given."""
+        """Show another parameter, under the title `representation` if given."""
         before = self._parameter_columns or {}
         self._parameter_columns = _added(before, parameter, representation, "parameter")
 
@@ -153,17 +150,17 @@ class TuneReporterBase(ProgressReporter):
 
     def _progress(self, trials: Sequence[Trial], sys_info: Sequence[Any]) -> Progress:
         now = self._clock.now()
-        begun = self._start_time if self._start_time is not None else now
+        started_at = self._start_time if self._start_time is not None else now
         return Progress(
             trials=trials,
             total=self._total,
-            elapsed_s=now - begun,
+            elapsed_s=now - started_at,
             now=now,
             notes=[str(line) for line in sys_info if str(line)],
         )
 
     def _progress_text(self, trials: Sequence[Trial], done: bool, *sys_info: Any) -> str:  # noqa: FBT001
-        """Return how the trials stand as text; for those who derive from this class."""
+        """Return the state of the trials as text; subclasses may use it."""
         progress = self._progress(trials, sys_info)
         parts = ["== Status ==", *header_lines(progress, self._metric, self._mode)]
         if done or self._shows_tables is not False:
@@ -175,19 +172,18 @@ class TuneReporterBase(ProgressReporter):
 
 
 class CLIReporter(TuneReporterBase):
-    """Prints how a study goes, as text."""
+    """Prints the progress of a study as text."""
 
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: Any) -> None:  # noqa: FBT001
-        sys.stdout.write(self._progress_text(trials, done, *sys_info) + "\n")
-        sys.stdout.flush()
+        _print(self._progress_text(trials, done, *sys_info))
 
 
 class JupyterNotebookReporter(TuneReporterBase):
-    """Shows how a study goes as a table in a notebook, or as text where there is none.
+    """Shows the progress of a study as a table in a notebook, or as text outside one.
 
     Args:
-        overwrite: Whether what was shown before is replaced.
-        display: How HTML is shown; found out if not given.
+        overwrite: Whether each report replaces the one before.
+        display: Shows HTML; by default the notebook's own display.
     """
 
     def __init__(
@@ -204,21 +200,25 @@ class JupyterNotebookReporter(TuneReporterBase):
         if self._display is None or (not self._overwrite and self._given is None):
             self._display = notebook_display()
         if self._display is None:
-            sys.stdout.write(self._progress_text(trials, done, *sys_info) + "\n")
-            sys.stdout.flush()
+            _print(self._progress_text(trials, done, *sys_info))
             return
         progress = self._progress(trials, sys_info)
         header = header_lines(progress, self._metric, self._mode)
         errors = error_table(trials, self._errors_max)
-        below = f"<pre>{html.escape(as_text(errors))}</pre>" if errors.rows else ""
-        self._display(page(progress, self._layout(done=done), header) + below)
+        failures = f"<pre>{html.escape(as_text(errors))}</pre>" if errors.rows else ""
+        self._display(page(progress, self._layout(done=done), header) + failures)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def _columns(given: Sequence[str] | Mapping[str, str] | None) -> dict[str, str] | None:
     if given is None:
         return None
     if isinstance(given, str):
-        raise ConfigError(f"columns={given!r}: a text", hint=f"pass a list: [{given!r}]")
+        raise ConfigError(f"columns={given!r}: must be a list or a dictionary", hint=f"[{given!r}]")
     return dict(given) if isinstance(given, Mapping) else {name: name for name in given}
 
 

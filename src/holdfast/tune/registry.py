@@ -1,4 +1,4 @@
-"""Trainables and environments by names of the user's own, in this process."""
+"""Names that users register for trainables and environments, in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _environments: dict[str, Callable[..., Any]] = {}
 
 
 def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:  # noqa: FBT001, FBT002
-    """Let `trainable`, a function or a class, be known by a name."""
+    """Register `trainable`, a function or a class, under a name."""
     del warn
     if not callable(trainable):
         raise NotRunnable(
@@ -24,7 +24,7 @@ def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:  #
 
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
-    """Let a function that makes an environment be known by a name."""
+    """Register a function that makes an environment under a name."""
     if not callable(env_creator):
         raise NotRunnable(
             f"{name!r} cannot be {shown(env_creator)}: an environment is made by a function",
@@ -34,11 +34,11 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
 
 
 def registered(name: str) -> Any:
-    """Return the trainable of a name; raise `InvalidStudy` if there is none."""
+    """Return the trainable with this name; raise `InvalidStudy` if there is none."""
     if name not in _trainables:
-        known = ", ".join(sorted(_trainables)) or "none yet"
+        names = ", ".join(sorted(_trainables)) or "none yet"
         raise InvalidStudy(
-            f"no trainable is registered as {name!r}; known are: {known}",
+            f"no trainable is registered as {name!r}; registered are: {names}",
             hint=f"tune.register_trainable({name!r}, trainable)",
         )
     return _trainables[name]

@@ -1,9 +1,9 @@
-"""What trials need: one mapping of resources per process, reserved as one unit or not at all."""
+"""Resources of trials: a bundle of amounts per process, all reserved together or not at all."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.api.checks import is_number
@@ -13,11 +13,11 @@ from holdfast.tune.errors import NotRunnable
 
 Bundle = dict[str, float]
 _NAMES = {"cpu": "CPU", "gpu": "GPU", "extra_cpu": "CPU", "extra_gpu": "GPU"}
-ATTRIBUTE = "_resources"  # where `with_resources` leaves its word, as Ray has it
+ATTRIBUTE = "_resources"  # set on a trainable by `with_resources`; Ray's name
 
 
 class PlacementGroupFactory:
-    """What a trial needs: a bundle for the trainable's own process, then one for each other.
+    """The resources of a trial: a bundle for the trainable's own process, then one per worker.
 
     Args:
         bundles: Amounts by resource. If the first is empty, the trainable itself needs nothing.
@@ -27,12 +27,12 @@ class PlacementGroupFactory:
     def __init__(
         self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", *_: Any, **__: Any
     ) -> None:
-        if not bundles or not all(isinstance(one, Mapping) for one in bundles):
+        if not bundles or not all(isinstance(bundle, Mapping) for bundle in bundles):
             raise ConfigError(
-                f"bundles={shown(bundles)}: a list of at least one dictionary of resources",
+                f"bundles={shown(bundles)}: must be a list of at least one dictionary of resources",
                 hint="PlacementGroupFactory([{'CPU': 1}])",
             )
-        self.bundles = [bundle_of(one) for one in bundles]
+        self.bundles = [bundle_of(bundle) for bundle in bundles]
         self.strategy = strategy
 
     @property
@@ -43,11 +43,11 @@ class PlacementGroupFactory:
     @property
     def required_resources(self) -> Bundle:
         """The sum of all bundles."""
-        found: Bundle = {}
+        totals: Bundle = {}
         for bundle in self.bundles:
             for name, amount in bundle.items():
-                found[name] = found.get(name, 0.0) + amount
-        return found
+                totals[name] = totals.get(name, 0.0) + amount
+        return totals
 
     def __call__(self) -> PlacementGroupFactory:
         return self
@@ -63,24 +63,24 @@ class PlacementGroupFactory:
 
 
 def bundle_of(resources: Mapping[str, Any]) -> Bundle:
-    """Return amounts by resource, under the names that nodes have for them."""
-    found: Bundle = {}
+    """Return amounts by resource, under the names that nodes use."""
+    bundle: Bundle = {}
     for name, amount in resources.items():
         if name in ("custom_resources", "resources") and isinstance(amount, Mapping):
-            found |= bundle_of(amount)
+            bundle |= bundle_of(amount)
             continue
         if not is_number(amount) or amount < 0:
             raise ConfigError(
-                f"{name}={shown(amount)}: a trial needs a number of it, 0 or more",
+                f"{name}={shown(amount)}: must be a number, 0 or more",
                 hint="resources={'cpu': 1, 'gpu': 0.5}",
             )
-        known = _NAMES.get(name, name)
-        found[known] = found.get(known, 0.0) + float(amount)
-    return {name: amount for name, amount in found.items() if amount}
+        resource = _NAMES.get(name, name)
+        bundle[resource] = bundle.get(resource, 0.0) + float(amount)
+    return {name: amount for name, amount in bundle.items() if amount}
 
 
 def bundles_of(wanted: Any, config: Mapping[str, Any]) -> list[Bundle]:
-    """Return what a trial with `config` reserves; `wanted` in any of the forms users have."""
+    """Return the bundles that a trial with `config` reserves; `wanted` is what the user gave."""
     if callable(wanted) and not isinstance(wanted, PlacementGroupFactory):
         wanted = wanted(dict(config))
     match wanted:
@@ -90,12 +90,12 @@ def bundles_of(wanted: Any, config: Mapping[str, Any]) -> list[Bundle]:
             return [dict(bundle) for bundle in wanted.bundles]
         case Mapping():
             return [bundle_of(wanted)]
-        case list() if all(isinstance(one, Mapping) for one in wanted):
-            return [bundle_of(one) for one in wanted]
+        case list() if all(isinstance(bundle, Mapping) for bundle in wanted):
+            return [bundle_of(bundle) for bundle in wanted]
         case _:
             raise ConfigError(
-                f"resources={shown(wanted)}: a dictionary, a PlacementGroupFactory, or a function"
-                " of the config that returns one",
+                f"resources={shown(wanted)}: must be a dictionary, a PlacementGroupFactory, or a"
+                " function of the config that returns one",
                 hint="tune.with_resources(trainable, {'cpu': 2})",
             )
 
@@ -108,19 +108,16 @@ def with_resources(trainable: Any, resources: Any) -> Any:
         resources: A dictionary, a `PlacementGroupFactory`, or a function of the config.
     """
     if not callable(resources):
-        bundles_of(resources, {})  # what is wrong with it is told now
+        bundles_of(resources, {})  # raises now if they are wrong
     if isinstance(trainable, type):
-        return type(trainable.__name__, (trainable,), {ATTRIBUTE: staticmethod(_keep(resources))})
+        request = resources if callable(resources) else lambda _: resources
+        return type(trainable.__name__, (trainable,), {ATTRIBUTE: staticmethod(request)})
     if not callable(trainable):
         raise NotRunnable(f"{shown(trainable)} is neither a function nor a class that can be run")
 
     @functools.wraps(trainable)
-    def with_needs(config: dict[str, Any], **more: Any) -> Any:
-        return trainable(config, **more)
+    def run(config: dict[str, Any], **parameters: Any) -> Any:
+        return trainable(config, **parameters)
 
-    setattr(with_needs, ATTRIBUTE, resources)
-    return with_needs
-
-
-def _keep(resources: Any) -> Callable[..., Any]:
-    return resources if callable(resources) else lambda _: resources
+    setattr(run, ATTRIBUTE, resources)
+    return run

@@ -1,4 +1,4 @@
-"""What a trial has come to, and the names of what it reports by itself."""
+"""`Result`, the outcome of a trial, and the names of automatic metrics and of a trial's files."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ EXPR_ERROR_FILE: Final = "error.txt"
 
 
 class Result:
-    """The outcome of a trial, or what there is of it so far.
+    """The outcome of a trial, or its state so far.
 
     Attributes:
         metrics: The last ones reported, None if there were none.
         checkpoint: The newest one, None if there is none; it need not be the best.
         error: Why the trial failed, None if it did not.
         path: The trial's folder, without a scheme.
-        best_checkpoints: All that are kept, with their metrics, from worst to best.
+        best_checkpoints: All stored checkpoints with their metrics, from worst to best.
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class Result:
     ) -> Result:
         """Return the result of the trial in a folder, without its code; nothing is written.
 
-        It is read from the trial's own files. Raises `RuntimeError`, which names the right folder
-        where that can be found, if `path` is not that of a trial.
+        It is read from the trial's own files. Raises `RuntimeError` if `path` is not the folder of
+        a trial; the message names the right folder where it can be found.
         """
         from holdfast.tune.results.trial_folder import result_at
 
@@ -116,34 +116,34 @@ class Result:
 
     @property
     def config(self) -> dict[str, Any] | None:
-        """What the trainable was called with, None if that is not known."""
+        """The config of the trial, None if it is not known."""
         if self._config is not None:
             return self._config
-        found = (self.metrics or {}).get(CONFIG)
-        return found if isinstance(found, dict) else None
+        config = (self.metrics or {}).get(CONFIG)
+        return config if isinstance(config, dict) else None
 
     @property
     def filesystem(self) -> Any:
-        """The filesystem that `path` is on: the one given, or else as pyarrow has them."""
+        """The filesystem of `path`: the one given, or else pyarrow's."""
         if self._filesystem is not None or self._describe is None:
             return self._filesystem
         return filesystem_of(self._describe())
 
     @property
     def metrics_dataframe(self) -> Any:
-        """All metrics ever reported, a row for each result, as pandas has tables; None if unknown.
+        """All reported metrics, as a pandas DataFrame with a row per result; None if unknown.
 
-        Every `training_iteration` is there once, however often the trial was interrupted. What is
-        `b` inside `a` is in the column `a/b`. It is read from storage when it is first asked for.
+        Every `training_iteration` occurs once, however often the trial was interrupted. A nested
+        `b` inside `a` is in the column `a/b`. It is read from storage on first use.
         """
         if callable(self._frame):
             self._frame = self._frame()
         return self._frame
 
     def get_best_checkpoint(self, metric: str, mode: Literal["min", "max"]) -> Checkpoint:
-        """Return the kept checkpoint with the highest or lowest `metric`, `a/b` if nested.
+        """Return the stored checkpoint with the highest or lowest `metric`, the later of equals.
 
-        Of equals the later one. Raises `RuntimeError`, which lists what was reported, if no
+        A nested metric is `a/b`. Raises `RuntimeError`, which lists the reported metrics, if no
         checkpoint has a number for it.
         """
         from holdfast.tune.results.best import best_checkpoint
@@ -153,11 +153,11 @@ class Result:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Result):
             return NotImplemented
-        return self._told() == other._told()
+        return self._compared() == other._compared()
 
     __hash__ = None  # type: ignore[assignment]  # it holds dictionaries
 
-    def _told(self) -> tuple[object, ...]:
+    def _compared(self) -> tuple[object, ...]:
         return self.metrics, repr(self.checkpoint), repr(self.error), self.path
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a study has come to: the results of all its trials."""
+"""`ResultGrid`: the results of all trials of a study."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SHOWN_MAX = 10
 
 
 class ResultGrid:
-    """The results of a study's trials, all of them whatever their status, in the order made.
+    """The results of all trials of a study, whatever their status, in order of creation.
 
-    No file is read until something is asked for that is only there.
+    Files are read only when something is asked for that is only there.
 
     Args:
-        experiment_analysis: What `tune.run` returned, or `ExperimentAnalysis(path)` of a folder.
+        experiment_analysis: What `tune.run` returned, or `ExperimentAnalysis(path)`.
     """
 
     _trials: Sequence[TrialSummary]
@@ -45,7 +45,7 @@ class ResultGrid:
         grid = getattr(experiment_analysis, "result_grid", None)
         if not isinstance(grid, ResultGrid):
             raise TypeError(
-                f"ResultGrid({shown(experiment_analysis)}): it is made from an ExperimentAnalysis;"
+                f"ResultGrid({shown(experiment_analysis)}): must be given an ExperimentAnalysis;"
                 " tune.ExperimentAnalysis(path) opens the folder of a study"
             )
         vars(self).update(vars(grid))
@@ -80,22 +80,22 @@ class ResultGrid:
 
     @property
     def filesystem(self) -> Any:
-        """The filesystem that `experiment_path` is on: the one given, or as pyarrow has them."""
+        """The filesystem of `experiment_path`: the one given, or else pyarrow's."""
         if self._filesystem is not None:
             return self._filesystem
         return filesystem_of(describe(self._store))
 
     @property
     def trials(self) -> Sequence[TrialSummary]:
-        """The trials as their study has kept them."""
+        """The trials as the study stored them."""
         return self._trials
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody, as by Ctrl+C, stopped the study before it was over.
+        """Whether the study was stopped, such as by Ctrl+C, before it was over.
 
-        Then these results are not all, and `Tuner.restore` goes on with it. Of a study that
-        another driver is at, False.
+        Then these results are not all, and `Tuner.restore` resumes it. False while another driver
+        runs it.
         """
         return self._interrupted
 
@@ -114,7 +114,7 @@ class ResultGrid:
 
     @property
     def errors(self) -> list[Exception]:
-        """Why trials failed, one for each that did."""
+        """The errors of the trials that failed, one for each."""
         failed = (trial for trial in self._trials if trial.status is Status.ERROR)
         return [error for trial in failed if (error := error_of(trial)) is not None]
 
@@ -125,7 +125,7 @@ class ResultGrid:
 
     @property
     def num_terminated(self) -> int:
-        """How many trials have ended well, or were stopped."""
+        """How many trials finished or were stopped."""
         return sum(trial.status is Status.TERMINATED for trial in self._trials)
 
     # ------------------------------------------------------------------ choosing
@@ -137,18 +137,18 @@ class ResultGrid:
         scope: str = "last",
         filter_nan_and_inf: bool = True,  # noqa: FBT001, FBT002
     ) -> Result:
-        """Return the result of the best trial, of equals the first.
+        """Return the result of the best trial, the first of equals.
 
         Args:
-            metric: By what; the study's own if it is not given, or the number that the trainable
-                returned if there is none. `a/b` if nested.
-            mode: "min" or "max"; the study's own if it is not given.
+            metric: The metric to compare, `a/b` if nested; by default the study's, or the number
+                that the trainable returned if the study has none.
+            mode: "min" or "max"; by default the study's.
             scope: Which value of a trial counts: its "last", the best of "all", their average
-                "avg", or that of the last ones, "last-5-avg" and "last-10-avg".
-            filter_nan_and_inf: Whether trials whose value is not finite are passed over.
+                "avg", or the average of the last ones, "last-5-avg" and "last-10-avg".
+            filter_nan_and_inf: Whether trials whose value is not finite are skipped.
 
-        Raises `RuntimeError`, which lists what was reported, if no trial can be compared. A study
-        of one trial needs neither metric nor mode.
+        Raises `RuntimeError`, which lists the reported metrics, if no trial can be compared. A
+        study of one trial needs neither metric nor mode.
         """
         checked_scope(scope)
         if len(self._trials) == 1:
@@ -161,20 +161,20 @@ class ResultGrid:
             "get_best_result",
             self._trials,
         )
-        found = best_trial(self._trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
-        if found is None:
+        best = best_trial(self._trials, metric, mode, scope, filter_nan_and_inf=filter_nan_and_inf)
+        if best is None:
             raise RuntimeError(no_best(self._trials, metric, scope))
-        return result_of(found, self._store, self._filesystem)
+        return result_of(best, self._store, self._filesystem)
 
     def get_dataframe(
         self, filter_metric: str | None = None, filter_mode: str | None = None
     ) -> Any:
-        """Return a table of pandas with a row for each trial that has reported anything.
+        """Return a pandas DataFrame with a row for each trial that has reported anything.
 
-        It is the trial's last result, or with a metric and a mode the result in which that metric
-        was highest or lowest. Neither is taken from the study: a metric alone gives last results,
-        a mode alone is a `ConfigError`. The config is in columns `config/…`, the trial's folder in
-        `logdir`.
+        The row is the trial's last result or, given a metric and a mode, the result with the
+        highest or lowest value. The study's own metric and mode are not used: a metric alone gives
+        last results, a mode alone is a `ConfigError`. The config is in columns `config/…`, the
+        trial's folder in `logdir`.
         """
         _must_be_filter(filter_metric, filter_mode)
         rows = []
@@ -190,12 +190,12 @@ class ResultGrid:
         shown = [repr(self[i]) for i in range(min(len(self), _SHOWN_MAX))]
         if len(self) > _SHOWN_MAX:
             shown.append(f"… and {len(self) - _SHOWN_MAX} more")
-        below = ",\n".join(shown).replace("\n", "\n  ")
-        return f"ResultGrid<[\n  {below}\n]>"
+        results = ",\n".join(shown).replace("\n", "\n  ")
+        return f"ResultGrid<[\n  {results}\n]>"
 
 
 def result_of(trial: TrialSummary, store: Store, filesystem: Any | None = None) -> Result:
-    """Return what a trial has come to; its rows are read when they are asked for."""
+    """Return the result of a trial; its rows are read on first use."""
     frame = FrameAt(store, trial.folder)
     return Result(
         metrics=dict(trial.last_result) if trial.last_result else None,
@@ -211,13 +211,13 @@ def result_of(trial: TrialSummary, store: Store, filesystem: Any | None = None) 
 
 
 def _must_be_filter(metric: str | None, mode: str | None) -> None:
-    """Raise unless a metric and a mode can say which rows of trials are wanted."""
+    """Raise unless the mode is valid and comes with a metric."""
     if mode is None:
         return
     checked_mode(mode)
     if metric is None:
         raise ConfigError(
-            f"mode={mode!r} without a metric: the {mode} of what is not said",
+            f"mode={mode!r} without a metric: which metric to compare is not known",
             hint=f"name the metric too: metric='loss', mode={mode!r}",
         )
 
@@ -234,15 +234,15 @@ def _flat_row(trial: TrialSummary, row: dict[str, Any], path: str) -> dict[str, 
 
 
 def _extreme_row(store: Store, trial: TrialSummary, metric: str, mode: str) -> dict[str, Any]:
-    """Return the first of the trial's results in which a metric was highest or lowest."""
+    """Return the trial's first result with the highest or lowest value of a metric."""
     rows = read_rows(child(store, trial.folder)) or []
     sign = 1.0 if mode == "max" else -1.0
     best: dict[str, Any] = {}
-    best_worth: float | None = None
+    best_score: float | None = None
     for row in rows:
         value = score_of(row, metric)
         if value is None or value != value:  # NaN
             continue
-        if best_worth is None or sign * value > best_worth:
-            best, best_worth = row, sign * value
+        if best_score is None or sign * value > best_score:
+            best, best_score = row, sign * value
     return best

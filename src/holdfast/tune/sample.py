@@ -1,4 +1,4 @@
-"""The path of before 2.0; see `holdfast.tune.search.sample`."""
+"""Import path of `holdfast.tune.search.sample` before Ray 2.0."""
 
 from holdfast.tune.search.sample import (
     Categorical,

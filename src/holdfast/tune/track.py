@@ -1,4 +1,4 @@
-"""`tune.track`: how a function of one argument reported before there was `tune.report`."""
+"""`tune.track`: the predecessor of `tune.report`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def log(**metrics: Any) -> None:
 
 
 def trial_dir() -> str | None:
-    """Return where the trial's files are on storage, None outside a trial."""
+    """Return the trial's folder on storage, None outside a trial."""
     return get_context().get_trial_dir()
 
 
 def shutdown() -> None:
-    """Do nothing: what was logged is kept already."""
+    """Do nothing: what was logged is stored already."""

@@ -36,18 +36,18 @@ from holdfast.worker.context import current
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a trainable that is made in a trial must know before its own code is called.
+    """What a trainable that is made in a trial needs before its own code is called.
 
     Attributes:
         kind: Its class.
-        told: What the process was told of its trial.
+        metadata: What the process was given about its trial.
         iteration: How many results count already.
         parameters: What `with_parameters` adds to the arguments of `setup`.
     """
 
     kind: type[Trainable]
     config: dict[str, Any] = field(default_factory=dict)
-    told: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     iteration: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -55,13 +55,12 @@ class Beginning:
 class Trainable:
     """What a study trains: subclass it, with `setup`, `step`, `save_checkpoint`, `load_checkpoint`.
 
-    A method is called in the main thread of the trial's own process. `setup` is called once for
-    each process, with a config that is its own. A class that has an `__init__` of its own takes
-    `config`, and `logger_creator` and `storage` or not, and passes them on to this one, which calls
-    `setup`.
+    Methods are called in the main thread of the trial's own process. `setup` is called once per
+    process, with its own copy of the config. A class with its own `__init__` takes `config`, and
+    optionally `logger_creator` and `storage`, and passes them on to this one, which calls `setup`.
 
     Args:
-        config: None for what the trial has, or, outside a trial, for {}.
+        config: None for the trial's config or, outside a trial, for {}.
         logger_creator: As in Ray; not used.
         storage: As in Ray; not used.
     """
@@ -74,69 +73,65 @@ class Trainable:
         **older: Any,
     ) -> None:
         del logger_creator, storage, older
-        if _being_made and _being_made[0].kind is type(self):
-            beginning = _being_made.pop()
+        if _beginnings and _beginnings[0].kind is type(self):
+            beginning = _beginnings.pop()
         else:
             beginning = Beginning(type(self))  # outside a trial, or made by the trial's own code
         self.config: dict[str, Any] = beginning.config if config is None else dict(config)
-        self._told = beginning.told
+        self._job_metadata = beginning.metadata
         self._local_folder: str | None = None
-        self._filling = Filling(self.config, self._told, beginning.iteration, time.monotonic)
+        self._filling = Filling(
+            self.config, self._job_metadata, beginning.iteration, time.monotonic
+        )
         self._prepare(beginning.parameters)
 
     # ------------------------------------------------------------------ to be written by users
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Prepare for the first step; those of `tune.with_parameters` are arguments besides."""
+        """Prepare for the first step; `tune.with_parameters` adds arguments."""
         self._setup(config)
 
     def step(self) -> dict[str, Any]:
         """Do one step and return its result."""
-        older = self._older_method("_train")
-        if older is None:
-            raise NotImplementedError(f"{type(self).__name__} has no method step()")
-        result: dict[str, Any] = older()
+        result: dict[str, Any] = self._older_method("_train", "step()")()
         return result
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
         """Write the state to a folder, or return it as a dictionary."""
-        older = self._older_method("_save")
-        if older is None:
-            raise NotImplementedError(f"{type(self).__name__} has no method save_checkpoint()")
-        saved: dict[str, Any] | str | None = older(checkpoint_dir)
-        return saved
+        save = self._older_method("_save", "save_checkpoint()")
+        state: dict[str, Any] | str | None = save(checkpoint_dir)
+        return state
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Become what was saved: gets the folder, or the dictionary that was returned."""
-        older = self._older_method("_restore")
-        if older is None:
-            raise NotImplementedError(
-                f"{type(self).__name__} has no method load_checkpoint(), and cannot go on from its"
-                " checkpoint: write it as the counterpart of save_checkpoint"
-            )
-        older(checkpoint)
+        """Load a saved state: gets the folder, or the dictionary that was returned."""
+        restore = self._older_method(
+            "_restore",
+            "load_checkpoint(), and cannot resume from its checkpoint: write it as the counterpart"
+            " of save_checkpoint",
+        )
+        restore(checkpoint)
 
     def cleanup(self) -> None:
-        """Let go of everything; the process is about to end, or to do something else."""
+        """Release all resources: the process ends, or runs another trial."""
         self._stop()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Become another trial in the same process; return whether that was done."""
+        """Take over another trial in the same process; return whether that was done."""
         del new_config
         return False
 
     def log_result(self, result: dict[str, Any]) -> None:
-        """Look at a result before it is passed on."""
+        """Inspect a result before it is passed on."""
         self._log_result(result)
 
     def _setup(self, config: dict[str, Any]) -> None:
-        """Prepare for the first step, by the name of before 0.8.7; so are the next two."""
+        """`setup` by its name before Ray 0.8.7, as the next two."""
 
     def _stop(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
 
     def _log_result(self, result: dict[str, Any]) -> None:
-        """Look at a result before it is passed on."""
+        """Inspect a result before it is passed on."""
 
     def _export_model(self, formats: Sequence[str], directory: str) -> dict[str, str]:
         del formats, directory
@@ -144,19 +139,19 @@ class Trainable:
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> Any:
-        """Return what a trial with this config needs, None for one CPU."""
+        """Return the resources of a trial with this config, None for one CPU."""
         del config
 
     @classmethod
     def resource_help(cls, config: dict[str, Any]) -> str:
-        """Return a text for the user whose request cannot be met."""
+        """Return a text for users whose request cannot be met."""
         del config
         return ""
 
-    # ------------------------------------------------------------------ for whoever drives it
+    # ------------------------------------------------------------------ to be called
 
     def train(self) -> dict[str, Any]:
-        """Do one step and return its result with all that is known of it besides."""
+        """Do one step and return its result, with the automatic metrics."""
         result = self.step()
         if not isinstance(result, Mapping):
             is_older = type(self).step is Trainable.step
@@ -170,7 +165,7 @@ class Trainable:
         return filled
 
     def save(self, checkpoint_dir: str | None = None) -> Checkpoint:
-        """Save to a folder, a new one if none is given, and return it as a checkpoint."""
+        """Save to a folder, by default a new one, and return it as a checkpoint."""
         folder = checkpoint_dir or tempfile.mkdtemp(prefix="holdfast-trainable-")
         os.makedirs(folder, exist_ok=True)
         try:
@@ -184,13 +179,13 @@ class Trainable:
         return Checkpoint.from_directory(folder)
 
     def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
-        """Become what was saved in a checkpoint, or in a folder, counters of steps included.
+        """Load the state, with counters of steps, from a checkpoint or a folder.
 
-        In a trial that has come some way already, its study says how far.
+        In a trial with results, the study's counters are used instead.
         """
         if not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint.from_directory(folder_of(checkpoint))
-        if not self._told.get("before"):
+        if not self._job_metadata.get("before"):
             self._filling.restore(counters_of(checkpoint))
         with checkpoint.as_directory() as folder:
             self.load_checkpoint(load(folder))
@@ -210,19 +205,19 @@ class Trainable:
         return results
 
     def save_to_object(self) -> bytes:
-        """Return all that a checkpoint would have in it."""
+        """Return the contents of a checkpoint as bytes."""
         with tempfile.TemporaryDirectory(prefix="holdfast-trainable-") as folder:
             self.save(folder)
             return packed(folder)
 
     def restore_from_object(self, obj: bytes) -> None:
-        """Become what `save_to_object` has returned."""
+        """Load the state that `save_to_object` returned."""
         with tempfile.TemporaryDirectory(prefix="holdfast-trainable-") as folder:
             unpack(obj, folder)
             self.restore(folder)
 
     def delete_checkpoint(self, checkpoint_dir: Checkpoint | str | os.PathLike[str]) -> None:
-        """Remove what was saved to a folder of this machine; if it is gone, nothing happens."""
+        """Remove a saved folder on this machine, if it exists."""
         given = checkpoint_dir
         with contextlib.suppress(ConfigError):
             shutil.rmtree(folder_of(given.path if isinstance(given, Checkpoint) else given))
@@ -230,7 +225,7 @@ class Trainable:
     def reset(
         self, new_config: dict[str, Any], logger_creator: Any = None, storage: Any = None
     ) -> bool:
-        """Become another trial in the same process; return whether that was done."""
+        """Take over another trial in the same process; return whether that was done."""
         del logger_creator, storage  # as in Ray; not used
         if not self.reset_config(new_config):
             return False
@@ -239,7 +234,7 @@ class Trainable:
         return True
 
     def stop(self) -> None:
-        """Let go of everything."""
+        """Release all resources and remove the temporary folder."""
         self.cleanup()
         if self._local_folder is not None:
             shutil.rmtree(self._local_folder, ignore_errors=True)
@@ -248,20 +243,20 @@ class Trainable:
     def export_model(
         self, export_formats: str | Sequence[str], export_dir: str | None = None
     ) -> dict[str, str]:
-        """Write the model in some formats, by names that the class knows; return where each is."""
+        """Export the model in formats that the class knows; return the path of each."""
         formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
         return self._export_model(formats, export_dir or self.logdir)
 
-    # ------------------------------------------------------------------ what it knows of itself
+    # ------------------------------------------------------------------ properties
 
     @property
     def logdir(self) -> str:
-        """The trial's own folder, where what is written is kept.
+        """The trial's own folder.
 
-        Outside a trial, and if the study is not on a disk, a folder that goes with the process.
+        Outside a trial, and if the study is not on a disk, a temporary one.
         """
         context = current()
-        if self._told and context is not None and context.store.local is not None:
+        if self._job_metadata and context is not None and context.store.local is not None:
             os.makedirs(folder := context.store.local.root, exist_ok=True)
             return folder
         if self._local_folder is None:
@@ -270,26 +265,26 @@ class Trainable:
 
     @property
     def iteration(self) -> int:
-        """How many steps were done."""
+        """How many steps are done."""
         return self._filling.iteration
 
     @property
     def training_iteration(self) -> int:
-        """How many steps were done."""
+        """How many steps are done."""
         return self._filling.iteration
 
     @property
     def trial_id(self) -> str:
-        return str(self._told.get("trial_id", "default"))
+        return str(self._job_metadata.get("trial_id", "default"))
 
     @property
     def trial_name(self) -> str:
-        return str(self._told.get("trial_name", "default"))
+        return str(self._job_metadata.get("trial_name", "default"))
 
     @property
     def trial_resources(self) -> Any:
-        """What the trial has reserved: a mapping for each process."""
-        return self._told.get("resources")
+        """The resources that the trial has reserved: a mapping for each process."""
+        return self._job_metadata.get("resources")
 
     def get_config(self) -> dict[str, Any]:
         """Return the config of the trial."""
@@ -301,72 +296,75 @@ class Trainable:
         prepare: Callable[..., None] = self._setup if is_older else self.setup
         prepare(copy.deepcopy(self.config), **parameters)
 
-    def _become(self, config: dict[str, Any], told: Mapping[str, Any], iteration: int) -> bool:
-        """Take up another trial in the same process; return whether that was done."""
+    def _become(self, config: dict[str, Any], metadata: Mapping[str, Any], iteration: int) -> bool:
+        """Take over another trial in the same process; return whether that was done."""
         if not self.reset_config(config):
             return False
-        self.config, self._told = config, told
-        self._filling = Filling(config, told, iteration, time.monotonic)
+        self.config, self._job_metadata = config, metadata
+        self._filling = Filling(config, metadata, iteration, time.monotonic)
         return True
 
-    def _older_method(self, name: str) -> Callable[..., Any] | None:
-        """Return a method by its older name, if the class has it."""
+    def _older_method(self, name: str, missing: str) -> Callable[..., Any]:
+        """Return a method by its older name; raise that the present one is missing if not there."""
         method: Callable[..., Any] | None = getattr(self, name, None)
+        if method is None:
+            raise NotImplementedError(f"{type(self).__name__} has no method {missing}")
         return method
 
 
-_being_made: list[Beginning] = []
+# What `make` passes to `Trainable.__init__` past a subclass's own `__init__`; at most one.
+_beginnings: list[Beginning] = []
 
 
 def make(beginning: Beginning) -> Trainable:
-    """Return an object for a trial; its `__init__` is given what it takes."""
+    """Return an object for a trial; its `__init__` is given the arguments that it takes."""
     kind = beginning.kind
     arguments = arguments_of(kind, beginning.config)
-    _being_made[:] = [beginning]
+    _beginnings[:] = [beginning]
     try:
-        made = kind(*arguments.args, **arguments.kwargs)
-        is_begun = not _being_made
+        trainable = kind(*arguments.args, **arguments.kwargs)
+        was_initialized = not _beginnings
     finally:
-        _being_made.clear()
-    if not is_begun:
+        _beginnings.clear()
+    if not was_initialized:
         raise ConfigError(
-            f"{kind.__name__}.__init__() has not called that of tune.Trainable",
-            hint="super().__init__(config) in it, or setup(self, config) instead of it",
+            f"{kind.__name__}.__init__() did not call tune.Trainable.__init__()",
+            hint="call super().__init__(config) in it, or write setup(self, config) instead",
         )
-    return made
+    return trainable
 
 
 def arguments_of(trainable: type[Trainable], config: dict[str, Any]) -> inspect.BoundArguments:
-    """Return what a class is made with in a trial: its config, and None for what Ray gives besides.
+    """Return the arguments of a class in a trial: its config, and None for Ray's others.
 
-    Raises a `ConfigError` if its `__init__` wants what nobody gives.
+    Raises a `ConfigError` if its `__init__` requires more than these.
     """
     signature = inspect.signature(trainable)
-    wanted = signature.parameters
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in wanted.values())
-    given: dict[str, Any] = {
+    parameters = signature.parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    nones: dict[str, Any] = {
         name: None
         for name in ("logger_creator", "storage")
-        if name in wanted and wanted[name].kind is not inspect.Parameter.POSITIONAL_ONLY
+        if name in parameters and parameters[name].kind is not inspect.Parameter.POSITIONAL_ONLY
     }
     try:
-        if "config" in wanted or takes_all:
-            return signature.bind(config=config, **given)
-        return signature.bind(config, **given)
+        if "config" in parameters or takes_all:
+            return signature.bind(config=config, **nones)
+        return signature.bind(config, **nones)
     except TypeError as error:
         raise ConfigError(
             f"{trainable.__name__} cannot be made with its config alone: {error}",
-            hint="def __init__(self, config=None, logger_creator=None, **more), which passes all of"
-            " it to super().__init__(); tune.with_parameters gives more to setup",
+            hint="def __init__(self, config=None, logger_creator=None, **options), which passes"
+            " them to super().__init__(); tune.with_parameters gives more arguments to setup",
         ) from None
 
 
 def can_save(trainable: type[Trainable]) -> bool:
-    """Whether a class has what it takes to save itself."""
+    """Whether a class can save its state."""
     return trainable.save_checkpoint is not Trainable.save_checkpoint or hasattr(trainable, "_save")
 
 
 def can_load(trainable: type[Trainable]) -> bool:
-    """Whether a class has what it takes to go on from what was saved."""
+    """Whether a class can load a saved state."""
     is_new = trainable.load_checkpoint is not Trainable.load_checkpoint
     return is_new or hasattr(trainable, "_restore")

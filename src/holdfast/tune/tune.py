@@ -1,4 +1,4 @@
-"""`tune.run` and `run_experiments`: studies by the calls of older eras."""
+"""`tune.run` and `run_experiments`: Ray's older calls that run a study."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ from holdfast.tune.tune_config import ResumeConfig
 from holdfast.tune.tuner import Tuner
 
 _SHOWN_MAX = 5
-# What a call says of the study and not of how it is searched or resumed.
-_OF_EXPERIMENT = (
+# Arguments of `run` by where they go.
+_EXPERIMENT_ARGUMENTS = (
     "stop", "config", "resources_per_trial", "num_samples", "local_dir", "upload_dir",
     "trial_name_creator", "loggers", "time_budget_s", "storage_path", "storage_filesystem",
     "sync_config", "checkpoint_config", "trial_dirname_creator", "log_to_file", "export_formats",
     "max_failures", "restore", "checkpoint_freq", "checkpoint_at_end", "keep_checkpoints_num",
     "checkpoint_score_attr",
 )  # fmt: skip
-_OF_SEARCH = ("metric", "mode", "search_alg", "scheduler", "reuse_actors", "max_concurrent_trials")
-_OF_RUN = ("callbacks", "verbose", "progress_reporter")
+_SEARCH_ARGUMENTS = (
+    "metric", "mode", "search_alg", "scheduler", "reuse_actors", "max_concurrent_trials",
+)  # fmt: skip
+_RUN_ARGUMENTS = ("callbacks", "verbose", "progress_reporter")
 
 
 def run(
@@ -93,13 +95,13 @@ def run(
     _remote: Any = None,
     _prompt: Ask | None = None,
 ) -> Any:
-    """Run a study to its end and return an `ExperimentAnalysis`, or its trials if told to.
+    """Run a study to its end and return an `ExperimentAnalysis`, or a list with `return_trials`.
 
-    `run_or_experiment` is what `Tuner` takes as its trainable, or an `Experiment`, whose arguments
-    the ones here have their meaning from, or a list of those, which are run one after the other and
-    kept in one place; `name` is the trainable's with the time if not given, and never that of a
-    study that is there. `resume` says what becomes of a study of that name, without
-    a name of the newest one of the trainable: see `resume_modes`. Arguments of older eras warn.
+    `run_or_experiment` is a trainable as for `Tuner`, an `Experiment`, or a list of experiments
+    that are stored in one place and run one after the other. Arguments mean what they mean for
+    `Experiment`; deprecated ones warn. The default `name` is the trainable's with the time, made
+    unique. `resume` says what happens to an existing study of that name or, without a name, to the
+    newest of the trainable: see `resume_modes`.
 
     Raises `TuneError` if a trial has failed, unless `raise_on_failed_trial` is false.
     """
@@ -129,7 +131,7 @@ def run_experiments(
     """Run several studies, one after the other, and return all their trials.
 
     `experiments` is an `Experiment`, a list of them, or a dictionary `{name: {"run": trainable,
-    "stop": …, "config": …}}`. A trial that fails is told once all have run.
+    "stop": …, "config": …}}`. Failed trials raise a `TuneError` after all have run.
     """
     given = dict(locals())
     warn_of_older(run_experiments, given)
@@ -139,12 +141,15 @@ def run_experiments(
 
 def _run(given: Mapping[str, Any]) -> Any:
     trainable = given["run_or_experiment"]
-    of_study = {name: given[name] for name in _OF_EXPERIMENT}
-    warn_of_older(run, {name: one for name, one in given.items() if name not in of_study})
+    of_study = {name: given[name] for name in _EXPERIMENT_ARGUMENTS}
+    warn_of_older(run, {name: value for name, value in given.items() if name not in of_study})
     if isinstance(trainable, Experiment | list | tuple):
         experiments = _experiments(trainable)
-        usual = inspect.signature(run).parameters
-        if ignored := [name for name, one in of_study.items() if one is not usual[name].default]:
+        parameters = inspect.signature(run).parameters
+        ignored = [
+            name for name, value in of_study.items() if value is not parameters[name].default
+        ]
+        if ignored:
             warn_user(f"the Experiment says what to run; ignored: {', '.join(ignored)}")
     else:
         experiments = [Experiment(given["name"], trainable, **of_study)]
@@ -169,7 +174,7 @@ def _analysis(outcome: _Outcome) -> ExperimentAnalysis:
 
 
 def _analysis_of_all(outcomes: Sequence[_Outcome]) -> ExperimentAnalysis:
-    """Return the trials of several studies as if they were one, in the folder they are all in."""
+    """Return the trials of several studies as those of one, in the folder of all of them."""
     spec = outcomes[0].spec
     return ExperimentAnalysis(
         spec.run_config.storage_path,
@@ -187,20 +192,20 @@ def _analysis_of_all(outcomes: Sequence[_Outcome]) -> ExperimentAnalysis:
 
 
 def _must_be_in_one_place(experiments: Sequence[Experiment]) -> None:
-    """Raise unless all are kept in one folder."""
-    configs = [one.to_study().run_config for one in experiments]
-    places = {open_store(one.storage_path, one.storage_filesystem).url for one in configs}
-    if len(places) > 1:
+    """Raise unless all are stored in one folder."""
+    configs = [experiment.to_study().run_config for experiment in experiments]
+    urls = {open_store(config.storage_path, config.storage_filesystem).url for config in configs}
+    if len(urls) > 1:
         raise InvalidStudy(
-            f"the experiments are kept in {len(places)} places, {', '.join(sorted(places))}, and"
-            " one analysis is of what is in one",
+            f"the experiments are stored in {len(urls)} places, {', '.join(sorted(urls))}, and an"
+            " analysis covers only one",
             hint="the same storage_path for all; tune.run_experiments([…]) returns their trials",
         )
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """A study that was driven, and what it has come to."""
+    """A study that has run, and its results."""
 
     spec: StudySpec
     grid: ResultGrid
@@ -208,9 +213,9 @@ class _Outcome:
 
 
 def _outcomes(experiments: Sequence[Experiment], given: Mapping[str, Any]) -> list[_Outcome]:
-    """Drive studies one after the other; if somebody stops one, those that follow are not begun.
+    """Run studies one after the other, up to the first that is interrupted.
 
-    Raises `TuneError` at the end if a trial has failed, unless that is not wanted.
+    Raises `TuneError` at the end if a trial has failed, if `raise_on_failed_trial`.
     """
     outcomes = []
     for experiment in experiments:
@@ -223,31 +228,31 @@ def _outcomes(experiments: Sequence[Experiment], given: Mapping[str, Any]) -> li
 
 
 def _outcome(experiment: Experiment, given: Mapping[str, Any]) -> _Outcome:
-    """Drive one study to its end, a new one or one that goes on."""
+    """Run one study, new or resumed, to its end."""
     mode = mode_of(given["resume"], given["resume_config"])
     spec = experiment.to_study(
         fail_fast=given.get("fail_fast", False),
-        run_options={name: given[name] for name in _OF_RUN},
-        **{name: given[name] for name in _OF_SEARCH if name in given},
+        run_options={name: given[name] for name in _RUN_ARGUMENTS},
+        **{name: given[name] for name in _SEARCH_ARGUMENTS if name in given},
     )
     if spec.has_made_up_name and mode.base != NEW:
         spec = newest_unnamed(spec) or spec
     store = spec.store()
     uploads = experiment.upload_dir is not None
-    how = Resumption()
+    resumption = Resumption()
     if goes_on(mode, store, uploads=uploads, ask=given["_prompt"]):
-        spec, how = begun(spec, store), mode.how
+        spec, resumption = begun(spec, store), mode.how
     else:
         _must_work(spec)
         spec = claimed(spec)
         store = spec.store()
         make_room(spec, store)
-    grid = Tuner(_restored=(spec, how)).fit()
+    grid = Tuner(_restored=(spec, resumption)).fit()
     return _Outcome(spec, grid, store.url)
 
 
 def _must_work(spec: StudySpec) -> None:
-    """Raise what is wrong with a study before anything is moved out of its way."""
+    """Raise if the study cannot run, before an older one is moved out of its way."""
     spec.trainable.program(spec.run_config.checkpoint_config, spec.export_formats)
     spec.search()
     spec.scheduler()
@@ -257,8 +262,9 @@ def _must_work(spec: StudySpec) -> None:
 
 
 def _must_have_completed(outcomes: Sequence[_Outcome]) -> None:
-    """Raise if trials have failed; where somebody stopped a study, he knows."""
-    trials = [trial for one in outcomes if not one.grid.interrupted for trial in one.grid.trials]
+    """Raise if trials have failed in studies that were not interrupted."""
+    grids = [outcome.grid for outcome in outcomes if not outcome.grid.interrupted]
+    trials = [trial for grid in grids for trial in grid.trials]
     failed = [trial for trial in trials if trial.status is Status.ERROR]
     if not failed:
         return
@@ -269,15 +275,19 @@ def _must_have_completed(outcomes: Sequence[_Outcome]) -> None:
     raise TuneError(
         f"{len(failed)} of {len(trials)} trials did not complete: {', '.join(names)};"
         f" the first: {str(first).splitlines()[0]}",
-        hint="resume='LOCAL+ERRORED' has them go on; raise_on_failed_trial=False returns without"
+        hint="resume='LOCAL+ERRORED' resumes them; raise_on_failed_trial=False returns without"
         " raising",
     ) from first
 
 
 def _must_have_names_of_their_own(experiments: Sequence[Experiment]) -> None:
-    """Raise if one study would be put where another one is; names that are made up never are."""
-    places = Counter((one.name, one.storage_path) for one in experiments if one.is_named)
-    for (name, _), count in places.items():
+    """Raise if two studies would have one folder; generated names are unique anyway."""
+    folders = Counter(
+        (experiment.name, experiment.storage_path)
+        for experiment in experiments
+        if experiment.is_named
+    )
+    for (name, _), count in folders.items():
         if count > 1:
             raise InvalidStudy(
                 f"{count} of the experiments are called {name!r}, and each would move the one"
@@ -292,11 +302,11 @@ def _experiments(given: Any) -> list[Experiment]:
     if isinstance(given, Mapping):
         return [Experiment.from_json(str(name), spec) for name, spec in given.items()]
     if isinstance(given, list | tuple) and given:
-        for one in given:
-            if not isinstance(one, Experiment):
+        for experiment in given:
+            if not isinstance(experiment, Experiment):
                 raise InvalidStudy(
-                    f"experiments={shown(given)}: {shown(one)} in it is no Experiment,"
-                    f" {this_is(one)}",
+                    f"experiments={shown(given)}: {shown(experiment)} is not an Experiment,"
+                    f" {this_is(experiment)}",
                     hint="tune.Experiment('my_study', trainable)",
                 )
         _must_have_names_of_their_own(given)

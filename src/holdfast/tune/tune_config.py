@@ -1,4 +1,4 @@
-"""How a study searches, and what becomes of its trials when it goes on."""
+"""`TuneConfig`, how a study searches, and `ResumeConfig`, which trials a restored study resumes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class TuneConfig:
     Attributes:
         mode: Whether "max" or "min" of the metric is best.
         metric: The metric that trials are judged by, `a/b` for a nested one.
-        search_alg: Proposes configs; by default grids are gone through and the rest is drawn.
+        search_alg: Proposes configs; by default grids are enumerated and the rest is sampled.
         scheduler: Judges trials while they run; by default none is stopped early.
-        num_samples: How often the whole grid is gone through; -1 for no end.
-        max_concurrent_trials: How many run at once; None for as many as there is room for.
+        num_samples: How often the whole space is sampled; -1 for no end.
+        max_concurrent_trials: How many run at once; None for as many as fit.
         time_budget_s: Seconds, or a timedelta, after which the study ends.
         reuse_actors: Whether a process runs one trial after the other.
         trial_name_creator: Given a trial, returns its name.
         trial_dirname_creator: Given a trial, returns the name of its folder.
-        chdir_to_trial_dir: Of Ray; the working directory is never changed.
+        chdir_to_trial_dir: As in Ray; ignored, the working directory never changes.
     """
 
     mode: str | None = None
@@ -54,7 +54,7 @@ class TuneConfig:
                 problems.add("mode", "it is 'min' or 'max'")
             if not isinstance(self.metric, list):
                 problems.text("metric", "it names a metric that trials report, None for none")
-            meaning = "it is how often the space is gone through, -1 for no end"
+            meaning = "it is how often the space is sampled, -1 for no end"
             if problems.whole("num_samples", meaning, at_least=-1) and self.num_samples == 0:
                 problems.add("num_samples", f"{meaning}; 0 would try nothing")
             if self.max_concurrent_trials is not None:
@@ -90,7 +90,7 @@ class _ResumeType(enum.Enum):
 @spelled
 @dataclass(unsafe_hash=True)
 class ResumeConfig:
-    """What becomes of trials when a study goes on, by how they were left."""
+    """What happens to finished, unfinished and failed trials when a study resumes."""
 
     ResumeType: ClassVar[type[_ResumeType]] = _ResumeType
 
@@ -104,15 +104,14 @@ class ResumeConfig:
                 if not isinstance(getattr(self, name), _ResumeType):
                     problems.add(name, "it is a ResumeConfig.ResumeType: RESUME, RESTART or SKIP")
             if self.finished is not _ResumeType.SKIP:
-                rule = "trials that are done are not run again"
-                problems.add("finished", rule, hint="tuner.extend(stop=…) has them go on")
+                rule = "finished trials are not run again"
+                problems.add("finished", rule, hint="tuner.extend(stop=…) continues them")
             if self.unfinished is _ResumeType.RESTART:
-                problems.add(
-                    "unfinished", "RESUME goes on from the last checkpoint, SKIP ends them"
-                )
+                rule = "RESUME continues from the last checkpoint, SKIP ends them"
+                problems.add("unfinished", rule)
 
     def to_resumption(self) -> Resumption:
-        """Return the same in the words of the layers below."""
+        """Return the same as the type that the driver uses."""
         return Resumption(
             unfinished=self.unfinished is _ResumeType.RESUME,
             errored=self.errored is _ResumeType.RESUME,

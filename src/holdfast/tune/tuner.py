@@ -1,4 +1,4 @@
-"""`Tuner`: a study, begun or carried on, and what it has come to."""
+"""`Tuner`: runs, restores, extends and forks a study."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 else:
 
     class of_class(classmethod):  # noqa: N801  # it is written like classmethod
-        """A classmethod that an instance does not have, since it would have nothing to do there."""
+        """A classmethod that cannot be called on an instance, whose state it would ignore."""
 
         def __get__(self, instance: object, owner: type | None = None) -> Any:
             if instance is not None:
@@ -77,11 +77,11 @@ class Tuner:
     """Runs a trainable with many configs and finds the best.
 
     Args:
-        trainable: A function of one argument, its config; a `Trainable` class; the name of one
-            that was registered; or a trainer.
-        param_space: What to search for, and what every trial is given besides.
+        trainable: A function of one argument, its config; a `Trainable` class; the registered name
+            of either; or a trainer.
+        param_space: The search space, and constants for every trial.
         tune_config: How to search.
-        run_config: Where the study is kept, what it survives, when it ends.
+        run_config: Where the study is stored, which failures it survives, when it ends.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Tuner:
         self._results: ResultGrid | None = None
         self._origin: Origin | None = None
         if _restored is not None:
-            self._spec, self._how = _restored
+            self._spec, self._resumption = _restored
             return
         run = runnable(trainable)
         _must_be(run_config, RunConfig)
@@ -116,9 +116,9 @@ class Tuner:
             name=name,
             has_made_up_name=is_made_up,
         )
-        self._how = Resumption()
+        self._resumption = Resumption()
 
-    # ------------------------------------------------------------------ going on
+    # ------------------------------------------------------------------ existing studies
 
     @of_class
     def restore(
@@ -135,19 +135,17 @@ class Tuner:
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> Tuner:
-        """Return the study in a folder, to go on with when it is fitted.
-
-        What was done is kept; the study goes on as it was begun.
+        """Return the study in a folder; `fit` resumes it with the configs it began with.
 
         Args:
             path: The study's folder, `{storage_path}/{name}`.
             trainable: What it runs, by the same name as before.
-            resume_unfinished: Whether trials that were not done go on.
-            resume_errored: Whether trials that failed go on from their last checkpoint.
-            restart_errored: Whether trials that failed begin anew; `resume_errored` comes first.
-            param_space: The same space with new objects, if there were objects in it.
-            storage_filesystem: Of fsspec or pyarrow, that `path` is a path of.
-            tune_config: What of it could not be kept, given again.
+            resume_unfinished: Whether unfinished trials continue.
+            resume_errored: Whether failed trials continue from their last checkpoint.
+            restart_errored: Whether failed trials start over; `resume_errored` comes first.
+            param_space: The same space with new objects, if it contains objects.
+            storage_filesystem: The fsspec or pyarrow filesystem of `path`.
+            tune_config: Those fields that could not be stored, given again.
             run_config: Likewise.
         """
         store = open_store(path, storage_filesystem)
@@ -157,7 +155,7 @@ class Tuner:
             raise CannotRestoreStudy(
                 f"the study at {store.url} runs {study.trainable!r}, and the trainable given is"
                 f" {run.name!r}",
-                hint="give the trainable that the study was begun with",
+                hint="pass the trainable that the study was started with",
             )
         spec = restored_spec(
             study, place_of(path, storage_filesystem), storage_filesystem, run, param_space
@@ -165,43 +163,44 @@ class Tuner:
         if param_space is not None:
             must_have_same_keys(study.keys, spec.param_space)
         spec = with_given(spec, study, tune_config, run_config)
-        how = Resumption(
+        resumption = Resumption(
             unfinished=resume_unfinished,
             errored=resume_errored,
             errored_from_scratch=restart_errored,
         )
         if _resume_config is not None:
-            how = _resume_config.to_resumption()
-        return cls(_restored=(spec, how))
+            resumption = _resume_config.to_resumption()
+        return cls(_restored=(spec, resumption))
 
     def extend(self, *, num_samples: int | None = None, stop: Any = None) -> Tuner:
-        """Have the study go further than it was to, and return it, to be fitted.
+        """Return this study with more samples or a later end; `fit` runs it.
 
-        What is done stays done; what this will do is printed. Once the extended study was fitted,
-        even if it was killed then, `restore` alone goes on with it: it is not to be extended again.
+        Existing results stay, and a plan is printed. Once `fit` has begun, even if it is killed,
+        `restore` alone resumes the extended study: do not extend it again.
 
         Args:
-            num_samples: How many samples to take besides.
-            stop: When trials end from now on, instead of what was said before. Trials that had
-                ended go on from their last checkpoint until then.
+            num_samples: How many more samples to take.
+            stop: When trials end from now on. Trials that have ended continue from their last
+                checkpoint until then.
         """
         self._must_have_begun("extend(num_samples=50)")
         if num_samples is None and stop is None:
             raise ConfigError(
-                "extend() was told neither num_samples nor stop, so nothing would happen",
-                hint="extend(num_samples=50) takes 50 samples more",
+                "extend() got neither num_samples nor stop, so nothing would happen",
+                hint="extend(num_samples=50) takes 50 more samples",
             )
-        spec, how = self._spec, self._how
+        spec, resumption = self._spec, self._resumption
         if num_samples is not None:
             total = samples_in_all(spec.tune_config.num_samples, num_samples)
             config = replace(spec.tune_config, num_samples=total)
-            spec, how = replace(spec, tune_config=config), replace(how, num_samples=total)
+            spec = replace(spec, tune_config=config)
+            resumption = replace(resumption, num_samples=total)
         if stop is not None:
             spec = replace(spec, run_config=replace(spec.run_config, stop=stop))
-            how = replace(how, finished=True)
+            resumption = replace(resumption, finished=True)
             spec.stopper()
-        print(extension_plan(self.get_results(), how, num_samples, stop))  # noqa: T201
-        return Tuner(_restored=(spec, how))
+        print(extension_plan(self.get_results(), resumption, num_samples, stop))  # noqa: T201
+        return Tuner(_restored=(spec, resumption))
 
     def fork(
         self,
@@ -214,27 +213,26 @@ class Tuner:
         from_best: bool = False,
         resume: Literal["auto", "must", "never"] | None = None,
     ) -> Tuner:
-        """Return a new study that searches another space, to be fitted; this one stays as it is.
+        """Return a new study that searches another space; `fit` runs it. This one does not change.
 
-        The new study has this one's trainable, metric, scheduler, searcher, resources, and the
-        rest of its configs, as they were when it was begun: scheduler and searcher have learned
-        nothing yet. No trial of this study is run again, copied, changed or counted, and this study
-        can go on as before. What the new one will do is printed, and what it was made of is kept
-        in it.
+        The new study has this one's trainable, metric, scheduler, searcher, resources and other
+        configs as they were at the start: scheduler and searcher have learned nothing yet. No trial
+        of this study is run again, copied, changed or counted, and this study can still be resumed.
+        A plan is printed, and the new study stores its origin.
 
         Args:
-            param_space: What to search from now on, whatever the keys.
-            name: What the new study is called, `{this one}-fork` if not given, with something more
-                if there is such a study and `resume` does not say what becomes of it.
-            storage_path: Where it is kept, beside this one if not given.
-            num_samples: How many samples it takes, as many as this one was to if not given.
-            stop: When its trials end, if not as before.
-            from_best: Whether every new trial begins with the newest checkpoint of the best trial
-                of this study, which must stay until they have begun, and counts its iterations on
-                from there: `stop` should be further than before. Only from a study on a disk.
-            resume: What becomes of the fork if there is one, as in `RunConfig`: "auto" goes on
-                with it, so that the same script can be started again. Not given, it stays, and
-                a fork of its name is refused.
+            param_space: The new search space; its keys may differ.
+            name: The name of the new study, by default `{this one}-fork`, made unique unless
+                `resume` is given.
+            storage_path: Where to store it, by default beside this one.
+            num_samples: How many samples it takes, by default as many as this one.
+            stop: When its trials end, by default as in this one.
+            from_best: Whether every new trial starts from the newest checkpoint of this study's
+                best trial, and continues its count of iterations, so `stop` should be later than
+                before. The checkpoint must exist until all have started. Only for a study on a
+                disk.
+            resume: What happens if the fork exists, as in `RunConfig`: "auto" resumes it, so that
+                the same script can be started again. By default a `name` that exists is refused.
         """
         self._must_have_begun("fork(param_space={…})")
         results = self.get_results()
@@ -244,30 +242,29 @@ class Tuner:
             self._spec,
             space_of(param_space),
             num_samples=num_samples,
-            run=run | {what: value for what, value in given.items() if value is not None},
+            run=run | {field: value for field, value in given.items() if value is not None},
             restore_path=start_of(self._spec, results) if from_best else None,
             has_made_up_name=name is None and resume is None,
         )
         origin = Origin.of(self._spec)
         print(fork_plan(origin, spec, self._spec, results))  # noqa: T201
-        made = Tuner(_restored=(spec, Resumption()))
-        made._is_restored, made._origin = False, origin
-        return made
+        fork = Tuner(_restored=(spec, Resumption()))
+        fork._is_restored, fork._origin = False, origin
+        return fork
 
     def _must_have_begun(self, call: str) -> None:
         if not self._is_restored and self._results is None:
-            what = call.partition("(")[0]
+            method = call.partition("(")[0]
             raise ConfigError(
-                f"{what}() is for a study that was begun, and this one was not",
+                f"{method}() is for a study that has started, and this one has not",
                 hint=f"Tuner.restore(path, trainable).{call}.fit()",
             )
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
-        """Whether there is a study in a folder that `restore` could go on with.
+        """Whether there is a study in a folder that `restore` could resume.
 
-        Raises `StoreBusy` or `StoreDenied` if nobody can tell, since storage does not answer or
-        does not let us look.
+        Raises `StoreBusy` or `StoreDenied` if storage does not answer or denies access.
         """
         try:
             store = open_store(path, storage_filesystem)
@@ -279,7 +276,7 @@ class Tuner:
         return True
 
     def fit(self) -> ResultGrid:
-        """Run the study to its end and return what it has come to.
+        """Run the study to its end and return its results.
 
         A trial that fails does not raise; its error is in the results. After Ctrl+C the results so
         far are returned, `ResultGrid.interrupted` is true, and the study can be restored.
@@ -287,35 +284,35 @@ class Tuner:
         standard_files.complete()
         spec = self._spec
         if spec.run_config.preemption_notices is not None:
-            source_named(spec.run_config.preemption_notices)  # what is none is told now
+            source_named(spec.run_config.preemption_notices)  # raises if there is no such source
         spec.trainable.warn_if_it_only_saves(spec.run_config.checkpoint_config)
         if spec.run_config.log_to_file:
             warn_user(
-                "log_to_file is ignored: what a trial prints is always kept, in the files"
+                "log_to_file is ignored: what a trial prints is always stored, in the files"
                 " logs/attempt-….log of its folder"
             )
         if spec.has_made_up_name and spec.run_config.resume == "must":
             raise CannotRestoreStudy(
                 "RunConfig(resume='must') has no name, without which every study is a new one",
-                hint="give the name of the study to go on with: RunConfig(name=…)",
+                hint="pass the name of the study to resume: RunConfig(name=…)",
             )
         spec = self._spec = claimed(spec)
         store = spec.store()
         if not self._is_restored:
-            spec, self._how = self._begin_or_go_on(spec, store)
-        is_begun = False
+            spec = self._begin_or_resume(spec, store)
+        is_open = False
         try:
-            with opened(spec, self._how) as launch:
+            with opened(spec, self._resumption) as launch:
                 callbacks = _callbacks(spec)
                 display = StudyDisplay(spec, launch.study, launch.search.total)
                 if self._origin is not None and launch.is_new:
                     self._origin.write(launch.run.store)
-                launch.keep()  # nothing that the user has said is refused from here on
-                is_begun, self._spec = True, spec
+                launch.keep()  # no argument of the user is refused from here on
+                is_open, self._spec = True, spec
                 self._drive(launch, callbacks, display)
-        except HoldfastError as problem:  # such as a full disk: what is done is done
-            if is_begun:
-                problem.add_note(f"To go on: {spec.trainable.restore_call(store.url)}")
+        except HoldfastError as error:  # such as a full disk
+            if is_open:
+                error.add_note(f"To go on: {spec.trainable.restore_call(store.url)}")
             raise
         assert self._results is not None
         return self._results
@@ -351,37 +348,36 @@ class Tuner:
             for error in self._results.errors[:1]:
                 raise error
 
-    def _begin_or_go_on(self, spec: StudySpec, store: Store) -> tuple[StudySpec, Resumption]:
-        """Return the spec of the study that is there, if it is to go on; or else the new one's."""
+    def _begin_or_resume(self, spec: StudySpec, store: Store) -> StudySpec:
+        """Return the spec of the stored study, if it is to be resumed, or else `spec`."""
         config = spec.run_config
         exists = has_study(store)
         policy = config.resume if "resume" in config.given else "ask"
         if policy == "must" and not exists:
             raise StudyMissing(
-                f"there is no study at {store.url}, and RunConfig(resume='must') begins none",
-                hint="check storage_path and name; leave out resume='must' to begin a new study",
+                f"there is no study at {store.url}, and RunConfig(resume='must') starts none",
+                hint="check storage_path and name; leave out resume='must' to start a new study",
             )
         if not exists:
-            return spec, Resumption()
+            return spec
         if policy in ("ask", "never"):
             raise ConfigError(
                 f"there is a study at {store.url} already, which a new one would mix with",
-                hint=f"{spec.trainable.restore_call(store.url)} goes on with it;"
-                " RunConfig(resume='auto') does that by itself; another name begins a new one",
+                hint=f"{spec.trainable.restore_call(store.url)} resumes it;"
+                " RunConfig(resume='auto') does that by itself; another name starts a new one",
             )
         study = read_study(store)
-        again = restored_spec(
+        restored = restored_spec(
             study,
             (config.storage_path, spec.name),
             config.storage_filesystem,
             spec.trainable,
             spec.param_space or None,
         )
-        kept = with_given(again, study, spec.tune_config, config)
-        return kept, Resumption()
+        return with_given(restored, study, spec.tune_config, config)
 
     def get_results(self) -> ResultGrid:
-        """Return what the study has come to, as far as this object knows."""
+        """Return the results of the study, as far as this object has them."""
         if self._results is None and self._is_restored:
             filesystem = self._spec.run_config.storage_filesystem
             self._results = read_results(self._spec.store(), self._spec, filesystem)
@@ -395,7 +391,7 @@ def _must_be(config: object, kind: type) -> None:
         name = kind.__name__
         raise ConfigError(
             f"{'run' if kind is RunConfig else 'tune'}_config={shown(config)} is not a {name}",
-            hint=f"tune.{name}(…), whose arguments may be those of a dictionary: {name}(**…)",
+            hint=f"pass tune.{name}(…), or {name}(**…) with the items of a dictionary",
         )
 
 

@@ -1,4 +1,4 @@
-"""Checks of a trainable, by the path that Ray has for them."""
+"""Ray's import path for the checks of a trainable."""
 
 from holdfast.tune.trainables.checks import diagnose_serialization, validate_save_restore
 

@@ -170,7 +170,8 @@ def test_of_trials_whose_loss_is_nan_one_is_told_and_the_others_are_counted(
     first = results.trials[1]
     [told] = [line for line in caplog.messages if "nan" in line]
     assert told == (
-        f"{first} reported loss=nan at step 2; the study goes on, and other trials are only counted"
+        f"{first} reported loss=nan at step 2; the study goes on, and further trials are"
+        " only counted"
     )
     end = capsys.readouterr().err
-    assert f"2 trials have reported what is not finite, first loss=nan of {first}" in end
+    assert f"2 trials have reported values that are not finite, first loss=nan of {first}" in end

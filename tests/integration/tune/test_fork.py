@@ -160,9 +160,9 @@ def test_a_fork_that_cannot_work_is_refused_before_anything_is_made(
 def test_a_study_that_was_not_begun_can_be_neither_forked_nor_extended(lab: Lab) -> None:
     tuner = lab.tuner(Counter)
 
-    with pytest.raises(ConfigError, match=r"fork\(\) is for a study that was begun"):
+    with pytest.raises(ConfigError, match=r"fork\(\) is for a study that has started"):
         tuner.fork(param_space={"x": 1})
-    with pytest.raises(ConfigError, match=r"extend\(\) is for a study that was begun"):
+    with pytest.raises(ConfigError, match=r"extend\(\) is for a study that has started"):
         tuner.extend(num_samples=1)
 
 

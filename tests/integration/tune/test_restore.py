@@ -47,7 +47,10 @@ def test_a_script_can_see_whether_a_study_was_interrupted(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train = interrupted_study(lab)
-    assert "Interrupted: 1 of 4 trials are done. fit() returns what" in capsys.readouterr().err
+    assert (
+        "Interrupted: 1 of 4 trials are done. fit() returns the results so far"
+        in capsys.readouterr().err
+    )
     assert Tuner.restore(str(lab.study), train).get_results().interrupted
     assert tune.ExperimentAnalysis(lab.study).interrupted
     assert tune.ExperimentAnalysis(lab.study).result_grid.interrupted

@@ -219,7 +219,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         ),
         (
             tune.TuneError,
-            "has 'bah', which is nothing",
+            "has 'bah', which is not an argument",
             lambda: tune.run_experiments({"a": {"run": train, "bah": 1}}),
         ),
         (
@@ -436,7 +436,7 @@ def test_a_class_that_only_saves_fails_when_it_must_go_on(lab: Lab) -> None:
     with pytest.warns(UserWarning, match="no load_checkpoint"):
         results = lab.fit(OnlySaves, {"fails_at": 2}, max_failures=1, checkpoint_config=options)
 
-    assert "OnlySaves has no method load_checkpoint(), and cannot go on" in str(results[0].error)
+    assert "OnlySaves has no method load_checkpoint(), and cannot resume" in str(results[0].error)
 
 
 def test_a_class_that_only_saves_goes_with_no_scheduler_that_pauses(lab: Lab) -> None:
@@ -575,9 +575,9 @@ def test_experiments_that_would_be_in_each_others_way_are_refused(tmp_path: Path
 
     for experiments, words in (
         ([], "there is nothing to run"),
-        ([experiment("a", tmp_path), train], "in it is no Experiment"),
+        ([experiment("a", tmp_path), train], "is not an Experiment"),
         ([experiment("a", tmp_path)] * 2, "2 of the experiments are called 'a'"),
-        ([experiment("a", tmp_path), experiment("b", tmp_path / "far")], "kept in 2 places"),
+        ([experiment("a", tmp_path), experiment("b", tmp_path / "far")], "stored in 2 places"),
     ):
         with pytest.raises(tune.TuneError, match=words):
             tune.run(experiments, verbose=0)

@@ -45,11 +45,11 @@ class Heard(Callback):
     """Remembers what it is told of."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("on_"):
-            return lambda **info: self.told.append(name)
+            return lambda **info: self.calls.append(name)
         return super().__getattribute__(name)
 
 
@@ -77,7 +77,7 @@ def test_every_hook_reaches_every_callback() -> None:
     listed.on_step_end(iteration=1, trials=[])
     listed.on_experiment_end(trials=[])
 
-    assert heard.told == [
+    assert heard.calls == [
         *HOOKS,
         "on_step_begin",
         "on_trial_result",
@@ -96,7 +96,7 @@ def test_a_broken_callback_hurts_neither_the_study_nor_the_others(
         listed.on_trial_start(iteration=1, trials=[], trial=a_trial())
         listed.on_trial_result(iteration=1, trials=[], trial=a_trial(), result={})
 
-    assert heard.told == ["on_trial_start", "on_trial_result"] * 5
+    assert heard.calls == ["on_trial_start", "on_trial_result"] * 5
     first, second = caplog.records
     assert "Broken" in first.message and "on_trial_start" in first.message
     assert first.exc_info is not None and second.exc_info is not None
@@ -121,10 +121,10 @@ def test_a_callback_can_change_the_result_it_is_told_of() -> None:
         ) -> None:
             result["should_checkpoint"] = True
 
-    told: dict[str, Any] = {}
-    CallbackList([Saves()]).on_trial_result(iteration=0, trials=[], trial=a_trial(), result=told)
+    result: dict[str, Any] = {}
+    CallbackList([Saves()]).on_trial_result(iteration=0, trials=[], trial=a_trial(), result=result)
 
-    assert told == {"should_checkpoint": True}
+    assert result == {"should_checkpoint": True}
 
 
 class Counts(Callback):
@@ -141,10 +141,10 @@ class Counts(Callback):
 def test_what_callbacks_remember_comes_back_to_them() -> None:
     before = CallbackList([Callback(), Counts(3), Counts(4)])
     state = json.loads(json.dumps(before.get_state()))
-    one, two = Counts(), Counts()
-    CallbackList([Callback(), one, two]).set_state(state)
+    first, second = Counts(), Counts()
+    CallbackList([Callback(), first, second]).set_state(state)
 
-    assert (one.count, two.count) == (3, 4)
+    assert (first.count, second.count) == (3, 4)
 
 
 def test_a_state_finds_its_callback_also_at_another_place_but_never_a_wrong_one(
@@ -157,7 +157,7 @@ def test_a_state_finds_its_callback_also_at_another_place_but_never_a_wrong_one(
     assert moved.count == 3
 
     CallbackList([Callback()]).set_state(state)
-    assert "nobody takes" in caplog.text
+    assert "no callback takes" in caplog.text
 
 
 def test_a_state_that_is_no_data_is_left_out_and_told_of(
@@ -167,7 +167,7 @@ def test_a_state_that_is_no_data_is_left_out_and_told_of(
 
     state = listed.get_state()
 
-    assert state is not None and [kept["place"] for kept in state["callbacks"]] == [2]
+    assert state is not None and [entry["place"] for entry in state["callbacks"]] == [2]
     assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
 
 
@@ -205,16 +205,16 @@ def test_the_loggers_of_a_study_write_what_it_tells_them(tmp_path: Path) -> None
 def test_a_logger_of_the_users_hears_of_trials_one_by_one() -> None:
     class Own(LoggerCallback):
         def __init__(self) -> None:
-            self.told: list[Any] = []
+            self.calls: list[Any] = []
 
         def log_trial_start(self, trial: Trial) -> None:
-            self.told.append("start")
+            self.calls.append("start")
 
         def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
-            self.told.append((iteration, result["loss"]))
+            self.calls.append((iteration, result["loss"]))
 
         def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
-            self.told.append(failed)
+            self.calls.append(failed)
 
     own = Own()
     listed = CallbackList([own])
@@ -227,27 +227,29 @@ def test_a_logger_of_the_users_hears_of_trials_one_by_one() -> None:
     listed.on_trial_error(iteration=3, trials=[], trial=a_trial())
     listed.on_trial_complete(iteration=3, trials=[], trial=a_trial())
 
-    assert own.told == ["start", (2, 0.5), True, False]
+    assert own.calls == ["start", (2, 0.5), True, False]
 
 
 def test_default_loggers_are_not_doubled() -> None:
     own = JsonLoggerCallback()
 
-    found = with_default_loggers([own])
+    callbacks = with_default_loggers([own])
 
-    kinds = [type(one) for one in found]
+    kinds = [type(callback) for callback in callbacks]
     assert sorted(kinds, key=str) == sorted(DEFAULT_CALLBACK_CLASSES, key=str)
-    assert found[-1] is own
+    assert callbacks[-1] is own
 
 
 def test_loggers_by_their_old_names_are_the_callbacks_of_today() -> None:
     def kinds(*loggers: Any) -> list[type]:
-        return [type(one) for one in callbacks_of_loggers(loggers)]
+        return [type(callback) for callback in callbacks_of_loggers(loggers)]
 
     assert kinds(JsonLogger, CSVLogger) == [JsonLoggerCallback, CSVLoggerCallback]
     assert kinds(UnifiedLogger, JsonLogger) == list(DEFAULT_CALLBACK_CLASSES)
     assert set(kinds(*DEFAULT_LOGGERS)) == set(DEFAULT_CALLBACK_CLASSES)
-    assert [type(one) for one in callbacks_of_loggers(None)] == list(DEFAULT_CALLBACK_CLASSES)
+    assert [type(callback) for callback in callbacks_of_loggers(None)] == list(
+        DEFAULT_CALLBACK_CLASSES
+    )
     own = TBXLoggerCallback()
     assert callbacks_of_loggers([own, CSVLoggerCallback])[0] is own
     with pytest.raises(ConfigError, match="loggers"):
@@ -284,7 +286,7 @@ def test_a_logger_of_the_old_kind_writes_in_its_trials_folder(tmp_path: Path) ->
 
 def test_a_logger_of_the_old_kind_needs_a_folder_of_this_machine() -> None:
     listed = CallbackList(callbacks_of_loggers([Old]))
-    with pytest.raises(ConfigError, match=r"Old.*need a folder of this machine"):
+    with pytest.raises(ConfigError, match=r"Old.*need a folder on this machine"):
         listed.attach(MemoryStore())
 
 

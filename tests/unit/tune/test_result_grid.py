@@ -165,7 +165,7 @@ def test_all_trials_are_there_whatever_their_status() -> None:
     first, second = results.errors
     assert isinstance(first, TuneError) and "lr is negative" in str(first)
     assert isinstance(second, OSError)
-    assert [one.error is None for one in results] == [True, False, False, True]
+    assert [result.error is None for result in results] == [True, False, False, True]
     assert results[3].metrics is None and results[-1].config == trials[3].config
     with pytest.raises(IndexError):
         results[4]
@@ -222,7 +222,7 @@ def test_a_grid_of_very_many_trials_reads_nothing_until_it_is_asked() -> None:
 
     assert results.get_best_result().config == trials[-1].config
     assert len(results.get_dataframe()) == 10_000
-    assert sum(one.error is None for one in results) == 10_000
+    assert sum(result.error is None for result in results) == 10_000
     assert "9990 more" in repr(results)
     with pytest.raises(AssertionError, match="was read"):
         _ = results[0].metrics_dataframe
@@ -235,41 +235,41 @@ def test_a_result_has_its_rows_each_once_when_it_is_asked(tmp_path: Path) -> Non
     write_study(tmp_path, {0: [3.0, 1.0]})
     with open(tmp_path / "train_00000" / "result.json", "a") as file:  # what a crash leaves
         file.write(json.dumps(result(2, 9.0)) + "\n" + '{"training_iter')
-    one = ResultGrid.of_trials(stored_trials(open_store(tmp_path)), open_store(tmp_path))[0]
+    outcome = ResultGrid.of_trials(stored_trials(open_store(tmp_path)), open_store(tmp_path))[0]
 
-    frame = one.metrics_dataframe
+    frame = outcome.metrics_dataframe
 
     assert list(frame["training_iteration"]) == [1, 2]
     assert list(frame["loss"]) == [3.0, 9.0]
-    assert one.metrics_dataframe is frame
-    assert isinstance(one.filesystem, pyarrow.fs.LocalFileSystem)
-    assert one.path == str(tmp_path / "train_00000")
+    assert outcome.metrics_dataframe is frame
+    assert isinstance(outcome.filesystem, pyarrow.fs.LocalFileSystem)
+    assert outcome.path == str(tmp_path / "train_00000")
 
 
 def test_a_result_survives_being_sent_elsewhere(tmp_path: Path) -> None:
     write_study(tmp_path, {0: [3.0, 1.0]})
-    one = ResultGrid.of_trials(stored_trials(open_store(tmp_path)), open_store(tmp_path))[0]
+    outcome = ResultGrid.of_trials(stored_trials(open_store(tmp_path)), open_store(tmp_path))[0]
 
-    again = pickle.loads(pickle.dumps(one))
+    again = pickle.loads(pickle.dumps(outcome))
 
-    assert again == one
-    assert again.metrics_dataframe.equals(one.metrics_dataframe)
+    assert again == outcome
+    assert again.metrics_dataframe.equals(outcome.metrics_dataframe)
 
 
 def test_a_result_opens_from_the_folder_of_its_trial_alone(tmp_path: Path) -> None:
     write_study(tmp_path, {3: [3.0, 1.0, 2.0]})
 
-    one = Result.from_path(tmp_path / "train_00003")
+    outcome = Result.from_path(tmp_path / "train_00003")
 
-    assert one.metrics is not None and one.metrics["loss"] == 2.0
-    assert one.config == {"lr": 0.3}
-    assert [metrics["loss"] for _, metrics in one.best_checkpoints] == [3.0, 1.0, 2.0]
-    assert one.checkpoint is not None and one.checkpoint.path.endswith("checkpoint_000002")
-    best = one.get_best_checkpoint("loss", "min")
+    assert outcome.metrics is not None and outcome.metrics["loss"] == 2.0
+    assert outcome.config == {"lr": 0.3}
+    assert [metrics["loss"] for _, metrics in outcome.best_checkpoints] == [3.0, 1.0, 2.0]
+    assert outcome.checkpoint is not None and outcome.checkpoint.path.endswith("checkpoint_000002")
+    best = outcome.get_best_checkpoint("loss", "min")
     assert (Path(best.path) / "model.pt").read_text() == "3 2"
-    assert one.error is None
-    assert len(one.metrics_dataframe) == 3
-    assert one.metrics_dataframe["config/lr"][0] == 0.3
+    assert outcome.error is None
+    assert len(outcome.metrics_dataframe) == 3
+    assert outcome.metrics_dataframe["config/lr"][0] == 0.3
 
 
 @pytest.mark.parametrize("left", ["result.json", "progress.csv"])
@@ -278,11 +278,11 @@ def test_either_file_is_enough_to_open_a_result(tmp_path: Path, left: str) -> No
     for name in {"result.json", "progress.csv"} - {left}:
         (tmp_path / "train_00000" / name).unlink()
 
-    one = Result.from_path(str(tmp_path / "train_00000"))
+    outcome = Result.from_path(str(tmp_path / "train_00000"))
 
-    assert one.metrics is not None
-    assert (one.metrics["loss"], one.metrics["training_iteration"]) == (1.0, 2)
-    assert isinstance(one.metrics_dataframe, pd.DataFrame)
+    assert outcome.metrics is not None
+    assert (outcome.metrics["loss"], outcome.metrics["training_iteration"]) == (1.0, 2)
+    assert isinstance(outcome.metrics_dataframe, pd.DataFrame)
 
 
 def test_the_error_of_a_trial_is_read_unless_it_went_on_to_its_end(tmp_path: Path) -> None:
@@ -308,25 +308,27 @@ def test_a_folder_of_the_wrong_level_says_which_is_right(tmp_path: Path) -> None
 
 
 def test_the_best_checkpoint_is_the_last_of_equals_or_says_what_there_is() -> None:
-    kept = [(Checkpoint(f"/c/{n}"), {"loss": loss}) for n, loss in enumerate((1.0, 2.0, 1.0))]
-    one = Result({"loss": 1.0}, kept[-1][0], best_checkpoints=kept)
+    checkpoints = [
+        (Checkpoint(f"/c/{n}"), {"loss": loss}) for n, loss in enumerate((1.0, 2.0, 1.0))
+    ]
+    outcome = Result({"loss": 1.0}, checkpoints[-1][0], best_checkpoints=checkpoints)
 
-    assert one.get_best_checkpoint("loss", "min") is kept[2][0]
-    assert one.get_best_checkpoint("loss", "max") is kept[1][0]
+    assert outcome.get_best_checkpoint("loss", "min") is checkpoints[2][0]
+    assert outcome.get_best_checkpoint("loss", "max") is checkpoints[1][0]
     with pytest.raises(RuntimeError, match="reported were: loss"):
-        one.get_best_checkpoint("acc", "max")
+        outcome.get_best_checkpoint("acc", "max")
     with pytest.raises(RuntimeError, match="no checkpoint"):
         Result(None, None).get_best_checkpoint("acc", "max")
 
 
 def test_a_result_shows_what_matters() -> None:
-    one = Result({"loss": 1.0, "pid": 3, "training_iteration": 2}, None, path="/a/b")
+    outcome = Result({"loss": 1.0, "pid": 3, "training_iteration": 2}, None, path="/a/b")
 
-    assert repr(one) == (
+    assert repr(outcome) == (
         "Result(\n  metrics={'loss': 1.0, 'training_iteration': 2},\n  path='/a/b',\n"
         "  checkpoint=None\n)"
     )
-    assert (one.config, one.filesystem, one.metrics_dataframe) == (None, None, None)
+    assert (outcome.config, outcome.filesystem, outcome.metrics_dataframe) == (None, None, None)
     assert Result({"config": {"a": 1}}, None).config == {"a": 1}
 
 

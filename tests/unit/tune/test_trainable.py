@@ -179,10 +179,10 @@ def test_a_class_may_have_a_constructor_of_its_own(
     kind: type[Noting], given: tuple[Any, ...]
 ) -> None:
     """Those of Ray call `setup`, in which a trial knows itself already."""
-    found = made(kind)
+    trainable = made(kind)
 
-    assert found.seen == [("setup", 0.1, "t1", "none"), ("init", *given)]
-    assert found.config == {"lr": 0.1}
+    assert trainable.seen == [("setup", 0.1, "t1", "none"), ("init", *given)]
+    assert trainable.config == {"lr": 0.1}
 
 
 def test_what_a_constructor_passes_on_is_the_config() -> None:
@@ -215,10 +215,10 @@ def test_a_trainable_inside_another_is_not_taken_for_the_trial() -> None:
             super().__init__(config)
             self.other = Today({"lr": 8.0})
 
-    found = made(Outer)
+    trainable = made(Outer)
 
-    assert found.seen == [("setup", 0.1, "t1", "none")]
-    assert [one.seen[0][1:3] for one in (found.inner, found.other)] == [
+    assert trainable.seen == [("setup", 0.1, "t1", "none")]
+    assert [nested.seen[0][1:3] for nested in (trainable.inner, trainable.other)] == [
         (7.0, "default"),
         (8.0, "default"),
     ]
@@ -229,7 +229,7 @@ def test_a_constructor_that_calls_nobody_is_told_what_it_lacks() -> None:
         def __init__(self, config: dict[str, Any]) -> None:
             self.mine = config
 
-    with pytest.raises(ConfigError, match=r"Alone\.__init__\(\) has not called") as caught:
+    with pytest.raises(ConfigError, match=r"Alone\.__init__\(\) did not call") as caught:
         made(Alone)
 
     assert "super().__init__(config)" in str(caught.value)
@@ -269,10 +269,10 @@ def test_steps_of_this_process_are_counted_beside_those_of_all() -> None:
 def test_how_busy_the_machine_is_is_told_if_the_config_wants_it() -> None:
     assert "perf" not in Filling({}).fill({})
 
-    told = Filling({"log_sys_usage": True}).fill({})["perf"]
+    usage = Filling({"log_sys_usage": True}).fill({})["perf"]
 
-    assert told.keys() == {"cpu_util_percent", "ram_util_percent"}
-    assert 0 < told["ram_util_percent"] <= 100
+    assert usage.keys() == {"cpu_util_percent", "ram_util_percent"}
+    assert 0 < usage["ram_util_percent"] <= 100
 
 
 def test_steps_are_done_together_until_there_are_enough_of_them() -> None:
@@ -282,8 +282,8 @@ def test_steps_are_done_together_until_there_are_enough_of_them() -> None:
 
     trainable = Ending({})
 
-    assert [one["count"] for one in trainable.train_buffered(60.0, 3)] == [1, 2, 3]
-    assert [one["count"] for one in trainable.train_buffered(60.0)] == [4, 5]
+    assert [result["count"] for result in trainable.train_buffered(60.0, 3)] == [1, 2, 3]
+    assert [result["count"] for result in trainable.train_buffered(60.0)] == [4, 5]
     assert len(trainable.train_buffered(0.0)) == 1
 
 
@@ -345,8 +345,8 @@ def test_an_archive_that_leads_outside_its_folder_is_refused_by_any_python(
     leave_out_filters(monkeypatch)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for one in entries:
-            archive.addfile(one)
+        for entry in entries:
+            archive.addfile(entry)
 
     with pytest.raises(ConfigError, match="is not a file inside its folder"):
         unpack(buffer.getvalue(), str(tmp_path / "folder"))

@@ -1,4 +1,4 @@
-"""Loggers: what trials report, in files that other tools read."""
+"""Loggers: write the results of trials to files that other tools read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def pretty_print(result: dict[str, Any]) -> str:
-    """Return a result as text to look at, without its config and without what is None."""
+    """Return a result as readable text, without its config and without None values."""
     shown = {name: value for name, value in result.items() if value is not None}
     shown.pop("config", None)
     return encode(shown, indent=2)

@@ -1,10 +1,10 @@
 r"""`progress.csv`: the callback that writes it, its format, and its reader.
 
-There is a line for each result under a header that grows as new metrics appear.
+Each result is a line, under a header that grows as new metrics appear.
 
 A field is quoted if it holds a comma, a quote or a line break, so that every record ends in `\n`
-outside quotes, and one that does not is torn. Every record has a field for each column: what has
-another number of them, or a NUL, is damage and is left out.
+outside quotes; one that does not is torn. Every record has a field for each column: a line with
+another number of fields, or with a NUL, is damaged and left out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _special = re.compile(r'[,"\n\r]').search
 class CSVLoggerCallback(FileLogger):
     """Writes every result, without its config, as a line of `progress.csv`.
 
-    What is `b` inside `a` is in the column `a/b`. A metric that appears later gets a column of its
-    own, which is empty in the lines before.
+    A nested `b` inside `a` is in the column `a/b`. A metric that appears later gets its own column,
+    which is empty in the lines before.
     """
 
     _file_name = EXPR_PROGRESS_FILE
@@ -53,7 +53,7 @@ class CsvRows:
         return filled
 
     def load(self, data: bytes) -> Content[dict[str, Any]]:
-        lines = data.split(b"\n")[:-1]  # what comes after the last newline is torn, or nothing
+        lines = data.split(b"\n")[:-1]  # after the last newline is a torn line, or nothing
         head: tuple[str, ...] = ()
         records: list[Record[dict[str, Any]]] = []
         at = 0
@@ -114,7 +114,7 @@ def _field(value: Any) -> str:
         return value.replace("\x00", "").encode(errors="replace").decode()
     if isinstance(value, bool):
         return repr(value)
-    if isinstance(value, int | float):  # also those of numpy that are one of these
+    if isinstance(value, int | float):  # such as numpy.float64
         return repr(float(value) if isinstance(value, float) else int(value))
     text = encode(value)
     return text[1:-1] if text.startswith('"') else text
@@ -127,7 +127,7 @@ def _title_line(titles: tuple[str, ...]) -> bytes:
 
 @lru_cache(4096)
 def _text(value: Any) -> str:
-    """Return the field of a text; most texts are the same in row after row."""
+    """Return the field of a text; cached, because most texts repeat from row to row."""
     return _quoted(_field(value))
 
 
@@ -136,7 +136,7 @@ def _quoted(text: str) -> str:
 
 
 def _fields_from(lines: list[bytes], at: int) -> tuple[int, list[str] | None]:
-    """Return where the record that begins at a line ends, and its fields; None if it is damaged."""
+    """Return where the record at a line ends, and its fields or, if it is damaged, None."""
     end, quotes = at, 0
     while end < len(lines):
         quotes += lines[end].count(b'"')

@@ -2,7 +2,7 @@
 
 A frame is the length of its data (8 bytes, little endian), a checksum of the length, the data, and
 a checksum of the data; checksums are CRC-32C, rotated and shifted by a constant. The data is a
-protobuf message, of which only the kinds of fields that events use are here.
+protobuf message; only the kinds of fields that events use are supported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def framed(data: bytes) -> bytes:
 
 
 def frames_in(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each frame with the data in it, up to the first that is not whole."""
+    """Yield each frame and its data, up to the first that is not whole."""
     start = 0
     while start + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, start)
@@ -70,7 +70,7 @@ def _crc_tables() -> tuple[array[int], array[int]]:
             remainder = 1 << bit
             for _ in range(32):
                 remainder = remainder >> 1 ^ (0x82F63B78 if remainder & 1 else 0)
-            remainders += [other ^ remainder for other in remainders]
+            remainders += [lower ^ remainder for lower in remainders]
         halves.append(array("I", remainders))
     return halves[0], halves[1]
 
@@ -79,7 +79,7 @@ def _crc_tables() -> tuple[array[int], array[int]]:
 
 
 def varint(value: int) -> bytes:
-    """Return a whole number; a negative one takes ten bytes."""
+    """Return an integer as a varint; a negative one takes ten bytes."""
     value &= 0xFFFFFFFFFFFFFFFF
     encoded = bytearray()
     while value > 0x7F:
@@ -90,23 +90,23 @@ def varint(value: int) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """Return a field that is a whole number."""
+    """Return a field that is an integer."""
     return varint(number << 3) + varint(value)
 
 
 def double_field(number: int, value: float) -> bytes:
-    """Return a field that is a number of 8 bytes."""
+    """Return a field that is a double."""
     return varint(number << 3 | 1) + struct.pack("<d", value)
 
 
 def message_field(number: int, *parts: bytes) -> bytes:
-    """Return a field that is a text, or a message of these fields."""
+    """Return a field that is a string, or a message of these fields."""
     data = b"".join(parts)
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
 def fields_in(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yield the fields of a message, numbers of fixed size as their bytes."""
+    """Yield the fields of a message; numbers of fixed size stay bytes."""
     at = 0
     while at < len(data):
         key, at = _read_varint(data, at)

@@ -1,8 +1,8 @@
-"""Formats of row files, as pure data: records, and the Protocol of what turns them into bytes.
+"""Formats of row files: records, and the Protocol that turns results into bytes and back.
 
-A file is an opening and records; a record is what one result became, with the step it belongs to.
-Of two records of one step the later counts, and what stands between them was superseded with the
-first, so that a file holds every step once.
+A file is an opening and records; a record holds one result and its step. If a step occurs twice,
+the later record counts, and everything from the first up to it is superseded, so that a file holds
+every step once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from holdfast.core.checkpoint.retention import score_of
 from holdfast.tune.result import TRAINING_ITERATION
 
 P = TypeVar("P")
-# The number of the result among those of its trial; written to rows whose training iteration, which
-# users may set, is another number, because rows are told apart by it.
+# The number of the result within its trial, which identifies rows; written to those rows whose
+# training iteration, which users may set, is a different number.
 STEP = "holdfast_step"
 
 
 class Record(NamedTuple, Generic[P]):
-    """One entry of a file; `step` is that of its result, None if it belongs to none."""
+    """One entry of a file; `step` is that of its result, None if it belongs to no result."""
 
     step: int | None
     payload: P
@@ -29,11 +29,11 @@ class Record(NamedTuple, Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Content(Generic[P]):
-    """What is in a file.
+    """The content of a file.
 
     Attributes:
-        head: What the format must know of the whole file to render a record.
-        records: All that are whole, in order.
+        head: What the format needs about the whole file to render a record.
+        records: All whole records, in order.
     """
 
     head: Any
@@ -41,18 +41,18 @@ class Content(Generic[P]):
 
 
 class Format(Protocol[P]):
-    """How results become bytes, and back."""
+    """Turns results into bytes, and back."""
 
     def prepare(self, row: Mapping[str, Any]) -> P:
-        """Return what is kept of a result; it no longer depends on the result."""
+        """Return what is written of a result; later changes to the result do not affect it."""
         ...
 
     def load(self, data: bytes) -> Content[P]:
-        """Return what is whole in the bytes of a file, whatever has happened to them."""
+        """Return what is whole in the bytes of a file, however damaged they are."""
         ...
 
     def grown(self, head: Any, payloads: Iterable[P]) -> Any:
-        """Return the head of a file to which these are added: the same one if it need not grow."""
+        """Return the head of a file once these are added: the same object if it need not grow."""
         ...
 
     def opening(self, head: Any) -> bytes:
@@ -65,11 +65,11 @@ class Format(Protocol[P]):
 
 
 def step_of(row: Mapping[str, Any]) -> int | None:
-    """Return the step that a result belongs to, None if it does not say."""
-    if type(counted := row.get(STEP)) is int:
-        return counted
-    if type(plain := row.get(TRAINING_ITERATION)) is int:
-        return plain
+    """Return the step of a result, None if it has none."""
+    if type(step := row.get(STEP)) is int:
+        return step
+    if type(step := row.get(TRAINING_ITERATION)) is int:
+        return step
     iteration = score_of(row, TRAINING_ITERATION)
     try:
         return None if iteration is None else int(iteration)
@@ -78,12 +78,12 @@ def step_of(row: Mapping[str, Any]) -> int | None:
 
 
 def record_of(format_: Format[P], row: Mapping[str, Any]) -> Record[P]:
-    """Return the record that a result becomes."""
+    """Return the record of a result."""
     return Record(step_of(row), format_.prepare(row))
 
 
 def each_once(records: Sequence[Record[P]]) -> list[Record[P]]:
-    """Return the records that count: of each iteration the last, none that was superseded."""
+    """Return the records that count: the last of each step, and none that is superseded."""
     valid: list[Record[P]] = []
     lowest: float = float("inf")
     for record in reversed(records):
@@ -96,22 +96,22 @@ def each_once(records: Sequence[Record[P]]) -> list[Record[P]]:
 
 
 def up_to(records: Iterable[Record[P]], step: float) -> list[Record[P]]:
-    """Return the records of no later iteration than `step`."""
+    """Return the records up to `step`."""
     return [record for record in records if record.step is None or record.step <= step]
 
 
 def first_step(records: Iterable[Record[P]]) -> int | None:
-    """Return the earliest iteration among the records."""
+    """Return the step of the first record that has one."""
     return next((record.step for record in records if record.step is not None), None)
 
 
 def last_step(records: Sequence[Record[P]]) -> int | None:
-    """Return the latest iteration among the records."""
+    """Return the step of the last record that has one."""
     return next((record.step for record in reversed(records) if record.step is not None), None)
 
 
 def reaches(records: Sequence[Record[P]], step: int) -> bool:
-    """Whether records go to an iteration, or further."""
+    """Whether records go up to `step` or further."""
     last = last_step(records)
     return last is not None and last >= step
 

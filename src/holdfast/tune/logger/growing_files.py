@@ -1,7 +1,7 @@
-"""Files that grow at their end: on a disk by appending, on an object store by being put anew.
+"""Files that grow: on a disk by appending, on an object store by uploading them again.
 
-No file stays open between two calls. What was appended is durable once `sync` has returned;
-what was replaced is whole at any moment, and durable when `replace` has returned.
+No file stays open between two calls. Appended data is durable once `sync` has returned; a replaced
+file is whole at any moment, and durable once `replace` has returned.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from holdfast.storage.local.store import TEMPORARY, LocalStore
 CACHE_BYTES = 32 << 20
 OBJECT_BYTES_MIN = 64 << 10
 UNSYNCED_MAX = 4096
-MANY = 16  # files, from which on the whole file system is synced at once
+SYNC_EACH_MAX = 16  # files; with more, the whole file system is synced at once
 
 
 class FileChanged(HoldfastError):
-    """A file is not as long as it was left: another process has written to it."""
+    """A file has an unexpected length: another process has written to it."""
 
     code = "HF710"
 
@@ -44,13 +44,13 @@ class GrowingFiles(Protocol):
         ...
 
     def adopt(self, key: str) -> None:
-        """Take over a file that another process wrote: it is durable with the next `sync`."""
+        """Make a file that another process wrote durable with the next `sync`."""
         ...
 
     def create(self, key: str, data: bytes) -> bool:
-        """Make a file; return False, and do nothing, if there is one already.
+        """Create a file; return False, and do nothing, if it exists.
 
-        It may be cut short by a crash until the next `sync` has returned.
+        A crash may leave it torn until the next `sync` has returned.
         """
         ...
 
@@ -59,25 +59,25 @@ class GrowingFiles(Protocol):
         ...
 
     def append(self, key: str, at: int, data: bytes, *, repair: bool) -> None:
-        """Add to a file that is `at` bytes long, made if that is 0.
+        """Add to a file that is `at` bytes long, creating it if that is 0.
 
-        Raises `FileChanged`, and nothing is written, if it has another length; with `repair` a
-        longer one is cut first, because our own last write may have been cut short.
+        Raises `FileChanged` without writing if it has another length. With `repair` a longer file
+        is truncated instead, because our own last write may have failed halfway.
         """
         ...
 
     def replace(self, key: str, data: bytes) -> None:
-        """Put a whole file in place of what is there, for good."""
+        """Replace a whole file durably."""
         ...
 
     def replace_soon(self, key: str, data: bytes) -> None:
-        """Put a whole file in place of what is there, for good with the next `sync`."""
+        """Replace a whole file; durable with the next `sync`."""
         ...
 
     def remove(self, key: str) -> None: ...
 
     def names(self, folder: str) -> list[str] | None:
-        """Return the names of the files in a folder; None where names need not change."""
+        """Return the names of the files in a folder; None where replaced files keep their names."""
         ...
 
     def sync(self) -> None:
@@ -85,12 +85,12 @@ class GrowingFiles(Protocol):
         ...
 
     def is_due(self, size: int, waiting: int) -> bool:
-        """Whether `waiting` bytes are worth adding to a file of `size`, if nothing is urgent."""
+        """Whether `waiting` bytes are enough to extend a file of `size` now."""
         ...
 
 
 def growing_files_on(store: Store) -> GrowingFiles:
-    """Return the files of a store: the same object for all callers, while one of them has it."""
+    """Return the files of a store: one object, shared by all callers that hold it."""
     owner = store if store.local is None else store.local
     files: GrowingFiles | None = _in_use.get(id(owner))
     if files is None:
@@ -99,18 +99,18 @@ def growing_files_on(store: Store) -> GrowingFiles:
     return files
 
 
-# By the id of the store that the files hold on to: while they do, no other store has that id.
+# By the id of the store. The files hold the store, so while they exist its id is not reused.
 _in_use: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
 
 class DiskFiles:
-    """Files on a disk: they are appended to."""
+    """Files on a disk, which are appended to."""
 
     def __init__(self, store: LocalStore) -> None:
         self.lock = threading.RLock()
         self._store = store
         self._unsynced: dict[str, bool] = {}  # by key, whether the file is new
-        self._suspect: set[str] = set()  # keys whose bytes a sync has failed to keep
+        self._suspect: set[str] = set()  # keys whose bytes a failed sync may have lost
 
     def read(self, key: str) -> bytes | None:
         try:
@@ -160,7 +160,7 @@ class DiskFiles:
                 if size > at and repair:
                     disk.truncate(handle, at)
                 elif size != at:
-                    raise FileChanged(f"{path} has {size} bytes, and was left with {at}")
+                    raise FileChanged(f"{path} has {size} bytes instead of {at}")
                 disk.write(handle, data)
             finally:
                 disk.close(handle)
@@ -207,17 +207,17 @@ class DiskFiles:
 
     def sync(self) -> None:
         for key in sorted(self._suspect):
-            # What a failed sync has lost may still be in memory, and only there.
+            # Bytes that a failed sync lost may still be in memory, and only there.
             data = self.read(key)
             if data is not None:
                 self.replace(key, data)
             self._suspect.discard(key)
-        if self._unsynced and (len(self._unsynced) <= MANY or not self._sync_at_once()):
+        if self._unsynced and (len(self._unsynced) <= SYNC_EACH_MAX or not self._sync_at_once()):
             self._sync_each()
         self._unsynced.clear()
 
     def _sync_at_once(self) -> bool:
-        """Make the whole file system durable, which takes no longer than a few files do."""
+        """Sync the whole file system, which is as fast as syncing a few files."""
         sync = _syncfs() if type(self._store.disk) is PosixDisk else None
         if sync is None:
             return False
@@ -225,7 +225,7 @@ class DiskFiles:
             handle = self._store.disk.open(self._store.root)
             try:
                 if sync(handle) != 0:
-                    # One of the files has a problem; one by one it is found out which.
+                    # Some file has a problem; which one is not known.
                     self._suspect.update(self._unsynced)
                     error = ctypes.get_errno()
                     raise OSError(error, os.strerror(error))
@@ -252,7 +252,7 @@ class DiskFiles:
         try:
             handle = disk.open_append(path)
         except FileNotFoundError:
-            return  # it was deleted since
+            return  # deleted meanwhile
         try:
             disk.sync(handle)
         except OSError:
@@ -266,9 +266,9 @@ class DiskFiles:
 
 
 class ObjectFiles:
-    """Objects that are put again, longer each time, unless another process has put them meanwhile.
+    """Objects that are uploaded again to grow, unless another process has written them meanwhile.
 
-    The newest are kept in memory, `CACHE_BYTES` at most, so that they need not be read to grow.
+    The newest are cached, up to `CACHE_BYTES`, so that they need not be read before that.
     """
 
     def __init__(self, store: Store) -> None:
@@ -305,14 +305,14 @@ class ObjectFiles:
         before = self._cache.get(key)
         size = 0 if before is None else len(before.data)
         if size != at:
-            raise FileChanged(f"{self._store.url}/{key} has {size} bytes, and was left with {at}")
-        self._forget(key)  # if the put fails, what is there is unknown
+            raise FileChanged(f"{self._store.url}/{key} has {size} bytes instead of {at}")
+        self._forget(key)  # if the put fails, the content is unknown
         condition = IF_ABSENT if before is None else IfVersion(before.version)
         grown = data if before is None else before.data + data
         try:
             version = self._store.put(key, grown, condition)
         except Conflict:
-            raise FileChanged(f"{self._store.url}/{key} was put by another process") from None
+            raise FileChanged(f"{self._store.url}/{key} was written by another process") from None
         self._remember(key, Blob(grown, version))
 
     def replace(self, key: str, data: bytes) -> None:
@@ -333,7 +333,7 @@ class ObjectFiles:
         """Every put is durable."""
 
     def is_due(self, size: int, waiting: int) -> bool:
-        # Each put sends the whole file, so a file is sent again only when it has grown by a share.
+        # Each put uploads the whole file, so it must have grown by a share of its size.
         return waiting >= max(OBJECT_BYTES_MIN, size // 4)
 
     def _remember(self, key: str, blob: Blob) -> None:

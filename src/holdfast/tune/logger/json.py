@@ -1,4 +1,4 @@
-"""`result.json`, one JSON object in a line for each result, and `params.json`."""
+"""`result.json`, with a JSON object per line for each result, and `params.json`."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class JsonLoggerCallback(FileLogger):
         return with_config(trial, result)
 
     def log_trial_start(self, trial: Trial) -> None:
-        """Have `params.json` say what the trial is called with from here on."""
+        """Write the config that the trial has from now on to `params.json`."""
         self.update_config(trial, trial.config)
 
     def update_config(self, trial: Trial, config: Mapping[str, Any]) -> None:
-        """Have `params.json` hold another config."""
+        """Replace the config in `params.json`."""
         data = encoded_lines(config) + b"\n"
         self._files.put_whole(f"{trial.folder}/{EXPR_PARAM_FILE}", data)
 
@@ -58,7 +58,7 @@ class JsonLines:
         return encoded(row)
 
     def load(self, data: bytes) -> Content[bytes]:
-        """Return what is whole; a line that two rows share, for want of a newline, is two."""
+        """Return what is whole; a line with two rows, whose newline is missing, is split."""
         records = []
         for line in data.split(b"\n"):
             if not line:
@@ -94,7 +94,7 @@ def json_rows(data: bytes) -> list[dict[str, Any]]:
 
 
 def _step_in(line: bytes) -> int | None:
-    """Return the step that a plain line says; None if the line must be looked at closer."""
+    """Return the step in a line; None if the line needs closer inspection."""
     try:
         if not line.isascii():
             line.decode()
@@ -105,7 +105,7 @@ def _step_in(line: bytes) -> int | None:
 
 
 def _objects(line: bytes) -> list[tuple[bytes, dict[str, Any]]]:
-    """Return the whole objects that a line begins with, as they stand there and as data."""
+    """Return the whole objects at the start of a line, as text and as data."""
     try:
         text = line.decode()
     except UnicodeDecodeError:

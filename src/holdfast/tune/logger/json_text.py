@@ -1,4 +1,4 @@
-"""Whatever a result or a config holds, as JSON; what JSON has no word for becomes text."""
+"""Encodes results and configs as JSON; what JSON cannot express becomes text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from holdfast.core.plain_data import LEAVES, as_loose_json, stand_in
 
 
 def encoded(value: Any) -> bytes:
-    """Return `value` as `encode` does, in one line and as bytes; the quick way for plain data."""
+    """Return `value` as `encode` does, in one line and as bytes; fast for plain data."""
     try:
         data = _encoder.encode(value)
-    except Exception:  # noqa: BLE001  # whatever it is, the other way knows what to do
+    except Exception:  # noqa: BLE001  # `encode` handles everything
         return encode(value).encode()
-    # It says null for what is None, but also for NaN and infinities, which have their names.
+    # It writes null for None, but also for NaN and infinities, which `encode` writes by name.
     return encode(value).encode() if b"null" in data else data
 
 
@@ -33,21 +33,21 @@ def encoded_lines(value: Any) -> bytes:
 
 
 def encode(value: Any, *, indent: int | None = None) -> str:
-    """Return `value` as JSON as Python's reader takes it: NaN and infinities keep their names.
+    """Return `value` as JSON that Python's reader takes: NaN and infinities keep their names.
 
     Never raises: numbers of numpy become numbers, arrays lists, and anything else its text.
     """
     try:
         text = json.dumps(value, default=stand_in, ensure_ascii=False, indent=indent)
         if not text.isascii():
-            text.encode()  # half a character cannot be kept
+            text.encode()  # raises for half a character
     except (TypeError, ValueError, RecursionError, OverflowError):
         return json.dumps(as_loose_json(value), ensure_ascii=True, indent=indent)
     return text
 
 
 def flat(values: Mapping[str, Any], *, without: str | None = None) -> Mapping[str, Any]:
-    """Return values without nesting, as `flattened` does, and without the one of this name."""
+    """Return values without nesting, as `flattened` does, and without the name `without`."""
     if without in values:
         values = {name: value for name, value in values.items() if name != without}
     if LEAVES.issuperset(map(type, values.values())):
@@ -56,7 +56,7 @@ def flat(values: Mapping[str, Any], *, without: str | None = None) -> Mapping[st
 
 
 def number_of(value: object) -> float | None:
-    """Return a number as a float: Python's, numpy's, or an array's of one; None for others."""
+    """Return a number of Python or numpy, or an array of one, as a float; None for others."""
     if isinstance(value, bool | str | bytes):
         return None
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Loggers by the names of older eras: `tune.run(loggers=[JsonLogger, CSVLogger])`."""
+"""Ray's older logger classes, for `tune.run(loggers=[JsonLogger, CSVLogger])`."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ DEFAULT_CALLBACK_CLASSES: tuple[type[LoggerCallback], ...] = (
 
 
 class Logger:
-    """A logger of one trial, as `loggers=` took them; derive from `LoggerCallback` instead.
+    """A logger of one trial, for `loggers=`; derive from `LoggerCallback` instead.
 
     Args:
-        config: What the trial is called with.
+        config: The trial's config.
         logdir: Its folder, on this machine.
         trial: The trial.
     """
 
-    callbacks: ClassVar[tuple[type[LoggerCallback], ...]] = ()  # what does the same today
+    callbacks: ClassVar[tuple[type[LoggerCallback], ...]] = ()  # its replacements
 
     def __init__(self, config: Mapping[str, Any], logdir: str, trial: Trial | None = None) -> None:
         self.config, self.logdir, self.trial = config, logdir, trial
         self._init()
 
     def _init(self) -> None:
-        """Begin; called once, when the trial starts."""
+        """Prepare; called once, when the trial starts."""
 
     def on_result(self, result: dict[str, Any]) -> None:
-        """Take in a result."""
+        """Log a result."""
         raise NotImplementedError(f"{type(self).__name__} has no on_result")
 
     def update_config(self, config: Mapping[str, Any]) -> None:
-        """Take in another config."""
+        """The trial has another config."""
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write what is buffered."""
 
     def close(self) -> None:
         """The trial is over."""
@@ -76,7 +76,7 @@ TFLogger = TF2Logger = TBXLogger
 
 
 class UnifiedLogger(Logger):
-    """Stands for all loggers that there are by default."""
+    """Stands for all default loggers."""
 
     callbacks = DEFAULT_CALLBACK_CLASSES
 
@@ -85,14 +85,14 @@ class NoopLogger(Logger):
     """Writes nothing."""
 
     def on_result(self, result: dict[str, Any]) -> None:
-        """Take in a result."""
+        """Log a result."""
 
 
 DEFAULT_LOGGERS: tuple[type[Logger], ...] = (JsonLogger, CSVLogger, TBXLogger)
 
 
 class LegacyLoggerCallback(LoggerCallback):
-    """Drives loggers of the old kind, one of each class for every trial that runs.
+    """Calls older loggers, one of each class for every running trial.
 
     They write where they like in the trial's folder, so the study must be on this machine's disk.
     """
@@ -105,72 +105,74 @@ class LegacyLoggerCallback(LoggerCallback):
     def attach(self, store: Store) -> None:
         """Write below `store`, the folder of the study."""
         if store.local is None:
-            names = ", ".join(one.__name__ for one in self._classes)
+            names = ", ".join(kind.__name__ for kind in self._classes)
             raise ConfigError(
-                f"loggers={names}: the study is at {store.url}, and such loggers need a folder of"
+                f"loggers={names}: the study is at {store.url}, and such loggers need a folder on"
                 " this machine",
                 hint="derive from holdfast.tune.logger.LoggerCallback and pass it in callbacks=",
             )
         self._store = store
 
     def log_trial_start(self, trial: Trial) -> None:
-        """Begin with a trial, or tell its loggers what config it goes on with."""
+        """Create the loggers of a trial, or give them its new config."""
         if trial.trial_id in self._loggers:
-            for one in self._loggers[trial.trial_id]:
-                one.update_config(trial.config)
+            for logger in self._loggers[trial.trial_id]:
+                logger.update_config(trial.config)
             return
         assert self._store is not None and self._store.local is not None, "not attached"
         self._store.local.keep_folder(trial.folder)
         folder = self._store.local.path(trial.folder)
-        self._loggers[trial.trial_id] = [one(trial.config, folder, trial) for one in self._classes]
+        self._loggers[trial.trial_id] = [
+            kind(trial.config, folder, trial) for kind in self._classes
+        ]
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         if trial.trial_id not in self._loggers:
             self.log_trial_start(trial)
-        for one in self._loggers[trial.trial_id]:
-            one.on_result(result)
+        for logger in self._loggers[trial.trial_id]:
+            logger.on_result(result)
 
     def log_trial_save(self, trial: Trial) -> None:
-        for one in self._loggers.get(trial.trial_id, ()):
-            one.flush()
+        for logger in self._loggers.get(trial.trial_id, ()):
+            logger.flush()
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:  # noqa: FBT001, FBT002
-        for one in self._loggers.pop(trial.trial_id, ()):
-            one.close()
+        for logger in self._loggers.pop(trial.trial_id, ()):
+            logger.close()
 
 
 def callbacks_of_loggers(loggers: Iterable[Any] | None) -> list[LoggerCallback]:
-    """Return the callbacks that `loggers=` means; None means those there are by default.
+    """Return the callbacks for `loggers=`; None means the default ones.
 
-    Each may be a class of the old kind, ours or the user's, or a `LoggerCallback` or its class.
+    Each may be a subclass of `Logger`, or a `LoggerCallback` or its class.
     """
     if loggers is None:
         return [kind() for kind in DEFAULT_CALLBACK_CLASSES]
-    found: list[LoggerCallback] = []
+    callbacks: list[LoggerCallback] = []
     older: list[type[Logger]] = []
-    for one in loggers:
-        if isinstance(one, LoggerCallback):
-            found.append(one)
-        elif isinstance(one, type) and issubclass(one, LoggerCallback):
-            found.append(one())
-        elif isinstance(one, type) and issubclass(one, Logger):
-            if one.callbacks and "on_result" not in vars(one):
-                found += [kind() for kind in one.callbacks if not _has(found, kind)]
+    for logger in loggers:
+        if isinstance(logger, LoggerCallback):
+            callbacks.append(logger)
+        elif isinstance(logger, type) and issubclass(logger, LoggerCallback):
+            callbacks.append(logger())
+        elif isinstance(logger, type) and issubclass(logger, Logger):
+            if logger.callbacks and "on_result" not in vars(logger):
+                callbacks += [kind() for kind in logger.callbacks if not _has(callbacks, kind)]
             else:
-                older.append(one)
+                older.append(logger)
         else:
             raise ConfigError(
-                f"loggers holds {shown(one)}: {this_is(one)}",
+                f"loggers holds {shown(logger)}: {this_is(logger)}, not a logger",
                 hint="pass classes such as JsonLogger, or callbacks=[LoggerCallback subclasses]",
             )
-    return [*found, LegacyLoggerCallback(older)] if older else found
+    return [*callbacks, LegacyLoggerCallback(older)] if older else callbacks
 
 
 def with_default_loggers(callbacks: Iterable[Any]) -> list[Any]:
-    """Return the callbacks with the default loggers that are not among them, these first."""
+    """Return the callbacks, preceded by the default loggers that are not among them."""
     given = list(callbacks)
     return [*(kind() for kind in DEFAULT_CALLBACK_CLASSES if not _has(given, kind)), *given]
 
 
 def _has(callbacks: Iterable[object], kind: type) -> bool:
-    return any(isinstance(one, kind) for one in callbacks)
+    return any(isinstance(callback, kind) for callback in callbacks)

@@ -1,4 +1,4 @@
-"""Callbacks that write down what trials report; each result once, whatever dies."""
+"""Base classes of loggers: callbacks that write each result of a trial once, despite crashes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.tune.result import CONFIG
 
 
 class LoggerCallback(Callback):
-    """A callback that hears of trials one by one; the base of loggers, ours and the user's."""
+    """A callback with a method per event of a trial; the base of loggers, also of users."""
 
     def log_trial_start(self, trial: Trial) -> None:
         """An attempt of a trial has started."""
@@ -27,7 +27,7 @@ class LoggerCallback(Callback):
         """An attempt of a trial has loaded a checkpoint."""
 
     def log_trial_save(self, trial: Trial) -> None:
-        """A trial has saved itself."""
+        """A trial has saved its state."""
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         """A trial has reported `result`."""
@@ -72,11 +72,11 @@ class LoggerCallback(Callback):
 
 
 class FileLogger(LoggerCallback):
-    """A logger with a file in each trial's folder, on whatever store the study is.
+    """A logger with a file in each trial's folder, on any store.
 
     A result is in its file within about half a second, in the order of the trial's steps, each
-    once: one that a trial reports again, after it was lost, takes the place of the first and of all
-    after that. No file stays open, and nothing is kept of a trial that is over.
+    once: a step that a restarted trial reports again replaces the first one and all after it. No
+    file stays open, and no memory is used for trials that are over.
     """
 
     _file_name: ClassVar[str]
@@ -99,39 +99,39 @@ class FileLogger(LoggerCallback):
 
     @property
     def is_numbered(self) -> bool:
-        """Whether files get other names when they are replaced, so that new ones are expected."""
+        """Whether a replaced file gets a new name, so that finding it takes a listing."""
         return self._numbered is not None
 
     def attach(self, store: Store) -> None:
-        """Write below `store`, the folder of the study; to be called before anything else."""
+        """Write to `store`, the folder of the study; to be called before anything else."""
         self._rows = RowFiles(
             growing_files_on(store), self._format(), self._file_name, numbered=self._numbered
         )
 
     def fence_by(self, fence: Callable[[], None]) -> None:
-        """Write only while `fence` does not raise: the study may be another driver's by then."""
+        """Write only while `fence` does not raise, as it does once another driver has the study."""
         self._files.fence = fence
 
     def write_by(self, writer: Writer) -> None:
-        """Leave it to `writer` when files are written, until the study ends."""
+        """Let `writer` decide when files are written, until the study ends."""
         self._writer = writer
 
     def expect(self, trial: Trial, *, is_first: bool = False) -> None:
-        """There is a new trial, which most likely has no file that would have to be read.
+        """Note a new trial, which most likely has no file yet.
 
-        `is_first` says that no earlier driver can have made one, and it need not be looked for.
+        `is_first` says that no earlier driver can have made one, so it is not looked for.
         """
         self._files.expect(trial.folder, is_first=is_first)
 
     def rewind(self, trial: Trial, step: int) -> None:
-        """Take away every row of the trial after `step`."""
+        """Remove every row of the trial after `step`."""
         self._files.rewind(trial.folder, step)
 
     def reconcile(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> None:
-        """After a crash: keep what the file holds up to the first of `rows`, then have `rows`.
+        """After a crash: keep what the file holds up to the first of `rows`, then add `rows`.
 
-        What is torn, damaged or there twice is taken away also if `rows` is empty. Where a writer
-        sees to the files, it does this too.
+        Torn, damaged and duplicate rows are removed even if `rows` is empty. The writer does the
+        work, if there is one.
         """
         self._reconcile(trial, rows)
 
@@ -148,16 +148,16 @@ class FileLogger(LoggerCallback):
             self._files.end(trial.folder)
 
     def flush(self, *, durable: bool = True) -> bool:
-        """Write what waits; with `durable`, for good. Return whether all of it went well."""
+        """Write what is buffered, durably if `durable`; return whether all of it was written."""
         self._written_at = self._clock.monotonic()
         return self._files.flush(durable=durable)
 
-    # ------------------------------------------------------------------ being told
+    # ------------------------------------------------------------------ events
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         files = self._files
         files.add(trial.folder, self._row(trial, result))
-        if self._writer is None:  # then rows are written when others come
+        if self._writer is None:  # then later rows trigger the writing
             self._flush_if_due()
         elif files.is_crowded():
             self.flush(durable=False)
@@ -186,7 +186,7 @@ class FileLogger(LoggerCallback):
 
 
 def with_config(trial: Trial, result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a result that says which config it was made with."""
+    """Return a result with the config that it was made with."""
     return result if CONFIG in result else {**result, CONFIG: trial.config}
 
 

@@ -1,7 +1,7 @@
-"""The row files of a study: one of a kind for each trial, with every step in it once.
+"""The row files of a study: one per trial and format, with every step in it once.
 
-Rows are taken at once and written in batches; nothing is read or written while a row is taken. A
-write that fails is tried again with the next batch, and its rows wait in memory until then.
+Rows are buffered and written in batches; adding a row does no I/O. A write that fails is retried
+with the next batch, and its rows wait in memory until then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.tune.logger.growing_files import FileChanged, GrowingFiles
 log = logging.getLogger(__name__)
 
 P = TypeVar("P")
-STATES_MAX = 1024  # of trials that no row waits for; the others' files are read again if need be
+STATES_MAX = 1024  # of trials without waiting rows; files of the others are read again if needed
 WAITING_ROWS_MAX = 50_000
 
 
@@ -40,8 +40,8 @@ class FileNames:
     """Keys of the files of one kind.
 
     Args:
-        name: Their name, unless there is `numbered`.
-        numbered: Their name, with braces where the number is.
+        name: Their name, if they are not numbered.
+        numbered: Their name, with braces for the number.
     """
 
     def __init__(self, name: str, numbered: str | None) -> None:
@@ -55,12 +55,12 @@ class FileNames:
         return f"{folder}/{self._name}" if self._numbered is None else self.at(folder, 1)
 
     def at(self, folder: str, number: int) -> str:
-        """Return the key that has a number."""
+        """Return the key with this number."""
         assert self._numbered is not None
         return f"{folder}/{self._numbered.format(number)}"
 
     def number_in(self, key: str) -> int:
-        """Return the number in a key, 0 if it is of another kind."""
+        """Return the number in a key, 0 if it has none."""
         match = self._pattern.fullmatch(key.rpartition("/")[2])
         return int(match[1]) if match else 0
 
@@ -68,21 +68,21 @@ class FileNames:
 class Knowledge(Enum):
     """How `size`, `head` and `last` of a `FileState` relate to the file."""
 
-    NONE = auto()  # they say nothing: the file is read before a write
-    ASSUMED = auto()  # they say that there is no file, because the trial is new
+    NONE = auto()  # unknown: the file must be read before a write
+    ASSUMED = auto()  # the trial is new, so most likely there is no file
     CERTAIN = auto()  # they are what we read or wrote last
 
 
 @dataclass(slots=True)
 class FileState(Generic[P]):
-    """One trial's file as it was left, and what waits to be written to it.
+    """One trial's file as we left it, and what waits to be written to it.
 
     Attributes:
-        is_torn: Whether our own last write may have been cut short.
-        cut: The last iteration that counts of what is in the file, None for all.
+        is_torn: Whether our own last write may have failed halfway.
+        cut: The last step that counts of those in the file, None for all.
         waiting: Records to be added after that.
         waiting_bytes: About how many bytes they are.
-        is_over: Whether the trial has ended, so that this can be forgotten.
+        is_over: Whether the trial has ended, so that this can be dropped once written.
     """
 
     key: str = ""
@@ -97,29 +97,29 @@ class FileState(Generic[P]):
     is_over: bool = False
 
     def needs_writing(self) -> bool:
-        """Whether there is anything to do for it."""
+        """Whether anything is left to do for the file."""
         return bool(self.waiting) or self.cut is not None or self.is_over
 
     def is_finished(self) -> bool:
-        """Whether it can be forgotten."""
+        """Whether this can be dropped."""
         return self.is_over and not self.waiting and self.cut is None
 
     def set_written(self, size: int, head: Any, last: int | None) -> None:
-        """Note what exactly is in the file."""
+        """Note what is in the file."""
         self.size, self.head, self.last = size, head, last
         self.knowledge, self.is_torn = Knowledge.CERTAIN, False
 
     def forget_written(self) -> None:
-        """Note that the file may have been written by others, and must be read."""
+        """Note that another process may have written the file, so that it must be read."""
         self.knowledge, self.is_torn = Knowledge.NONE, False
 
 
 class RowFiles(Generic[P]):
-    """The files of all trials, named alike or, with `numbered`, after a name and a number.
+    """The files of all trials in one format, with the same name or, with `numbered`, numbers.
 
-    A numbered file is not written over: what takes its place has the next number, so that a reader
-    that follows the old one notices. Any thread may call; only one writes at a time, and adding a
-    row does not wait for it.
+    A numbered file is not overwritten: its replacement has the next number, so that a reader that
+    follows the old one notices. Thread-safe: one thread writes at a time, and adding a row does not
+    wait for it.
 
     Attributes:
         fence: Called before writing; raises if another driver has taken the study over.
@@ -134,21 +134,21 @@ class RowFiles(Generic[P]):
         self._empty = format_.load(b"").head
         self._files: dict[str, FileState[P]] = {}
         self._whole: dict[str, bytes] = {}  # files to be written whole, by key
-        self._lock = threading.Lock()  # guards what waits
-        self._writing = files.lock  # guards files and what is known of them
+        self._lock = threading.Lock()  # guards waiting rows
+        self._writing = files.lock  # guards files and their states
         self._rows = self._dropped = 0
         self._is_failing = False
 
     # ------------------------------------------------------------------ taking rows
 
     def expect(self, folder: str, *, is_first: bool = False) -> None:
-        """Assume that a new trial has no file yet, where that would need a listing."""
+        """Assume that a new trial has no file yet, where finding one would take a listing."""
         if self._names.are_numbered and (is_first or not self._store.may_have(folder)):
             with self._lock:
                 self._assume_absent(folder, self._file(folder))
 
     def knows(self, folder: str) -> bool:
-        """Whether anything is in memory of a trial's file."""
+        """Whether a trial's file has a state in memory."""
         return folder in self._files
 
     def is_crowded(self) -> bool:
@@ -156,7 +156,7 @@ class RowFiles(Generic[P]):
         return self._rows >= WAITING_ROWS_MAX // 2 and not self._is_failing
 
     def add(self, folder: str, row: Mapping[str, Any]) -> None:
-        """Take a row; one of a step that is there already takes its place and all after."""
+        """Add a row; it replaces a row of the same step, and all after that."""
         record = record_of(self._format, row)
         step = record.step
         with self._lock:
@@ -169,7 +169,7 @@ class RowFiles(Generic[P]):
             self._wait(file, record)
 
     def add_first(self, folder: str, payload: P) -> None:
-        """Take a record that belongs to no iteration; it is written if the file is still empty."""
+        """Add a record without a step, which is written if the file is still empty."""
         with self._lock:
             file = self._file(folder)
             if not file.waiting and not file.size:
@@ -190,7 +190,7 @@ class RowFiles(Generic[P]):
         file.waiting = records
 
     def _file(self, folder: str) -> FileState[P]:
-        """Return what is known of a trial's file; of a new one, what is most likely."""
+        """Return the state of a trial's file; a new one assumes the most likely."""
         file = self._files.get(folder)
         if file is None:
             file = self._files[folder] = FileState()
@@ -199,18 +199,18 @@ class RowFiles(Generic[P]):
         return file
 
     def _assume_absent(self, folder: str, file: FileState[P]) -> None:
-        """Assume that there is no file; if there is one, the first write finds out."""
+        """Assume that there is no file; if there is one, the first write notices."""
         if file.knowledge is Knowledge.NONE:
             file.key = self._names.first(folder)
             file.head, file.knowledge = self._empty, Knowledge.ASSUMED
 
     def put_whole(self, key: str, data: bytes) -> None:
-        """Take a whole file; the next batch writes it unless it is so already."""
+        """Have the next batch write a whole file, unless it has this content."""
         with self._lock:
             self._whole[key] = data
 
     def end(self, folder: str) -> None:
-        """The trial has ended: write its rows with the next batch and forget it."""
+        """The trial has ended: the next batch writes its rows and drops its state."""
         with self._lock:
             if folder in self._files:
                 self._files[folder].is_over = True
@@ -218,7 +218,7 @@ class RowFiles(Generic[P]):
     # ------------------------------------------------------------------ correcting files
 
     def rewind(self, folder: str, step: int) -> bool:
-        """Take away every row after iteration `step`; return whether the file is so already.
+        """Remove every row after `step`; return whether that is done.
 
         If it is not, the next batch tries again.
         """
@@ -241,9 +241,9 @@ class RowFiles(Generic[P]):
     ) -> bool:
         """Make the file hold the rows it has up to the first of `rows`, and then these.
 
-        If it has none at all, `first` comes before them, as with `add_first`. What is torn,
-        damaged, or there twice is taken away too; nothing is written if the file is as it should
-        be. Returns whether that went well; if not, or if it is not urgent, the next batch does it.
+        If it is empty, `first` comes before them, as with `add_first`. Torn, damaged and duplicate
+        rows are removed; nothing is written if the file is right already. Returns whether it is
+        done; if it failed, or is not urgent, the next batch does it.
         """
         records = each_once([record_of(self._format, row) for row in rows])
         begin = first_step(records)
@@ -265,7 +265,7 @@ class RowFiles(Generic[P]):
     # ------------------------------------------------------------------ writing
 
     def flush(self, *, durable: bool) -> bool:
-        """Write what waits; with `durable`, for good. Return whether all of it went well."""
+        """Write what waits, durably if `durable`; return whether all of it was written."""
         with self._writing:
             if not self._succeeds(self.fence):
                 return False
@@ -277,11 +277,11 @@ class RowFiles(Generic[P]):
             self._forget_some()
         if is_done and self._is_failing:
             self._is_failing = False
-            log.info("%s is written again", self._name)
+            log.info("%s can be written again", self._name)
         return is_done
 
     def close(self) -> bool:
-        """Make everything durable; say how many rows could not be kept, if any."""
+        """Make everything durable; log how many rows were lost, if any."""
         is_done = self.flush(durable=True)
         with self._lock:
             lost = self._dropped + self._rows
@@ -313,8 +313,8 @@ class RowFiles(Generic[P]):
                 return True
             is_urgent = is_urgent or file.is_over or file.cut is not None
             if not (is_urgent or self._store.is_due(file.size, file.waiting_bytes)):
-                return True  # its time will come
-            batch, cut, weight = file.waiting, file.cut, file.waiting_bytes
+                return True  # a later batch writes it
+            batch, cut, size_bytes = file.waiting, file.cut, file.waiting_bytes
             file.waiting, file.cut, file.waiting_bytes = [], None, 0
         is_done = self._succeeds(self._write, folder, file, batch, cut)
         with self._lock:
@@ -322,13 +322,13 @@ class RowFiles(Generic[P]):
                 self._rows -= len(batch)
             else:
                 self._put_back(file, batch, cut)
-                file.waiting_bytes += weight
+                file.waiting_bytes += size_bytes
             if file.is_finished():
                 self._files.pop(folder, None)
         return is_done
 
     def _put_back(self, file: FileState[P], batch: list[Record[P]], cut: int | None) -> None:
-        """Have a batch wait again; what has come meanwhile counts, and may take its place."""
+        """Queue a batch again; rows that were added meanwhile may replace some of it."""
         waiting = each_once([*batch, *file.waiting])
         waiting = waiting if file.cut is None else up_to(waiting, file.cut)
         self._rows -= len(batch) + len(file.waiting) - len(waiting)
@@ -364,9 +364,9 @@ class RowFiles(Generic[P]):
             file.forget_written()
             if was_certain:
                 log.warning(
-                    "%s; it is read again, and rows that it has are not added", error.message
+                    "%s; it is read again, and rows that it holds are not added", error.message
                 )
-            self._correct(folder, file, batch, None, is_theirs=was_certain)
+            self._correct(folder, file, batch, None, keeps_stored=was_certain)
             return
         file.set_written(file.size + len(data), head, later(file.last, last_step(batch)))
 
@@ -377,11 +377,11 @@ class RowFiles(Generic[P]):
         batch: list[Record[P]],
         cut: int | None,
         *,
-        is_theirs: bool = False,
+        keeps_stored: bool = False,
     ) -> None:
-        """Read the file, and make it hold what it should, and nothing else.
+        """Read the file and make it hold exactly the rows that it should.
 
-        With `is_theirs` the rows that it has win over those of the batch.
+        With `keeps_stored` its rows take precedence over those of the batch.
         """
         was_unread = file.knowledge is Knowledge.NONE
         if was_unread:
@@ -395,7 +395,7 @@ class RowFiles(Generic[P]):
             records = each_once(content.records)
             batch = [record for record in batch if record.step is not None or not records]
             last = last_step(records)
-            if is_theirs and last is not None:
+            if keeps_stored and last is not None:
                 batch = [record for record in batch if record.step is None or record.step > last]
             records = records if cut is None else up_to(records, cut)
             records = each_once([*records, *batch])
@@ -408,14 +408,14 @@ class RowFiles(Generic[P]):
         file.set_written(len(data), head, last_step(records))
 
     def _holds(self, data: bytes, records: list[Record[P]]) -> bool:
-        """Whether a file has exactly these records, so that it need not be parsed."""
+        """Whether a file holds exactly these records, so that it need not be parsed."""
         head = self._format.grown(self._empty, _payloads(records))
         return data == dump(self._format, head, records)
 
     def _replace(self, folder: str, file: FileState[P], before: bytes | None, data: bytes) -> None:
         if before and not data.startswith(before):
             self._put(folder, file, data)
-        elif data:  # what is there stays as it is
+        elif data:  # the file only grows
             if before:
                 self._store.adopt(file.key)
             end = len(before or b"")
@@ -433,25 +433,25 @@ class RowFiles(Generic[P]):
     # ------------------------------------------------------------------ names
 
     def _find_key(self, folder: str) -> str:
-        """Return where the trial's file is, or is to be; what an earlier one left is removed."""
+        """Return the key of the trial's file, which may not exist yet; remove those it replaced."""
         if not self._names.are_numbered:
             return self._names.first(folder)
         keys = [f"{folder}/{name}" for name in self._store.names(folder) or ()]
         numbered = sorted(filter(self._names.number_in, keys), key=self._names.number_in)
-        for older in numbered[:-1]:  # a crash came between putting the next one and removing it
+        for older in numbered[:-1]:  # a crash came between writing the next one and removing it
             self._store.remove(older)
         return numbered[-1] if numbered else self._names.first(folder)
 
     # ------------------------------------------------------------------ pieces
 
     def _succeeds(self, work: Callable[..., None], *args: Any) -> bool:
-        """Do some work; an error is logged once for each time that writing begins to fail."""
+        """Call `work` and return whether it succeeded; of failures in a row one is logged."""
         try:
             work(*args)
         except HoldfastError as error:
             if not self._is_failing:
                 log.warning("rows of %s wait in memory: %s", self._name, error)
-        except Exception:  # whatever it is, rows must go on being taken and tried
+        except Exception:  # rows must still be buffered and retried
             if not self._is_failing:
                 log.exception("rows of %s wait in memory", self._name)
         else:
@@ -460,7 +460,7 @@ class RowFiles(Generic[P]):
         return False
 
     def _forget_some(self) -> None:
-        """Forget the states of files that no row waits for, if there are very many."""
+        """Drop states of files without waiting rows, if there are very many."""
         with self._lock:
             idle = [folder for folder, file in self._files.items() if not file.needs_writing()]
             for folder in idle[: max(0, len(self._files) - STATES_MAX)]:
@@ -471,11 +471,11 @@ def _payloads(records: Iterable[Record[P]]) -> list[P]:
     return [record.payload for record in records]
 
 
-def earlier(step: int | None, other: int | None) -> int | None:
-    """Return the lower of two steps, None only if both are."""
-    return min((each for each in (step, other) if each is not None), default=None)
+def earlier(*steps: int | None) -> int | None:
+    """Return the lowest step, None only if all are."""
+    return min((step for step in steps if step is not None), default=None)
 
 
-def later(step: int | None, other: int | None) -> int | None:
-    """Return the higher of two steps, None only if both are."""
-    return max((each for each in (step, other) if each is not None), default=None)
+def later(*steps: int | None) -> int | None:
+    """Return the highest step, None only if all are."""
+    return max((step for step in steps if step is not None), default=None)

@@ -3,9 +3,9 @@
 An event is a protobuf message: wall_time = 1, step = 2, file_version = 3, summary = 5 and
 session_log = 7. A summary is a list (1) of values: tag = 1, simple_value = 2, metadata = 9.
 
-Each result is one event. Among its values is always its training iteration, and the step of its
-trial if that is another number, by which it is found again when results are superseded; the event's
-own `step` may count something else.
+Each result is one event. Its values always include the training iteration and, if it differs, the
+trial's step, by which a superseded result is found; the event's own `step` may count something
+else.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _pack_float = struct.Struct("<f").pack
 class TBXLoggerCallback(FileLogger):
     """Writes the numbers of every result to an event file, `ray/tune/<metric>`, for TensorBoard.
 
-    The step is `timesteps_total` where it is reported, else `training_iteration`. Where results are
-    superseded, a new file takes the place of the one before, and a TensorBoard that looks on begins
-    the trial anew. The trial's parameters are on TensorBoard's page of hyperparameters.
+    The step is `timesteps_total` where it is reported, else `training_iteration`. When results are
+    superseded, a new file replaces the one before, and a running TensorBoard reloads the trial. The
+    trial's parameters are on TensorBoard's page of hyperparameters.
 
     Args:
         hparams: Whether that page gets the trial's parameters.
@@ -63,14 +63,14 @@ class TBXLoggerCallback(FileLogger):
         return result if TIMESTAMP in result else {**result, TIMESTAMP: self._clock.now()}
 
     def log_trial_start(self, trial: Trial) -> None:
-        """Have the trial's parameters stand first in its file."""
+        """Put the trial's parameters first in its file."""
         parameters = self._parameters(trial)
         if parameters is not None:
             self._files.add_first(trial.folder, parameters)
 
     def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
         if not self._files.knows(trial.folder):
-            # An earlier driver died over the result, perhaps before anything was in the file.
+            # An earlier driver may have died before it wrote anything to the file.
             self.log_trial_start(trial)
         super().log_trial_result(iteration, trial, result)
 
@@ -100,15 +100,15 @@ class Events:
         return event(wall_time, _whole(step), message_field(5, *values))
 
     def load(self, data: bytes) -> Content[bytes]:
-        """Return the events before the first that is not whole; where others begin is unknown."""
+        """Return the events before the first damaged one, after which no frame can be found."""
         frames = [Record(_step_in(body), frame) for frame, body in frames_in(data)]
         opening = self.opening(None)
-        begins = 0
-        while begins < len(frames) and opening.startswith(
-            b"".join(record.payload for record in frames[: begins + 1])
+        first = 0
+        while first < len(frames) and opening.startswith(
+            b"".join(record.payload for record in frames[: first + 1])
         ):
-            begins += 1
-        return Content(None, frames[begins:])
+            first += 1
+        return Content(None, frames[first:])
 
     def grown(self, head: None, payloads: Iterable[bytes]) -> None:
         return None
@@ -128,7 +128,7 @@ def event(wall_time: float, step: int, content: bytes) -> bytes:
 def hyperparameters(values: Mapping[str, Any], session: str, wall_time: float) -> bytes:
     """Return the event that TensorBoard's page of hyperparameters reads.
 
-    `session` names the trial. What is neither a number, a text nor a flag is written as text.
+    `session` names the trial. Other values than numbers, texts and flags are written as text.
     """
     start = [
         message_field(1, _text_field(1, str(name)), message_field(2, _variant(value)))
@@ -151,15 +151,14 @@ def _variant(value: object) -> bytes:
 
 @cache
 def _opening() -> bytes:
-    # The second one says that whatever was read before, from a file that this one takes the place
-    # of, no longer counts.
+    # The second event makes readers discard what they read from a file that this one replaces.
     version = event(0.0, 0, _text_field(3, "brain.Event:2"))
     return version + event(0.0, 0, message_field(7, varint_field(1, 1)))
 
 
 @lru_cache(4096)
 def _value_start(name: object) -> bytes:
-    """Return the bytes of a metric's value up to its number: they are the same in every event."""
+    """Return the bytes of a metric's value up to its number; the same in every event."""
     tag = _text_field(1, f"{PREFIX}{name}")
     return varint(1 << 3 | 2) + varint(len(tag) + 5) + tag + varint(2 << 3 | 5)
 
@@ -176,7 +175,7 @@ def _text_field(number: int, text: str) -> bytes:
 def _packed(number: float) -> bytes:
     try:
         return _pack_float(number)
-    except OverflowError:  # beyond what TensorBoard's numbers reach
+    except OverflowError:  # beyond the range of TensorBoard's numbers
         return _pack_float(float("inf") if number > 0 else float("-inf"))
 
 
@@ -188,7 +187,7 @@ def _whole(value: float | None) -> int:
 
 
 def _step_in(body: bytes) -> int | None:
-    """Return the step among the values of an event, or else the training iteration."""
+    """Return the trial's step among the values of an event, or else its training iteration."""
     iteration = None
     for number, summary in fields_in(body):
         if number == 5 and isinstance(summary, bytes):

@@ -1,4 +1,4 @@
-"""Writes what loggers have waiting, so that nobody who tells them of a result waits for a disk."""
+"""A thread that writes what loggers have buffered, so that no result waits for a disk."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ log = logging.getLogger(__name__)
 BATCH_S = 0.5
 
 
-class Waiting(Protocol):
-    """Somebody who has something to write."""
+class Flushable(Protocol):
+    """Has buffered data to write."""
 
     def flush(self, *, durable: bool = True) -> bool:
-        """Write it, from any thread."""
+        """Write it, durably if `durable`; return whether that succeeded. From any thread."""
         ...
 
 
 class Writer:
-    """A thread that has loggers write every half a second, from the first call on until closed.
+    """Flushes loggers every half a second, from `start` until `close`.
 
-    What it has not written is written by `flush`, as if there were no such thread.
+    They may still be flushed directly at any time.
     """
 
-    def __init__(self, loggers: Sequence[Waiting], every_s: float = BATCH_S) -> None:
+    def __init__(self, loggers: Sequence[Flushable], every_s: float = BATCH_S) -> None:
         self._loggers, self._every_s = loggers, every_s
         self._wanted = threading.Event()
         self._is_closing = False
-        self._asked = self._settled = 0  # how often all was to be made durable, and was
+        self._asked = self._settled = 0  # counts of durable flushes: requested, and done
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, if that has not been done."""
+        """Start the thread, if it is not running."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="holdfast-files", daemon=True)
             self._thread.start()
 
     def settle(self) -> Callable[[], bool]:
-        """Have all that waits now made durable; return what says whether it is."""
+        """Request that all that is buffered now becomes durable; return a check whether it is."""
         if self._thread is None:
             is_done = self._flush(durable=True)
             return lambda: is_done
         self._asked += 1
-        mine = self._asked
+        request = self._asked
         self._wanted.set()
-        return lambda: self._settled >= mine
+        return lambda: self._settled >= request
 
     def close(self) -> None:
         """Return once the thread is gone; may be called more than once."""
@@ -63,16 +63,16 @@ class Writer:
             if self._is_closing:
                 return
             asked = self._asked
-            self._flush(durable=False)  # first, so that one sync is for all of them
+            self._flush(durable=False)  # first, so that one sync covers all of them
             if asked > self._settled and self._flush(durable=True):
                 self._settled = asked
 
     def _flush(self, *, durable: bool) -> bool:
         is_done = True
-        for one in self._loggers:
+        for logger in self._loggers:
             try:
-                is_done &= one.flush(durable=durable)
-            except Exception:  # others have something to write as well, and it may pass
+                is_done &= logger.flush(durable=durable)
+            except Exception:  # the other loggers must still be flushed
                 is_done = False
-                log.exception("%s could not write", type(one).__name__)
+                log.exception("%s could not write", type(logger).__name__)
         return is_done

@@ -1,4 +1,4 @@
-"""The output of a study: screens, calls of callbacks, files beside the results."""
+"""The output of a study: progress for people, calls of callbacks, files beside the results."""
 
 from __future__ import annotations
 

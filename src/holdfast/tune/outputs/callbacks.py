@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 
 class CallbackObserver(StudyObserver):
-    """Calls the methods of callbacks that Ray has for what happens in a study.
+    """Turns the events of a study into calls of Ray's callback methods.
 
     Args:
-        fence: Raises if the study is another driver's by now.
+        fence: Raises if another driver has taken over the study.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class CallbackObserver(StudyObserver):
         self._callbacks, self._study = callbacks, study
         self._turns = 0
         self._began = self._is_new = False
-        # A logger of the user's that writes in its own way is called only from here.
+        # A user's logger with its own `flush` may not be thread-safe: the writer leaves it alone.
         self._files = [
             callback
             for callback in callbacks
@@ -48,8 +48,10 @@ class CallbackObserver(StudyObserver):
         self._numbered = [logger for logger in self._files if logger.is_numbered]
         self._backlog = _Backlog(self._reconcile)
         self._writer = Writer([self._backlog, *self._files])
-        # Most studies have no others, and these need not be shown all trials at every turn.
-        self._has_others = any(type(each) not in DEFAULT_CALLBACK_CLASSES for each in callbacks)
+        # Most studies have only the default loggers, which need no list of all trials each turn.
+        self._has_others = any(
+            type(callback) not in DEFAULT_CALLBACK_CLASSES for callback in callbacks
+        )
 
     def _call_loggers(self, name: str, *facts: Any) -> None:
         for logger in self._files:
@@ -65,13 +67,13 @@ class CallbackObserver(StudyObserver):
         result.setdefault(EXPERIMENT_TAG, variant.tag)
         full = {**result, CONFIG: dict(variant.config)}
         if full.get(TRAINING_ITERATION) != step or STEP in full:
-            full[STEP] = step  # or loggers would take it for the result of another step
+            full[STEP] = step  # loggers identify rows by it
         return full
 
     def resumed(self, rows: Mapping[str, Rows], trials: Mapping[str, Trial]) -> None:
         for logger in self._files:
             logger.write_by(self._writer)
-        if self._files:  # they close it
+        if self._files:  # which close it at the end
             self._writer.start()
         self._is_new = self._study.made == 0
         for trial_id, trial in trials.items():
@@ -136,14 +138,14 @@ class CallbackObserver(StudyObserver):
             self._callbacks.on_step_begin(**self._info())
 
     def settle(self) -> Callable[[], bool]:
-        # What the writer does not serve is flushed now, before it learns of later results.
+        # Loggers that the writer does not flush are flushed now, before they get later results.
         is_done = self._callbacks.flush(durable=True, without=self._files)
         is_written = self._writer.settle()
         return lambda: is_done and is_written()
 
     def flush(self) -> bool:
         self._backlog.flush()
-        for logger in self._files:  # so that all of them are made durable at once
+        for logger in self._files:  # first, so that one sync covers all of them
             logger.flush(durable=False)
         return self._callbacks.flush(durable=True)
 
@@ -151,30 +153,30 @@ class CallbackObserver(StudyObserver):
 class _Backlog:
     """Finished trials whose files an earlier driver may have left incomplete.
 
-    There can be thousands of them, and nothing waits for one: they are reconciled beside the study,
-    each before anything else happens to it, and all before the journal drops their rows.
+    There can be thousands, and nothing waits for them, so the writer's thread reconciles them: each
+    before anything else happens to its trial, and all before the journal drops their rows.
     """
 
     def __init__(self, reconcile: Callable[[Trial, Rows], None]) -> None:
         self._reconcile = reconcile
-        self._left: dict[str, tuple[Trial, Rows]] = {}
+        self._waiting: dict[str, tuple[Trial, Rows]] = {}
         self._lock = threading.Lock()
 
     def add(self, trial: Trial, rows: Rows) -> None:
-        self._left[trial.trial_id] = trial, rows
+        self._waiting[trial.trial_id] = trial, rows
 
     def reconcile(self, trial_id: str) -> None:
-        """Return once the loggers know what a trial's files are to hold."""
-        if trial_id not in self._left:
+        """Return once the loggers know the rows that a trial's files must hold."""
+        if trial_id not in self._waiting:
             return
         with self._lock:
-            if trial_id in self._left:
-                self._reconcile(*self._left[trial_id])
-                del self._left[trial_id]
+            if trial_id in self._waiting:
+                self._reconcile(*self._waiting[trial_id])
+                del self._waiting[trial_id]
 
     def flush(self, *, durable: bool = True) -> bool:
-        """Reconcile all of them."""
+        """Reconcile all trials."""
         del durable
-        for trial_id in list(self._left):
+        for trial_id in list(self._waiting):
             self.reconcile(trial_id)
         return True

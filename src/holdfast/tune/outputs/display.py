@@ -1,4 +1,4 @@
-"""Shows the progress of a study, as its `RunConfig` asks."""
+"""Shows the progress of a study, as its `RunConfig` says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from holdfast.tune.study.spec import StudySpec
 log = logging.getLogger(__name__)
 
 UPDATE_EVERY_S = 0.25
-FINISHED_MAX = 20  # trials that are over and still shown
+FINISHED_MAX = 20  # ended trials that are still shown
 _IN_BYTES = ("memory", "object_store_memory")
 
 
@@ -42,17 +42,17 @@ class StudyDisplay(StudyObserver):
         self.output = output_of(spec)
         self._began = clock.monotonic()
         self._updated_at = float("-inf")
-        self._over: dict[str, Trial] = {}
-        self._begun: dict[str, LastStart] = {}
+        self._ended: dict[str, Trial] = {}  # the last ones
+        self._last_starts: dict[str, LastStart] = {}
         self._not_finite = NotFinite([self._metric])
-        self._with_nan: set[str] = set()  # trials that are not over
+        self._with_nan: set[str] = set()  # of those that have not ended
         self._nan_count = 0
         self._first_nan = ""
         self._best: Trial | None = None
         self._has_warned_of_pauses = False
 
-    def begin(self, path: str, how: Resumption) -> None:
-        """Say what begins, or goes on, and where it is kept."""
+    def begin(self, path: str, resumption: Resumption) -> None:
+        """Print the study's name and path, how it searches, and what it resumes."""
         facts: dict[str, Any] = {}
         judges = self._study.judges
         if self._spec.tune_config.search_alg is not None:
@@ -62,7 +62,7 @@ class StudyDisplay(StudyObserver):
         if self._samples is not None:
             facts["trials"] = self._samples
         if self._study.made:
-            facts |= resumption_facts(self._study, how)
+            facts |= resumption_facts(self._study, resumption)
         for trial in self._study.finished.values():
             self._note_end(trial)
         self.output.begin(self._spec.name, path, facts)
@@ -71,27 +71,27 @@ class StudyDisplay(StudyObserver):
 
     def trial_started(self, trial: Trial, after_step: int) -> None:
         del after_step
-        self._over.pop(trial.trial_id, None)  # it had ended, and goes on
-        before = self._begun.get(trial.trial_id)
+        self._ended.pop(trial.trial_id, None)  # it had ended, and continues
+        before = self._last_starts.get(trial.trial_id)
         if before is None and trial.run.attempts > 1:  # under another driver
             before = LastStart(None, trial.failures(), None)
-        self._begun[trial.trial_id] = LastStart.of(trial)
+        self._last_starts[trial.trial_id] = LastStart.of(trial)
         self.output.trial_started(trial, before, self._donor_of(trial))
 
     def _donor_of(self, trial: Trial) -> str | None:
-        """Return whose weights a trial has been given, None if it goes on from its own."""
+        """Return the trial whose weights this one was given, None if it has its own."""
         if trial.donor is None:
             return None
         folder = trial.donor.folder
         trials = [*self._study.trials.values(), *self._study.finished.values()]
-        return next((str(each) for each in trials if each.folder == folder), folder)
+        return next((str(donor) for donor in trials if donor.folder == folder), folder)
 
     def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
         self._look_for_nan(trial, result)
         self.output.trial_reported(trial, result)
 
     def _look_for_nan(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        """Warn once in a study of a metric that is not finite, and count the trials with one."""
+        """Warn of the first metric that is not finite, and count the trials with one."""
         not_finite = self._not_finite.found(result)
         if not not_finite or trial.trial_id in self._with_nan:
             return
@@ -100,7 +100,7 @@ class StudyDisplay(StudyObserver):
         if self._nan_count == 1:
             self._first_nan = f"{in_words(not_finite)} of {trial}"
             log.warning(
-                "%s reported %s at step %d; the study goes on, and other trials are only counted",
+                "%s reported %s at step %d; the study goes on, and further trials are only counted",
                 trial, in_words(not_finite), trial.step,
             )  # fmt: skip
 
@@ -116,9 +116,9 @@ class StudyDisplay(StudyObserver):
             return
         self._has_warned_of_pauses = True
         log.warning(
-            "%s has paused %s after step %d, and %s; what a trial did since its last checkpoint is "
-            "done again when it goes on. Report a checkpoint with every step, or take a scheduler "
-            "that does not pause, as ASHAScheduler",
+            "%s has paused %s after step %d, and %s; steps after the last checkpoint are repeated "
+            "when a trial resumes. Report a checkpoint with every step, or use a scheduler that "
+            "does not pause, such as ASHAScheduler",
             type(self._study.judges.scheduler).__name__,
             trial,
             trial.step,
@@ -126,20 +126,20 @@ class StudyDisplay(StudyObserver):
         )
 
     def trial_ended(self, trial: Trial) -> None:
-        self._begun.pop(trial.trial_id, None)
+        self._last_starts.pop(trial.trial_id, None)
         self._with_nan.discard(trial.trial_id)
         if trial.status is Status.TERMINATED:
             self.output.trial_finished(trial)
         self._note_end(trial)
 
     def _note_end(self, trial: Trial) -> None:
-        self._over[trial.trial_id] = trial
-        if len(self._over) > FINISHED_MAX:
-            del self._over[next(iter(self._over))]
+        self._ended[trial.trial_id] = trial
+        if len(self._ended) > FINISHED_MAX:
+            del self._ended[next(iter(self._ended))]
         if self._metric is None:
             return
-        rivals = [*([self._best] if self._best else []), trial]
-        best = best_of(rivals, self._metric, self._mode)
+        candidates = [trial] if self._best is None else [self._best, trial]
+        best = best_of(candidates, self._metric, self._mode)
         if best is not None and best.name == str(trial):
             self._best = trial
 
@@ -151,17 +151,17 @@ class StudyDisplay(StudyObserver):
         self.output.update(self.progress())
 
     def progress(self) -> Progress:
-        """Return how the study stands."""
+        """Return the current state of the study."""
         study = self._study
         live = study.get_trials()
         counts = {str(status): count for status, count in study.counts.items() if count}
         for trial in live:
             counts[trial.status] = counts.get(trial.status, 0) + 1
-        going = {trial.trial_id for trial in live}
-        best = [one for one in (self._best,) if one is not None and one.trial_id not in going]
-        over = [trial for trial_id, trial in self._over.items() if trial_id not in going]
+        live_ids = {trial.trial_id for trial in live}
+        ended = [trial for trial_id, trial in self._ended.items() if trial_id not in live_ids]
+        best = [self._best] if self._best and self._best.trial_id not in live_ids else []
         return Progress(
-            trials=[*(one for one in best if one.trial_id not in self._over), *over, *live],
+            trials=[*(trial for trial in best if trial.trial_id not in self._ended), *ended, *live],
             counts=counts,
             total=self._samples,
             elapsed_s=self._clock.monotonic() - self._began,
@@ -174,14 +174,14 @@ class StudyDisplay(StudyObserver):
     def _notes(self) -> list[str]:
         if not self._nan_count:
             return []
-        some = "1 trial has" if self._nan_count == 1 else f"{self._nan_count} trials have"
-        return [f"{some} reported what is not finite, first {self._first_nan}"]
+        trials = "1 trial has" if self._nan_count == 1 else f"{self._nan_count} trials have"
+        return [f"{trials} reported values that are not finite, first {self._first_nan}"]
 
 
-def in_use(there: Mapping[str, float], free: Mapping[str, float]) -> str:
-    """Return how much of what there is has been reserved; memory only if any of it has."""
+def in_use(total_amounts: Mapping[str, float], free: Mapping[str, float]) -> str:
+    """Return how much of each resource is reserved; memory only if any of it is."""
     parts = []
-    for name, amount in there.items():
+    for name, amount in total_amounts.items():
         taken = amount - free.get(name, 0.0)
         if name not in _IN_BYTES:
             parts.append(f"{taken:g}/{amount:g} {name}")
@@ -190,31 +190,33 @@ def in_use(there: Mapping[str, float], free: Mapping[str, float]) -> str:
     return ", ".join(parts)
 
 
-def resumption_facts(study: Study, how: Resumption) -> dict[str, str]:
-    """Return what a study that goes on will do with the trials it has."""
+def resumption_facts(study: Study, resumption: Resumption) -> dict[str, str]:
+    """Return what a resumed study will do with its trials, by status."""
     counts = study.counts
     facts = {}
     if done := counts.get(Status.TERMINATED, 0):
         facts["kept"] = counted(done, "finished trial")
-        if how.finished:
+        if resumption.finished:
             facts["kept"] += " to continue, as the new limits allow"
     if failed := counts.get(Status.ERROR, 0):
         fate = "not tried again"
-        if how.errored or how.errored_from_scratch:
-            fate = "resuming from the last checkpoint" if how.errored else "starting over"
+        if resumption.errored:
+            fate = "resuming from the last checkpoint"
+        elif resumption.errored_from_scratch:
+            fate = "starting over"
         facts["failed"] = f"{counted(failed, 'trial')}, {fate}"
     if study.trials:
-        saved = sum(1 for one in study.trials.values() if one.saved_step() or one.donor)
+        saved = sum(bool(trial.saved_step() or trial.donor) for trial in study.trials.values())
         fate = f"{saved} resuming from a checkpoint, {len(study.trials) - saved} from the start"
-        fate = fate if how.unfinished else "not continued"
+        fate = fate if resumption.unfinished else "not continued"
         facts["unfinished"] = f"{counted(len(study.trials), 'trial')}: {fate}"
-    if how.num_samples is not None:
-        facts["samples"] = f"{how.num_samples} in total from now on"
+    if resumption.num_samples is not None:
+        facts["samples"] = f"{resumption.num_samples} in total from now on"
     return facts
 
 
 def output_of(spec: StudySpec) -> StudyOutput:
-    """Return where people see how a study goes."""
+    """Return the output that the configs of a study ask for."""
     config, tune = spec.run_config, spec.tune_config
     verbose = 1 if config.verbose is None else config.verbose
     if not isinstance(verbose, int):
@@ -226,7 +228,7 @@ def output_of(spec: StudySpec) -> StudyOutput:
         if not isinstance(config.progress_reporter, ProgressReporter):
             raise ConfigError(
                 f"progress_reporter={shown(config.progress_reporter)} is not a ProgressReporter",
-                hint="an object of tune.CLIReporter, or of a class of your own that derives from"
+                hint="pass a tune.CLIReporter(), or an object of your subclass of"
                 " tune.ProgressReporter",
             )
         return ReporterOutput(config.progress_reporter, verbosity=verbosity)

@@ -1,4 +1,4 @@
-"""Files that a driver writes beside those of loggers: notes of schedulers, errors of trials."""
+"""Files of a study besides those of loggers: logs of schedulers, errors of trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.tune.results.trial_folder import AGAIN, FAILED, LOST, last_failure
 
 
 class SchedulerFiles(StudyObserver):
-    """Writes the lines that a scheduler notes to files in the study's folder, each line once."""
+    """Writes the log lines of a scheduler to files in the study's folder, each line once."""
 
     def __init__(self, study: Study, store: Store) -> None:
         self._scheduler, self._store = study.judges.scheduler, store
@@ -39,7 +39,7 @@ class SchedulerFiles(StudyObserver):
                 stored = self._store.get(name).data.decode()
             except ObjectMissing:
                 stored = ""
-            # After a crash the last lines come again; they may be in the file.
+            # After a crash the last lines come again, and may be in the file already.
             written = set(stored.splitlines())
             new = [line for line in text.splitlines() if line not in written]
             if new:
@@ -51,24 +51,24 @@ class ErrorFiles(StudyObserver):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._looked: set[str] = set()  # trials that start again and again are looked at once
+        self._checked: set[str] = set()  # trials whose file was read when they restarted
 
     def trial_lost(self, trial: Trial, card: str, *, is_last: bool) -> None:
         heading = FAILED if is_last else LOST
-        self._add(trial, f"{heading}{_now()}\n{card}\n\n", self._so_far(trial))
+        self._add(trial, f"{heading}{_now()}\n{card}\n\n", self._stored(trial))
 
     def trial_started(self, trial: Trial, after_step: int) -> None:
         del after_step
-        if trial.run.attempts == 1 or trial.trial_id in self._looked:
+        if trial.run.attempts == 1 or trial.trial_id in self._checked:
             return
-        self._looked.add(trial.trial_id)
-        if last_failure(stored := self._so_far(trial)):
+        self._checked.add(trial.trial_id)
+        if last_failure(stored := self._stored(trial)):
             self._add(trial, f"{AGAIN}{_now()}\n\n", stored)
 
     def trial_ended(self, trial: Trial) -> None:
-        self._looked.discard(trial.trial_id)
+        self._checked.discard(trial.trial_id)
 
-    def _so_far(self, trial: Trial) -> str:
+    def _stored(self, trial: Trial) -> str:
         try:
             return self._store.get(f"{trial.folder}/{EXPR_ERROR_FILE}").data.decode()
         except ObjectMissing:

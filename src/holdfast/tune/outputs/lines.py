@@ -1,4 +1,4 @@
-"""Lines of output, one for each event, and not more of them than people can read."""
+"""Lines of output, one for each event, limited to as many as people can read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METRICS_MAX = 6
 
 
 class LineBudget:
-    """Lets lines through until there are too many, and then says how many more there were."""
+    """Limits the lines in a window of time; the rest is counted in one line."""
 
     def __init__(self, lines_max: int = LINES_MAX, window_s: float = WINDOW_S) -> None:
         self._lines_max, self._window_s = lines_max, window_s
@@ -29,7 +29,7 @@ class LineBudget:
         self._left_out: Counter[str] = Counter()
 
     def take(self, kind: str, line: str, now: float) -> list[str]:
-        """Return the lines to print now; `kind` says what is counted if it is left out."""
+        """Return the lines to print now; a line that is left out is counted under `kind`."""
         lines = self.rest(now) if now - self._began >= self._window_s else []
         if now - self._began >= self._window_s:
             self._began, self._shown = now, 0
@@ -40,14 +40,14 @@ class LineBudget:
         return [*lines, line]
 
     def leaves_out(self, kind: str, now: float) -> bool:
-        """Whether a line would not be printed now: then it is counted, and need not be made."""
+        """Whether a line would not be printed now; if so, counts it."""
         if now - self._began >= self._window_s or self._shown < self._lines_max:
             return False
         self._left_out[kind] += 1
         return True
 
     def rest(self, now: float, *, is_end: bool = False) -> list[str]:
-        """Return a line on what was left out, once its window is over."""
+        """Return a line that counts those left out, once their window is over."""
         if not self._left_out or not (is_end or now - self._began >= self._window_s):
             return []
         counts = ", ".join(f"{count} {kind}" for kind, count in self._left_out.items())
@@ -75,12 +75,12 @@ class ResultLines:
 
 @dataclass(frozen=True, slots=True)
 class LastStart:
-    """A trial as it was when it last started, to compare with when it starts again.
+    """A trial as it was when it last started, to describe what has changed since.
 
     Attributes:
-        config: What its trainable was called with; None if that is not known.
+        config: Its config; None if that is not known.
         failures: How often it had failed by then.
-        donor: Whose checkpoint it was given then.
+        donor: The trial whose checkpoint it was given then.
     """
 
     config: Mapping[str, Any] | None
@@ -93,9 +93,9 @@ class LastStart:
 
 
 def started(trial: Trial, before: LastStart | None = None, donor: str | None = None) -> str:
-    """Return a line on an attempt that has begun.
+    """Return a line on an attempt that has started.
 
-    `before` is None if its last start is not known; `donor` names the trial whose weights it has.
+    `before` is None if the last start is not known; `donor` names the trial whose weights it has.
     """
     parameters = _parameters(trial.evaluated_params)
     with_parameters = f" with {parameters}" if parameters else ""
@@ -108,8 +108,8 @@ def started(trial: Trial, before: LastStart | None = None, donor: str | None = N
     changes = with_parameters
     if before.config is not None:
         changes = f": {_changed(before.config, trial) or 'nothing changed'}"
-    what = "changed" if donor == str(trial) else f"took over the weights of {donor}"
-    return f"{trial} {what}{changes}"
+    event = "changed" if donor == str(trial) else f"took over the weights of {donor}"
+    return f"{trial} {event}{changes}"
 
 
 def _parameters(parameters: Mapping[str, Any]) -> str:
@@ -136,16 +136,16 @@ def saved(trial: Trial, folder: str) -> str:
 
 
 def finished(trial: Trial) -> str:
-    """Return a line on a trial that has ended well."""
+    """Return a line on a trial that has finished."""
     metrics = _metrics(trial, trial.last_result, all_metrics=False)
     return f"{trial} finished" + (f": {metrics}" if metrics else "")
 
 
 def failed(trial: Trial, *, is_last: bool) -> str:
     """Return a line on an attempt that was lost."""
-    why = f": {error_line(trial.error)}" if trial.error else ""
-    what = "failed for good" if is_last else "was lost and will be tried again"
-    return f"{trial} {what}{why}"
+    reason = f": {error_line(trial.error)}" if trial.error else ""
+    event = "failed for good" if is_last else "was lost and will be tried again"
+    return f"{trial} {event}{reason}"
 
 
 def interrupted(counts: Mapping[str, int], total: int | None) -> str:
@@ -153,8 +153,8 @@ def interrupted(counts: Mapping[str, int], total: int | None) -> str:
     done = counts.get(Status.TERMINATED, 0)
     planned = f"of {total} trials are" if total is not None else "trials are"
     return (
-        f"Interrupted: {done} {planned} done. fit() returns what there is, and the script goes on;"
-        " .interrupted of the results is True"
+        f"Interrupted: {done} {planned} done. fit() returns the results so far, with"
+        " .interrupted True, and the script goes on"
     )
 
 

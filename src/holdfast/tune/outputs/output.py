@@ -1,7 +1,7 @@
-"""The output of a study while it runs and when it ends; nothing here can delay it or fail it.
+"""Prints the events and the progress of a study; cannot delay it or make it fail.
 
-A terminal gets one table that is always up to date, a notebook the same as HTML, and anything else
-a line for each event, so that a log file can be read.
+A terminal gets one table that is always up to date, a notebook the same as HTML, and anything else,
+such as a log file, a line for each event.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ VERBOSITY_MAX = 3
 class StudyOutput:
     """Prints events of a study and shows its progress.
 
-    Verbosity 0 shows nothing; 1 how it goes, what fails and what comes out; 2 results and
-    checkpoints as well; 3 with all metrics. No method raises, and none waits long.
+    Verbosity 0 shows nothing; 1 progress, failures and the outcome; 2 also results and checkpoints;
+    3 also all metrics. No method raises, and none waits long.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class StudyOutput:
     # ------------------------------------------------------------------ events
 
     def begin(self, name: str, path: str, facts: Mapping[str, Any] | None = None) -> None:
-        """The study begins, or goes on; `facts` are printed as they are."""
+        """The study begins or resumes; `facts` are printed as they are."""
         if self._verbosity:
             listed = "".join(f"\n  {key}: {value}" for key, value in (facts or {}).items())
             self._print(f"Study {name!r} at {path}{listed}")
@@ -82,7 +82,7 @@ class StudyOutput:
     def trial_started(
         self, trial: Trial, before: lines.LastStart | None = None, donor: str | None = None
     ) -> None:
-        """An attempt of a trial has begun; see `lines.started`."""
+        """An attempt of a trial has started; see `lines.started`."""
         if self._prints_events():
             self._line("started", lines.started, trial, before, donor)
 
@@ -99,13 +99,13 @@ class StudyOutput:
             self._line("saved", lines.saved, trial, folder)
 
     def trial_finished(self, trial: Trial) -> None:
-        """A trial has ended well, or was stopped."""
+        """A trial has finished or was stopped."""
         self._results.forget(trial)
         if self._prints_events():
             self._line("finished", lines.finished, trial)
 
     def trial_failed(self, trial: Trial, card: str, *, is_last: bool) -> None:
-        """An attempt was lost; `card` says why in full, and is shown for the first few."""
+        """An attempt was lost; the `card`, which says why in full, is shown for the first few."""
         self._results.forget(trial)
         if not self._verbosity:
             return
@@ -116,7 +116,7 @@ class StudyOutput:
             self._line("failed", lines.failed, trial, is_last=is_last)
 
     def update(self, progress: Progress) -> None:
-        """Show how the study stands, if it is time to; to be called often."""
+        """Show the progress, if it is time to; to be called often."""
         if not self._verbosity:
             return
         now = self._clock.monotonic()
@@ -131,11 +131,10 @@ class StudyOutput:
     def end(
         self, progress: Progress, *, resume: str | None = None, interrupted: bool = False
     ) -> None:
-        """The study is over, or this driver leaves it; `resume` is the call that goes on with it.
+        """The study is over, or this driver leaves it; print the table, best trial and failures.
 
-        `interrupted` if a user stopped it, so that the script could take the study for done.
-
-        The last table stays, and under it the best trial and what has failed.
+        `resume` is the call that resumes it. `interrupted` says that a user stopped it, which is
+        printed so that its results are not taken for complete.
         """
         self.close()
         if not self._verbosity:
@@ -146,7 +145,7 @@ class StudyOutput:
             self._screen.print(self._summary(progress, resume, interrupted=interrupted))
 
     def close(self) -> None:
-        """Give the terminal back, also if the study ends badly; may be called more than once."""
+        """Release the terminal, also if the study has failed; may be called more than once."""
         with self._guarded():
             self._screen.close()
 
@@ -169,18 +168,14 @@ class StudyOutput:
         errors = error_table(progress.trials, count=counts.get(Status.ERROR, 0))
         if errors.rows:
             parts.append(f"Failed:\n{as_text(errors)}")
-        parts += progress.notes
-        if interrupted:
-            parts.append(lines.interrupted(counts, progress.total))
-        if resume:
-            parts.append(f"To go on with it:\n  {resume}")
+        parts += [*progress.notes, *_how_to_resume(progress, resume, interrupted=interrupted)]
         return "\n".join(part for part in parts if part)
 
-    def _line(self, kind: str, make: Callable[..., str], *facts: Any, **more: Any) -> None:
+    def _line(self, kind: str, make: Callable[..., str], *facts: Any, **options: Any) -> None:
         now = self._clock.monotonic()
         if self._budget.leaves_out(kind, now):
             return
-        for line in self._budget.take(kind, make(*facts, **more), now):
+        for line in self._budget.take(kind, make(*facts, **options), now):
             self._print(line)
 
     def _print(self, text: str) -> None:
@@ -193,7 +188,7 @@ class StudyOutput:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """A screen that fails is logged once; the study goes on."""
+        """Log the first failure of a screen, and let the study go on."""
         try:
             yield
         except Exception:
@@ -203,7 +198,7 @@ class StudyOutput:
 
 
 class ReporterOutput(StudyOutput):
-    """Shows progress by a reporter of the user's; failures are printed as usual."""
+    """Shows progress through a user's reporter; failures are printed as usual."""
 
     def __init__(self, reporter: ProgressReporter, **options: Any) -> None:
         options.setdefault("screen", PlainScreen(sys.stderr))
@@ -211,7 +206,7 @@ class ReporterOutput(StudyOutput):
         self._reporter = reporter
 
     def setup(self, **facts: Any) -> None:
-        """Give the reporter what it needs before anything else."""
+        """Call the reporter's `setup`; before anything else."""
         with self._guarded():
             self._reporter.setup(**facts)
 
@@ -222,17 +217,24 @@ class ReporterOutput(StudyOutput):
         self, progress: Progress, *, resume: str | None = None, interrupted: bool = False
     ) -> None:
         self._report(progress, done=True)
-        if interrupted and self._verbosity:
-            counts = progress.counts or counts_of(progress.trials)
-            self._print(lines.interrupted(counts, progress.total))
-        if resume and self._verbosity:
-            self._print(f"To go on with it:\n  {resume}")
+        if self._verbosity:
+            for text in _how_to_resume(progress, resume, interrupted=interrupted):
+                self._print(text)
 
     def _prints_events(self) -> bool:
         return self._verbosity >= 2
 
     def _report(self, progress: Progress, *, done: bool) -> None:
-        texts = [line for line in (progress.resources, *progress.notes) if line]
+        sys_info = [line for line in (progress.resources, *progress.notes) if line]
         with self._guarded():
             if self._reporter.should_report(progress.trials, done=done):
-                self._reporter.report(progress.trials, done, *texts)
+                self._reporter.report(progress.trials, done, *sys_info)
+
+
+def _how_to_resume(progress: Progress, resume: str | None, *, interrupted: bool) -> list[str]:
+    """Return the last texts on a study that was interrupted or can be resumed."""
+    texts = [f"To go on with it:\n  {resume}"] if resume else []
+    if interrupted:
+        counts = progress.counts or counts_of(progress.trials)
+        texts.insert(0, lines.interrupted(counts, progress.total))
+    return texts

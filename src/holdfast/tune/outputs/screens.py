@@ -1,4 +1,4 @@
-"""Screens on which people follow a study: a terminal, a notebook, or plain lines of text."""
+"""Screens that show the progress of a study: a terminal, a notebook, or plain lines of text."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _STYLES = {
 
 
 class Screen(Protocol):
-    """Shows lines, one after the other, and a status, of which the newest counts."""
+    """Shows lines, one after the other, and the newest status."""
 
-    # Whether a status is seen until the next; if not, it is printed now and then.
+    # Whether a status stays visible until the next; if not, it is printed at intervals.
     keeps_status: bool
 
     def print(self, text: str) -> None: ...
@@ -49,10 +49,10 @@ class Screen(Protocol):
 def screen_for(
     stream: TextIO, *, clock: Clock = SYSTEM_CLOCK, display: Callable[[str], None] | None = None
 ) -> Screen:
-    """Return the best screen there is: of a notebook, of a terminal, or else plain lines."""
-    shown = display if display is not None else notebook_display()
-    if shown is not None:
-        return NotebookScreen(shown, clock=clock)
+    """Return the best screen available: a notebook, a terminal, or else plain lines."""
+    display = display if display is not None else notebook_display()
+    if display is not None:
+        return NotebookScreen(display, clock=clock)
     try:
         is_terminal = stream.isatty()
     except ValueError:  # it is closed
@@ -66,7 +66,7 @@ def screen_for(
 
 
 class PlainScreen:
-    """A file, a pipe, or a terminal that can do nothing but text."""
+    """A file, a pipe, or a terminal for text only."""
 
     keeps_status = False
 
@@ -80,7 +80,7 @@ class PlainScreen:
         try:
             self._stream.write(text + "\n")
             self._stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more
+        except (OSError, ValueError):  # it is closed
             self._is_gone = True
             log.debug("progress is no longer shown", exc_info=True)
 
@@ -88,7 +88,7 @@ class PlainScreen:
         self.print("\n".join([*header, as_text(trial_table(progress, layout))]))
 
     def close(self) -> None:
-        """Nothing is left to be written."""
+        """Do nothing: everything is written."""
 
 
 class LiveScreen:
@@ -113,7 +113,7 @@ class LiveScreen:
         if self._live is None:
             from rich.live import Live
 
-            # Drawn when we say so, by this thread: nothing is left running if the study ends badly.
+            # Drawn by this thread only, so that nothing keeps running if the study fails.
             self._live = Live(
                 console=self._console,
                 auto_refresh=False,
@@ -155,24 +155,23 @@ def rich_table(table: Table) -> RenderableType:
 
 
 def notebook_display() -> Callable[[str], None] | None:
-    """Return how to show HTML in the notebook this runs in; None if it runs in none.
+    """Return a function that shows HTML in this notebook; None outside one.
 
-    What is shown takes the place of what was shown before. IPython is not loaded for it: a
-    notebook has done that.
+    Each call replaces what the one before showed. IPython is used only if it is loaded already.
     """
     loaded = sys.modules.get("IPython")
     shell = loaded.get_ipython() if loaded is not None else None
     if shell is None or not hasattr(shell, "kernel"):
         return None
-    shown: Any = import_module("IPython.display")
+    ipython: Any = import_module("IPython.display")
     handle: Any = None
 
     def display(text: str) -> None:
         nonlocal handle
         if handle is None:
-            handle = shown.display(shown.HTML(text), display_id=True)
+            handle = ipython.display(ipython.HTML(text), display_id=True)
         else:
-            handle.update(shown.HTML(text))
+            handle.update(ipython.HTML(text))
 
     return display
 
@@ -201,14 +200,14 @@ class NotebookScreen:
         self._draw()
 
     def close(self) -> None:
-        """What was shown stays."""
+        """Do nothing: the cell stays as it is."""
 
     def _draw(self) -> None:
-        below = html.escape("\n".join(self._lines))
-        self._display(self._table + (f"<pre>{below}</pre>" if below else ""))
+        lines = html.escape("\n".join(self._lines))
+        self._display(self._table + (f"<pre>{lines}</pre>" if lines else ""))
 
 
 def page(progress: Progress, layout: Layout, header: Sequence[str]) -> str:
-    """Return how the study stands, as HTML."""
+    """Return the progress of a study as HTML."""
     lines = "".join(f"<div>{html.escape(line)}</div>" for line in header)
     return f"<div>{lines}{as_html(trial_table(progress, layout))}</div>"

@@ -1,7 +1,7 @@
 """Tables and lines on the progress of a study, as data and text: no terminal, no clock.
 
-Rows are trials; where there are too many, every status gets its fair share of the room, and what is
-left out is counted.
+Rows are trials; if there are too many, every status gets its fair share of the rows, and the others
+are counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Columns: TypeAlias = Mapping[str, str] | Sequence[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Titles, rows of texts, and a word on what is left out ('' for nothing)."""
+    """Titles, rows of texts, and a note on rows that are left out ('' for none)."""
 
     titles: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -59,15 +59,15 @@ class Progress:
     """A study at one moment.
 
     Attributes:
-        trials: Those to be shown: at least all that are not over.
-        counts: How many trials there are of each status, also of those that are not in `trials`;
-            empty if `trials` are all.
+        trials: The trials to show: at least all that are not over.
+        counts: How many trials have each status, including those not in `trials`; empty if `trials`
+            are all.
         total: How many there will be, None if that is not known.
         elapsed_s: How long the study has run, over all drivers.
         now: Seconds since 1970.
-        resources: What is in use, in words.
+        resources: The resources in use, as text.
         best: The best trial so far, None if it is not known.
-        notes: What else to say, a line each.
+        notes: Further lines.
     """
 
     trials: Sequence[Trial]
@@ -85,13 +85,13 @@ class Layout:
     """What a table of trials shows.
 
     Attributes:
-        parameters: Which of the config, or None for those that were searched for.
-        metrics: Which metrics, or None for the usual ones and a few of what is reported.
+        parameters: Which parameters, or None for those searched for.
+        metrics: Which metrics, or None for the usual ones and a few of those reported.
         rows_max: How many trials; None for all.
-        width_max: How long a text may be.
-        infer_max: How many metrics are picked from what is reported.
-        sort_by: The metric by which rows are sorted, best first; None leaves them as they are.
-        mode: Whether the highest ("max") or lowest are best.
+        width_max: The longest text.
+        infer_max: How many reported metrics are picked.
+        sort_by: The metric to sort rows by, best first; None does not sort.
+        mode: Whether the highest ("max") or lowest values are best.
     """
 
     parameters: Columns = None
@@ -107,29 +107,27 @@ class Layout:
 
 
 def counts_of(trials: Iterable[Trial]) -> dict[str, int]:
-    """Return how many trials there are of each status."""
+    """Return how many trials have each status."""
     return dict(Counter(str(trial.status) for trial in trials))
 
 
 def status_line(counts: Mapping[str, int], total: int | None = None) -> str:
-    """Return `Trials: 2 of 8 done (1 RUNNING, …)`: how many there are of each status.
+    """Return `Trials: 2 of 8 done (1 RUNNING, …)`: how many have each status.
 
-    `total` is how many there will be; not known, it is said how many there are so far.
+    `total` is how many there will be; if it is None, those so far are counted.
     """
-    made = sum(counts.values())
-    over = counts.get(Status.TERMINATED, 0) + counts.get(Status.ERROR, 0)
-    done = f"{over} of {total} done" if total is not None else f"{over} of {made} so far done"
-    return f"Trials: {done} ({_counted(counts) or 'none yet'})"
+    ended = counts.get(Status.TERMINATED, 0) + counts.get(Status.ERROR, 0)
+    of = f"{total}" if total is not None else f"{sum(counts.values())} so far"
+    return f"Trials: {ended} of {of} done ({_counted(counts) or 'none yet'})"
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    usual = [(str(status), counts.get(str(status), 0)) for status in ORDER]
-    other = [(name, count) for name, count in counts.items() if name not in list(ORDER)]
-    return ", ".join(f"{count} {name}" for name, count in [*usual, *other] if count)
+    in_order = {**dict.fromkeys(map(str, ORDER), 0), **counts}
+    return ", ".join(f"{count} {name}" for name, count in in_order.items() if count)
 
 
 def best_of(trials: Iterable[Trial], metric: str | None, mode: str | None) -> Best | None:
-    """Return the best of trials by their last value, of equals the first."""
+    """Return the best of trials by their last value, the first of equals."""
     if metric is None or mode is None:
         return None
     best: Best | None = None
@@ -148,8 +146,8 @@ def best_line(best: Best) -> str:
     values = ", ".join(
         f"{name}={cell(value)}" for name, value in flattened(best.parameters).items()
     )
-    with_ = f" with {values}" if values else ""
-    return f"Best so far: {best.name}, {best.metric}={cell(best.value)}{shortened(with_, 120)}"
+    parameters = shortened(f" with {values}", 120) if values else ""
+    return f"Best so far: {best.name}, {best.metric}={cell(best.value)}{parameters}"
 
 
 def cell(value: Any, width: int = _TEXT_MAX) -> str:
@@ -163,7 +161,7 @@ def cell(value: Any, width: int = _TEXT_MAX) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return a text that is no longer than `width`; what tells values apart is at both ends."""
+    """Return a text of at most `width`, cut in the middle: values differ at their ends."""
     if len(text) <= width:
         return text
     keep = max(1, width - 1)
@@ -174,36 +172,36 @@ def shortened(text: str, width: int) -> str:
 
 
 def fair_shares(sizes: Mapping[str, int], room: int) -> dict[str, int]:
-    """Return how many of each may be shown: equally many, and what one leaves goes to others."""
+    """Return how many of each to show: equally many, and unused shares go to the others."""
     shares = dict.fromkeys(sizes, 0)
     left = max(0, room)
     while left:
-        open_ = [name for name in sizes if shares[name] < sizes[name]]
-        if not open_:
+        unfilled = [name for name in sizes if shares[name] < sizes[name]]
+        if not unfilled:
             break
-        each = max(1, left // len(open_))
-        for name in open_:
-            more = min(each, sizes[name] - shares[name], left)
-            shares[name] += more
-            left -= more
+        share = max(1, left // len(unfilled))
+        for name in unfilled:
+            added = min(share, sizes[name] - shares[name], left)
+            shares[name] += added
+            left -= added
     return shares
 
 
 def chosen(progress: Progress, layout: Layout) -> tuple[list[Trial], str]:
-    """Return the trials to show, by status, and a word on those that are not."""
+    """Return the trials to show, by status, and a note on the others."""
     by_status: dict[str, list[Trial]] = {str(status): [] for status in ORDER}
     for trial in progress.trials:
         by_status.setdefault(str(trial.status), []).append(trial)
     for trials in by_status.values():
         trials.sort(key=_sort_key(layout))
-    here = {name: len(trials) for name, trials in by_status.items() if trials}
-    room = sum(here.values()) if layout.rows_max is None else layout.rows_max
-    shares = fair_shares(here, room)
+    sizes = {name: len(trials) for name, trials in by_status.items() if trials}
+    shares = fair_shares(
+        sizes, len(progress.trials) if layout.rows_max is None else layout.rows_max
+    )
     shown = [trial for name, share in shares.items() for trial in by_status[name][:share]]
-    all_ = {**here, **progress.counts}
     hidden = {
         name: count - shares.get(name, 0)
-        for name, count in all_.items()
+        for name, count in {**sizes, **progress.counts}.items()
         if count > shares.get(name, 0)
     }
     if not hidden:
@@ -212,13 +210,13 @@ def chosen(progress: Progress, layout: Layout) -> tuple[list[Trial], str]:
 
 
 def _sort_key(layout: Layout) -> Callable[[Trial], tuple[int, float, int]]:
-    def place(trial: Trial) -> tuple[int, float, int]:
+    def key(trial: Trial) -> tuple[int, float, int]:
         value = score_of(trial.last_result, layout.sort_by) if layout.sort_by else None
         if value is None or math.isnan(value):
             return int(layout.sort_by is not None), 0.0, trial.number
         return 0, -value if layout.mode == "max" else value, trial.number
 
-    return place
+    return key
 
 
 # ---------------------------------------------------------------------- columns
@@ -252,7 +250,7 @@ def trial_table(progress: Progress, layout: Layout | None = None) -> Table:
 
 
 def inferred_metrics(trials: Iterable[Trial], limit: int) -> list[str]:
-    """Return metrics that are worth a column: numbers that users report, in order of reporting."""
+    """Return metrics to show by default: numbers that users report, in order of reporting."""
     names: dict[str, None] = {}
     for trial in trials:
         for name, value in flattened(trial.last_result).items():
@@ -267,7 +265,7 @@ def inferred_metrics(trials: Iterable[Trial], limit: int) -> list[str]:
 def error_table(
     trials: Iterable[Trial], rows_max: int | None = 20, width_max: int = 80, count: int = 0
 ) -> Table:
-    """Return a table of what has failed: the trial, how often, and why, in one line each.
+    """Return a table of failed trials, with how often and why each failed.
 
     `count` is how many there are, if not all of them are in `trials`.
     """
@@ -277,14 +275,14 @@ def error_table(
         (str(trial), cell(trial.failures() or 1), shortened(error_line(trial.error), width_max))
         for trial in shown
     )
-    more = max(count, len(failed)) - len(shown)
-    note = f"… {more} more trials have failed" if more else ""
+    hidden = max(count, len(failed)) - len(shown)
+    note = f"… {hidden} more trials have failed" if hidden else ""
     return Table(("trial", "failures", "error"), rows, note)
 
 
-def _named(given: Columns, otherwise: Mapping[str, str]) -> dict[str, str]:
+def _named(given: Columns, default: Mapping[str, str]) -> dict[str, str]:
     if given is None:
-        return dict(otherwise)
+        return dict(default)
     if isinstance(given, Mapping):
         return dict(given)
     return {name: name for name in given}
@@ -314,15 +312,13 @@ def _location(trial: Trial) -> str:
 
 
 def _checkpoint_age(trial: Trial, now: float) -> str:
-    newest = max((kept.created for kept in trial.checkpoints.usable()), default=None)
+    times = [checkpoint.created for checkpoint in trial.checkpoints.usable()]
+    newest = max(times, default=None)
     return "" if newest is None else f"{elapsed(now - newest)} ago"
 
 
 def error_line(error: str | None) -> str:
-    """Return the line that says what an error is; the rest of it, and what to try, is on its card.
-
-    That is the first one, or the first below a traceback, which is indented.
-    """
+    """Return the line of an error that names it: the first, or the first below a traceback."""
     lines = [line for line in (error or "").splitlines() if line.strip()]
     if lines and lines[0].startswith("Traceback"):
         lines = [line for line in lines[1:] if not line[0].isspace()] or lines[-1:]

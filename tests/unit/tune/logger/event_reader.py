@@ -43,7 +43,7 @@ def unmasked(masked: int) -> int:
 
 def read_events(data: bytes) -> list[Seen]:
     """Return all events; every byte must belong to a frame whose checksums are right."""
-    found, at = [], 0
+    events, at = [], 0
     while at < len(data):
         length = int.from_bytes(data[at : at + 8], "little")
         assert unmasked(int.from_bytes(data[at + 8 : at + 12], "little")) == crc(data[at : at + 8])
@@ -51,9 +51,9 @@ def read_events(data: bytes) -> list[Seen]:
         assert len(body) == length, "the last frame is cut short"
         tail = data[at + 12 + length : at + 16 + length]
         assert unmasked(int.from_bytes(tail, "little")) == crc(body)
-        found.append(read_event(body))
+        events.append(read_event(body))
         at += 16 + length
-    return found
+    return events
 
 
 def read_event(body: bytes) -> Seen:

@@ -47,8 +47,8 @@ class HandClock:
 
 
 def a_trial(number: int = 0, **fields: Any) -> Trial:
-    known = {"config": {"lr": 0.5}, "evaluated_params": {"lr": 0.5}, "started_at": 7.0, **fields}
-    return Trial(f"t{number:03d}", number=number, folder=f"train_{number:05d}", **known)
+    values = {"config": {"lr": 0.5}, "evaluated_params": {"lr": 0.5}, "started_at": 7.0, **fields}
+    return Trial(f"t{number:03d}", number=number, folder=f"train_{number:05d}", **values)
 
 
 def result(step: int, loss: float = 0.0, **more: Any) -> dict[str, Any]:
@@ -68,8 +68,11 @@ def events(store: Store, folder: str) -> list[Seen]:
 def rows(kind: str, store: Store, folder: str) -> list[tuple[int, float]]:
     """Return the iterations in a trial's file, each with its loss, as a plain reader finds them."""
     if kind == "events":
-        found = [seen.scalars for seen in events(store, folder) if seen.scalars]
-        return [(int(s["ray/tune/training_iteration"]), s["ray/tune/loss"]) for s in found]
+        scalars = [seen.scalars for seen in events(store, folder) if seen.scalars]
+        return [
+            (int(values["ray/tune/training_iteration"]), values["ray/tune/loss"])
+            for values in scalars
+        ]
     name = {"json": "result.json", "csv": "progress.csv"}[kind]
     try:
         text = store.get(f"{folder}/{name}").data.decode()
@@ -91,5 +94,5 @@ def a_logger(kind: str, store: Store, clock: Any | None = None) -> FileLogger:
 
 
 def log_all(logger: FileLogger, *results: dict[str, Any], trial: Any = None) -> None:
-    for one in results:
-        logger.log_trial_result(0, trial or a_trial(), one)
+    for row in results:
+        logger.log_trial_result(0, trial or a_trial(), row)

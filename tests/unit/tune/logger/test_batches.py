@@ -190,8 +190,8 @@ def test_rows_wait_while_the_disk_is_full_and_are_whole_afterwards(
         log_all(logger, result(step))
         assert not logger.flush()
     assert not logger.flush(durable=False)
-    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert len(said) == 1 and "wait in memory" in said[0]
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1 and "wait in memory" in warnings[0]
 
     tap.is_full = False
     log_all(logger, result(4))

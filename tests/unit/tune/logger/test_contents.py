@@ -49,7 +49,7 @@ def test_what_json_has_no_word_for_costs_no_row(store: Store) -> None:
     circle["self"] = circle
     odd = [object(), Untellable(), {1, 2}, {("a", 1): 2}, circle, "\ud800", b"x", len, 10**400]
     logger = a_logger("json", store)
-    log_all(logger, *[result(step, odd=one) for step, one in enumerate(odd, 1)])
+    log_all(logger, *[result(step, odd=value) for step, value in enumerate(odd, 1)])
     logger.flush()
 
     assert [step for step, _ in rows("json", store, "train_00000")] == list(range(1, 10))
@@ -61,8 +61,8 @@ def test_the_config_is_in_params_json_and_follows_changes(store: Store) -> None:
     logger = a_logger("json", store)
     logger.log_trial_start(a_trial(config={"lr": 0.5, "layer": {"size": 3}, "f": max}))
     logger.flush()
-    found = json.loads(store.get("train_00000/params.json").data)
-    assert found == {"lr": 0.5, "layer": {"size": 3}, "f": str(max)}
+    params = json.loads(store.get("train_00000/params.json").data)
+    assert params == {"lr": 0.5, "layer": {"size": 3}, "f": str(max)}
 
     logger.log_trial_start(a_trial(config={"lr": 0.25}))
     logger.log_trial_end(a_trial())
@@ -97,11 +97,11 @@ def test_what_a_metric_was_is_what_pandas_reads_from_the_csv(tmp_path: Path) -> 
     log_all(logger, *[result(step, x=value) for step, value in enumerate(values, 1)])
     logger.flush()
 
-    found = pd.read_csv(tmp_path / "train_00000" / "progress.csv", dtype=str)["x"]
+    column = pd.read_csv(tmp_path / "train_00000" / "progress.csv", dtype=str)["x"]
 
-    assert list(map(float, found[:3])) == [0.1, math.inf, -math.inf]
-    assert float(found[4]) == 1 / 3 and int(found[5]) == 10**20 and found[6] == "True"
-    assert found.isna()[[3, 7]].all()
+    assert list(map(float, column[:3])) == [0.1, math.inf, -math.inf]
+    assert float(column[4]) == 1 / 3 and int(column[5]) == 10**20 and column[6] == "True"
+    assert column.isna()[[3, 7]].all()
 
 
 def test_events_hold_every_number_by_its_path_at_its_step(store: Store) -> None:
@@ -114,19 +114,19 @@ def test_events_hold_every_number_by_its_path_at_its_step(store: Store) -> None:
     )
     logger.flush()
 
-    version, started, parameters, one, two = events(store, "train_00000")
+    version, started, parameters, first, second = events(store, "train_00000")
 
     assert version.file_version == "brain.Event:2"
     assert started.session_status == 1
     name, content = parameters.plugins["_hparams_/session_start_info"]
     assert name == "hparams" and b"lr" in content
-    assert (one.step, one.wall_time) == (1, 1001.0)
-    assert one.scalars == {
+    assert (first.step, first.wall_time) == (1, 1001.0)
+    assert first.scalars == {
         "ray/tune/training_iteration": 1.0,
         "ray/tune/loss": 0.5,
         "ray/tune/eval/acc": 0.25,
     }
-    assert two.step == 300 and two.scalars["ray/tune/loss"] == math.inf
+    assert second.step == 300 and second.scalars["ray/tune/loss"] == math.inf
 
 
 def test_a_number_beyond_tensorboards_reach_leaves_those_beside_it_as_they_are(
@@ -154,10 +154,10 @@ def test_parameters_stand_first_also_if_a_result_is_told_before_the_trial_goes_o
     log_all(logger, result(2))
     logger.flush()
 
-    found = events(store, "train_00000")
+    written = events(store, "train_00000")
 
-    assert [len(seen.plugins) for seen in found] == [0, 0, 1, 0, 0]
-    assert [seen.step for seen in found[3:]] == [1, 2]
+    assert [len(seen.plugins) for seen in written] == [0, 0, 1, 0, 0]
+    assert [seen.step for seen in written[3:]] == [1, 2]
 
 
 def test_objects_among_the_parameters_are_told_by_their_kind(store: Store) -> None:

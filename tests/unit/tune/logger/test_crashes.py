@@ -30,13 +30,15 @@ class Study:
 
     def report(self, step: int, loss: float) -> None:
         row = result(step, loss)
-        self.journal = [one for one in self.journal if one["training_iteration"] < step] + [row]
-        self.counted = [one for one in self.counted if one[0] < step] + [(step, loss)]
+        self.journal = [entry for entry in self.journal if entry["training_iteration"] < step] + [
+            row
+        ]
+        self.counted = [entry for entry in self.counted if entry[0] < step] + [(step, loss)]
         self.logger.log_trial_result(0, a_trial(), row)
 
     def rewind(self, step: int) -> None:
-        self.journal = [one for one in self.journal if one["training_iteration"] <= step]
-        self.counted = [one for one in self.counted if one[0] <= step]
+        self.journal = [entry for entry in self.journal if entry["training_iteration"] <= step]
+        self.counted = [entry for entry in self.counted if entry[0] <= step]
         self.logger.rewind(a_trial(), step)
 
     def flush(self, *, durable: bool) -> None:
@@ -135,8 +137,8 @@ def test_what_a_killed_process_wrote_is_made_durable_by_the_next(kind: str) -> N
     left = [left for point, left in crash_states(disk) if point.marks]
 
     assert left
-    for one in left:
-        store = LocalStore("/lab/study", one)
+    for disk_left in left:
+        store = LocalStore("/lab/study", disk_left)
         assert rows(kind, store, "train_00000") == [(1, 1.0), (2, 2.0)]
 
 
@@ -155,11 +157,11 @@ def test_no_power_cut_loses_what_was_durable_and_reconciling_makes_the_file_righ
 
         study.logger.reconcile(a_trial(), study.journal)
 
-        found = study.read()
+        rows = study.read()
         if label in ("four rows", "rewound"):
             # The cut of a rewind may or may not have come to pass; nothing else may differ.
-            assert found in (promised["four rows"][0], promised["rewound"][0]), str(point)
+            assert rows in (promised["four rows"][0], promised["rewound"][0]), str(point)
         elif label:
-            assert found == counted, str(point)
+            assert rows == counted, str(point)
         tried += 1
     assert tried > 30, "hardly any cut was tried"

@@ -16,13 +16,13 @@ def trial(number: int, status: Status = Status.RUNNING, **more: Any) -> Trial:
         "pid": 100 + number,
         "done": False,
     }
-    known = {
+    defaults = {
         "evaluated_params": {"lr": number / 10, "net/depth": number},
         "config": {"lr": number / 10, "net": {"depth": number}, "fixed": "yes"},
         "last_result": last,
         **more,
     }
-    return Trial(f"t{number:03d}", number=number, status=status, **known)
+    return Trial(f"t{number:03d}", number=number, status=status, **defaults)
 
 
 def several(**counts: int) -> list[Trial]:

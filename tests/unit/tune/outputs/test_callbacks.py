@@ -39,7 +39,7 @@ def finished(number: int) -> Trial:
     return a_trial(number, status=Status.TERMINATED)
 
 
-def told(*losses: float) -> list[tuple[int, dict[str, Any], Variant]]:
+def rows_of(*losses: float) -> list[tuple[int, dict[str, Any], Variant]]:
     variant = Variant({}, "", {})
     return [(step, result(step, loss), variant) for step, loss in enumerate(losses, 1)]
 
@@ -48,9 +48,9 @@ def told(*losses: float) -> list[tuple[int, dict[str, Any], Variant]]:
 def test_files_of_trials_that_are_over_are_right_before_the_journal_lets_go_of_their_rows(
     kind: str, store: Store
 ) -> None:
-    trials = {one.trial_id: one for one in map(finished, range(30))}
+    trials = {trial.trial_id: trial for trial in map(finished, range(30))}
     with an_observer(store) as observer:
-        observer.resumed({trial_id: told(1.0, 2.0) for trial_id in trials}, trials)
+        observer.resumed({trial_id: rows_of(1.0, 2.0) for trial_id in trials}, trials)
 
         assert observer.flush()
 
@@ -64,7 +64,7 @@ def test_a_trial_that_was_over_and_goes_on_has_what_it_had_and_what_comes(
 ) -> None:
     trial = finished(0)
     with an_observer(store) as observer:
-        observer.resumed({trial.trial_id: told(1.0, 2.0, 3.0)}, {trial.trial_id: trial})
+        observer.resumed({trial.trial_id: rows_of(1.0, 2.0, 3.0)}, {trial.trial_id: trial})
         trial.status, trial.step = Status.RUNNING, 3
         observer.trial_started(trial, after_step=2)
         observer.trial_result(trial, result(3, 30.0))
@@ -110,7 +110,7 @@ class Listening(Callback):
 def test_a_callback_of_the_users_is_called_only_where_the_study_is_driven(store: Store) -> None:
     listening, over, trial, reported = Listening(), finished(0), a_trial(1), result(1)
     with an_observer(store, listening) as observer:
-        observer.resumed({over.trial_id: told(1.0)}, {over.trial_id: over})
+        observer.resumed({over.trial_id: rows_of(1.0)}, {over.trial_id: over})
         observer.trial_added(trial)
         observer.trial_started(trial, 0)
         observer.trial_result(trial, reported)

@@ -62,13 +62,15 @@ def output(screen: Screen, verbosity: int = 1, clock: HandClock | None = None) -
 
 def test_without_a_terminal_every_event_is_a_line() -> None:
     paper = Paper()
-    told = output(paper)
-    one = trial(3, run=Run(attempts=2))
-    told.begin("bert", "s3://lab/bert", {"search": "random"})
-    told.trial_started(one)
-    told.trial_reported(one, one.last_result)
-    told.trial_failed(trial(1, Status.ERROR, error="ValueError: lr"), "+-card-+", is_last=True)
-    told.trial_finished(one)
+    study_output = output(paper)
+    retried = trial(3, run=Run(attempts=2))
+    study_output.begin("bert", "s3://lab/bert", {"search": "random"})
+    study_output.trial_started(retried)
+    study_output.trial_reported(retried, retried.last_result)
+    study_output.trial_failed(
+        trial(1, Status.ERROR, error="ValueError: lr"), "+-card-+", is_last=True
+    )
+    study_output.trial_finished(retried)
 
     assert paper.lines == [
         "Study 'bert' at s3://lab/bert\n  search: random",
@@ -81,9 +83,9 @@ def test_without_a_terminal_every_event_is_a_line() -> None:
 
 def test_results_of_a_trial_are_told_every_few_seconds_only() -> None:
     paper, clock = Paper(), HandClock()
-    told = output(paper, clock=clock)
+    study_output = output(paper, clock=clock)
     for _ in range(100):
-        told.trial_reported(trial(0), trial(0).last_result)
+        study_output.trial_reported(trial(0), trial(0).last_result)
         clock.at += 0.1
 
     assert len(paper.lines) == 2
@@ -91,15 +93,15 @@ def test_results_of_a_trial_are_told_every_few_seconds_only() -> None:
 
 def test_a_flood_of_events_is_counted_and_not_printed() -> None:
     paper, clock = Paper(), HandClock()
-    told = output(paper, clock=clock)
+    study_output = output(paper, clock=clock)
     for number in range(5000):
-        told.trial_started(trial(number))
-        told.trial_finished(trial(number))
+        study_output.trial_started(trial(number))
+        study_output.trial_finished(trial(number))
         clock.at += 0.0001
     assert len(paper.lines) == 20
 
     clock.at += 1
-    told.update(Progress(trials=[]))
+    study_output.update(Progress(trials=[]))
     assert paper.lines[-1] == "… and 4990 started, 4990 finished more"
     budget = LineBudget(lines_max=1)
     assert budget.take("x", "one", 0.0) == ["one"]
@@ -109,9 +111,9 @@ def test_a_flood_of_events_is_counted_and_not_printed() -> None:
 
 def test_a_status_is_printed_now_and_then_where_it_does_not_stay() -> None:
     paper, clock = Paper(), HandClock()
-    told = output(paper, clock=clock)
+    study_output = output(paper, clock=clock)
     for _ in range(700):
-        told.update(Progress(trials=several(RUNNING=1)))
+        study_output.update(Progress(trials=several(RUNNING=1)))
         clock.at += 0.1
     assert len(paper.lines) == 2 and paper.shown == 0
 
@@ -123,12 +125,12 @@ def test_a_status_is_printed_now_and_then_where_it_does_not_stay() -> None:
 @pytest.mark.parametrize(("verbosity", "count"), [(0, 0), (1, 1), (2, 5), (3, 5)])
 def test_a_live_table_says_what_lines_need_not(verbosity: int, count: int) -> None:
     live = Paper(keeps_status=True)
-    told = output(live, verbosity)
-    told.trial_started(trial(0))
-    told.trial_reported(trial(0), {"loss": 1, "other": 2})
-    told.trial_saved(trial(0), "checkpoint_000001")
-    told.trial_finished(trial(0))
-    told.trial_failed(trial(1), "card", is_last=False)
+    study_output = output(live, verbosity)
+    study_output.trial_started(trial(0))
+    study_output.trial_reported(trial(0), {"loss": 1, "other": 2})
+    study_output.trial_saved(trial(0), "checkpoint_000001")
+    study_output.trial_finished(trial(0))
+    study_output.trial_failed(trial(1), "card", is_last=False)
 
     assert len(live.lines) == count
     if verbosity == 3:
@@ -137,9 +139,9 @@ def test_a_live_table_says_what_lines_need_not(verbosity: int, count: int) -> No
 
 def test_only_the_first_cards_are_shown_in_full() -> None:
     paper, clock = Paper(), HandClock()
-    told = output(paper, clock=clock)
+    study_output = output(paper, clock=clock)
     for number in range(30):
-        told.trial_failed(trial(number, error="E: x"), "the whole card", is_last=True)
+        study_output.trial_failed(trial(number, error="E: x"), "the whole card", is_last=True)
         clock.at += 1
 
     assert sum("the whole card" in line for line in paper.lines) == 10
@@ -149,9 +151,9 @@ def test_only_the_first_cards_are_shown_in_full() -> None:
 def test_the_end_says_what_came_out_and_how_to_go_on() -> None:
     paper = Paper()
     trials = [trial(0, Status.TERMINATED), trial(1, Status.ERROR, error="ValueError: lr")]
-    told = output(paper)
+    study_output = output(paper)
 
-    told.end(
+    study_output.end(
         Progress(trials=trials, elapsed_s=61), resume="Tuner.restore('/a/b', trainable=f).fit()"
     )
 
@@ -168,28 +170,28 @@ def test_a_script_that_goes_on_after_ctrl_c_is_told_of_with_what_is_done(
     is_reporter: bool,
 ) -> None:
     paper = Paper()
-    told = output(paper)
+    study_output = output(paper)
     if is_reporter:
-        told = ReporterOutput(CLIReporter(), screen=paper)
+        study_output = ReporterOutput(CLIReporter(), screen=paper)
     trials = several(TERMINATED=3, ERROR=1, RUNNING=2)
 
-    told.end(Progress(trials=trials, total=20), resume="restore(…)", interrupted=True)
+    study_output.end(Progress(trials=trials, total=20), resume="restore(…)", interrupted=True)
 
     text = "\n".join(paper.lines)
     assert (
-        "Interrupted: 3 of 20 trials are done. fit() returns what there is, and the script goes on;"
-        " .interrupted of the results is True\n"
+        "Interrupted: 3 of 20 trials are done. fit() returns the results so far, with .interrupted"
+        " True, and the script goes on\n"
     ) in text
     assert text.endswith("To go on with it:\n  restore(…)")
 
 
 def test_nothing_is_said_at_verbosity_0() -> None:
     paper = Paper()
-    told = output(paper, 0)
-    told.begin("a", "b")
-    told.trial_failed(trial(0), "card", is_last=True)
-    told.update(Progress(trials=[]))
-    told.end(Progress(trials=[]), resume="x")
+    study_output = output(paper, 0)
+    study_output.begin("a", "b")
+    study_output.trial_failed(trial(0), "card", is_last=True)
+    study_output.update(Progress(trials=[]))
+    study_output.end(Progress(trials=[]), resume="x")
 
     assert paper.lines == ["closed"]
 
@@ -207,10 +209,10 @@ def test_a_screen_that_fails_is_told_of_once_and_the_study_goes_on(
         def print(self, text: str) -> None:
             raise RuntimeError("torn")
 
-    told = output(Torn())
+    study_output = output(Torn())
     for _ in range(3):
-        told.trial_started(trial(0))
-    told.end(Progress(trials=[]))
+        study_output.trial_started(trial(0))
+    study_output.end(Progress(trials=[]))
 
     assert len(caplog.records) == 1
 
@@ -232,23 +234,23 @@ def test_a_pipe_that_nobody_reads_is_no_error() -> None:
 
 def test_a_file_gets_plain_lines_without_colour() -> None:
     stream = io.StringIO()
-    told = output(screen_for(stream))
-    told.trial_started(trial(0))
-    told.end(Progress(trials=[trial(0)]))
+    study_output = output(screen_for(stream))
+    study_output.trial_started(trial(0))
+    study_output.end(Progress(trials=[trial(0)]))
 
     assert "\x1b" not in stream.getvalue() and "started" in stream.getvalue()
 
 
 def read_all(handle: int) -> str:
-    found = b""
+    received = b""
     while True:
         try:
             data = os.read(handle, 65536)
         except OSError:  # the other side is closed, and all is read
-            return found.decode()
+            return received.decode()
         if not data:
-            return found.decode()
-        found += data
+            return received.decode()
+        received += data
 
 
 def test_a_terminal_gets_one_live_table_that_is_drawn_over() -> None:
@@ -257,13 +259,13 @@ def test_a_terminal_gets_one_live_table_that_is_drawn_over() -> None:
     with open(slave, "w") as stream:
         screen = screen_for(stream, clock=clock)
         assert isinstance(screen, LiveScreen)
-        told = output(screen, clock=clock)
+        study_output = output(screen, clock=clock)
         for count in (1, 2):
-            told.update(Progress(trials=several(RUNNING=count)))
-            told.update(Progress(trials=several(RUNNING=9)))  # too soon
+            study_output.update(Progress(trials=several(RUNNING=count)))
+            study_output.update(Progress(trials=several(RUNNING=9)))  # too soon
             clock.at += 1
-        told.trial_failed(trial(7, error="E: x"), "[bold]card[/bold]", is_last=False)
-        told.end(Progress(trials=several(TERMINATED=2)), resume="restore(…)")
+        study_output.trial_failed(trial(7, error="E: x"), "[bold]card[/bold]", is_last=False)
+        study_output.end(Progress(trials=several(TERMINATED=2)), resume="restore(…)")
     seen = read_all(master)
     os.close(master)
 
@@ -287,12 +289,12 @@ def test_a_notebook_gets_one_table_that_is_replaced() -> None:
     clock = HandClock()
     screen = screen_for(io.StringIO(), clock=clock, display=shown.append)
     assert isinstance(screen, NotebookScreen)
-    told = output(screen, clock=clock)
-    told.update(Progress(trials=several(RUNNING=1)))
-    told.update(Progress(trials=several(RUNNING=2)))
+    study_output = output(screen, clock=clock)
+    study_output.update(Progress(trials=several(RUNNING=1)))
+    study_output.update(Progress(trials=several(RUNNING=2)))
     clock.at += 2
-    told.update(Progress(trials=several(RUNNING=3)))
-    told.trial_failed(trial(0, error="<E>"), "<card>", is_last=True)
+    study_output.update(Progress(trials=several(RUNNING=3)))
+    study_output.trial_failed(trial(0, error="<E>"), "<card>", is_last=True)
 
     assert len(shown) == 3
     assert "1 RUNNING" in shown[0] and "3 RUNNING" in shown[1]
@@ -324,12 +326,12 @@ def test_a_reporter_prints_a_status_as_people_know_it(capsys: pytest.CaptureFixt
 def test_a_reporter_reports_no_more_often_than_told_but_always_at_the_end() -> None:
     clock = HandClock()
     reporter = CLIReporter(max_report_frequency=5, clock=clock)
-    told = []
+    due = []
     for _ in range(12):
-        told.append(reporter.should_report([]))
+        due.append(reporter.should_report([]))
         clock.at += 1
 
-    assert [second for second, one in enumerate(told) if one] == [0, 5, 10]
+    assert [second for second, is_due in enumerate(due) if is_due] == [0, 5, 10]
     assert reporter.should_report([], done=True)
 
 
@@ -339,7 +341,7 @@ def test_columns_can_be_added_to_a_reporter() -> None:
     reporter.add_parameter_column("fixed")
     with pytest.raises(ConfigError, match="has a column already"):
         reporter.add_metric_column("loss")
-    with pytest.raises(ConfigError, match="pass a list"):
+    with pytest.raises(ConfigError, match="must be a list"):
         CLIReporter(metric_columns="loss")
     with pytest.raises(ConfigError, match="max_progress_rows=-1"):
         CLIReporter(max_progress_rows=-1)
@@ -362,13 +364,13 @@ class Own(ProgressReporter):
     """As users write them: reports when a trial has ended."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, bool, tuple[Any, ...]]] = []
+        self.reports: list[tuple[int, bool, tuple[Any, ...]]] = []
 
     def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
-        return done or any(one.is_finished() for one in trials)
+        return done or any(shown.is_finished() for shown in trials)
 
     def report(self, trials: Sequence[Trial], done: bool, *sys_info: Any) -> None:
-        self.told.append((len(trials), done, sys_info))
+        self.reports.append((len(trials), done, sys_info))
         if done:
             raise RuntimeError("a bug of the user's")
 
@@ -377,13 +379,13 @@ def test_a_reporter_of_the_users_decides_when_and_cannot_end_the_study(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     own, paper = Own(), Paper()
-    told = ReporterOutput(own, screen=paper, clock=HandClock())
-    told.setup(start_time=0.0, total_samples=3, metric="loss", mode="min")
-    told.update(Progress(trials=several(RUNNING=1)))
-    told.update(Progress(trials=several(RUNNING=1, TERMINATED=1), resources="1 CPU"))
-    told.end(Progress(trials=several(TERMINATED=2)), resume="restore()")
+    study_output = ReporterOutput(own, screen=paper, clock=HandClock())
+    study_output.setup(start_time=0.0, total_samples=3, metric="loss", mode="min")
+    study_output.update(Progress(trials=several(RUNNING=1)))
+    study_output.update(Progress(trials=several(RUNNING=1, TERMINATED=1), resources="1 CPU"))
+    study_output.end(Progress(trials=several(TERMINATED=2)), resume="restore()")
 
-    assert own.told == [(2, False, ("1 CPU",)), (2, True, ())]
+    assert own.reports == [(2, False, ("1 CPU",)), (2, True, ())]
     assert paper.lines == ["To go on with it:\n  restore()"]
     assert len(caplog.records) == 1
 
@@ -392,8 +394,10 @@ def test_a_reporter_of_the_users_decides_when_and_cannot_end_the_study(
 
 
 def paused(config: dict[str, Any], **fields: Any) -> Trial:
-    known = {"lr": config["lr"], "net/depth": config["net"]["depth"]}
-    return trial(3, config=config, evaluated_params=known, step=6, run=Run(attempts=11), **fields)
+    parameters = {"lr": config["lr"], "net/depth": config["net"]["depth"]}
+    return trial(
+        3, config=config, evaluated_params=parameters, step=6, run=Run(attempts=11), **fields
+    )
 
 
 def other(number: int) -> Trial:
@@ -405,53 +409,55 @@ def other(number: int) -> Trial:
 
 
 def test_a_pause_does_not_read_as_a_failure() -> None:
-    one = paused({"lr": 0.1, "net": {"depth": 2}})
+    paused_trial = paused({"lr": 0.1, "net": {"depth": 2}})
 
-    assert lines.started(one, LastStart.of(one)) == (
+    assert lines.started(paused_trial, LastStart.of(paused_trial)) == (
         "trainable_t003 goes on after step 6 with lr=0.1, net/depth=2"
     )
 
 
 def test_a_trial_that_has_failed_since_is_started_again() -> None:
-    one = paused({"lr": 0.1, "net": {"depth": 2}})
-    before = LastStart.of(one)
-    one.run = Run(attempts=12, losses={Blame.PROCESS: 1})
+    paused_trial = paused({"lr": 0.1, "net": {"depth": 2}})
+    before = LastStart.of(paused_trial)
+    paused_trial.run = Run(attempts=12, losses={Blame.PROCESS: 1})
 
-    assert lines.started(one, before).startswith("trainable_t003 started again (attempt 12) with")
+    assert lines.started(paused_trial, before).startswith(
+        "trainable_t003 started again (attempt 12) with"
+    )
 
 
 def test_who_takes_over_weights_is_told_with_what_has_changed() -> None:
-    one = paused({"lr": 0.00012, "net": {"depth": 2}, "batch": 8, "fixed": [1]})
-    before = LastStart.of(one)
+    paused_trial = paused({"lr": 0.00012, "net": {"depth": 2}, "batch": 8, "fixed": [1]})
+    before = LastStart.of(paused_trial)
     config = {"lr": 0.0152, "net": {"depth": 2}, "batch": 16, "fixed": [1]}
 
-    assert one.become(other(7), config, "3@perturbed")
+    assert paused_trial.become(other(7), config, "3@perturbed")
 
-    assert one.evaluated_params == {"lr": 0.0152, "net/depth": 2, "batch": 16}
-    assert lines.started(one, before, "trainable_t007") == (
+    assert paused_trial.evaluated_params == {"lr": 0.0152, "net/depth": 2, "batch": 16}
+    assert lines.started(paused_trial, before, "trainable_t007") == (
         "trainable_t003 took over the weights of trainable_t007: lr 0.00012 → 0.0152, batch 8 → 16"
     )
-    assert lines.started(one, LastStart.of(one), "trainable_t007").startswith(
+    assert lines.started(paused_trial, LastStart.of(paused_trial), "trainable_t007").startswith(
         "trainable_t003 goes on after step 6 with lr=0.0152"
     )
 
 
 def test_under_another_driver_only_what_is_now_is_told() -> None:
-    one = paused({"lr": 0.1, "net": {"depth": 2}})
-    one.become(other(7), {"lr": 0.5, "net": {"depth": 2}}, "tag")
+    paused_trial = paused({"lr": 0.1, "net": {"depth": 2}})
+    paused_trial.become(other(7), {"lr": 0.5, "net": {"depth": 2}}, "tag")
     before = LastStart(None, 0, None)
 
-    assert lines.started(one, before, "trainable_t007") == (
+    assert lines.started(paused_trial, before, "trainable_t007") == (
         "trainable_t003 took over the weights of trainable_t007 with lr=0.5, net/depth=2"
     )
 
 
 def test_values_that_are_no_plain_ones_are_found_in_a_new_config() -> None:
-    known = {"size": (1, 2), "layers/0": 8, "a/b": 1, "by/3": 1}
+    parameters = {"size": (1, 2), "layers/0": 8, "a/b": 1, "by/3": 1}
     before = {"size": (1, 2), "layers": [8, 4], "a/b": 1, "gone": 1, "by": {3: 1}}
     after = {"size": (3, 4), "layers": [9, 4], "a/b": 2, "by": {3: 2, (4,): {5: 6}}}
 
-    assert values_now(known, before, after) == {
+    assert values_now(parameters, before, after) == {
         "size": (3, 4),
         "layers/0": 9,
         "a/b": 2,

@@ -33,10 +33,10 @@ from tests.unit.tune.outputs.shown_trials import several, trial
 
 def test_a_row_says_what_people_look_for() -> None:
     saved = Kept(number=0, directory="c", epoch=1, attempt=1, step=1, metrics={}, created=1000.0)
-    one = trial(3, run=Run(attempts=5, losses={Blame.CODE: 1}, lost_before={Blame.PROCESS: 1}))
-    one.checkpoints.kept[0] = saved
+    shown = trial(3, run=Run(attempts=5, losses={Blame.CODE: 1}, lost_before={Blame.PROCESS: 1}))
+    shown.checkpoints.kept[0] = saved
 
-    table = trial_table(Progress(trials=[one], now=1090.0))
+    table = trial_table(Progress(trials=[shown], now=1090.0))
 
     assert dict(zip(table.titles, table.rows[0], strict=True)) == {
         "trial": "trainable_t003",
@@ -61,9 +61,9 @@ def test_columns_that_would_be_empty_are_left_out() -> None:
 
 
 def test_parameters_that_end_alike_are_told_apart() -> None:
-    one = trial(0, evaluated_params={"a/lr": 1, "b/lr": 2, "c/size": 3})
+    shown = trial(0, evaluated_params={"a/lr": 1, "b/lr": 2, "c/size": 3})
 
-    assert {"a/lr", "b/lr", "size"} <= set(trial_table(Progress(trials=[one])).titles)
+    assert {"a/lr", "b/lr", "size"} <= set(trial_table(Progress(trials=[shown])).titles)
 
 
 def test_objects_among_the_parameters_are_shown_by_their_kind() -> None:
@@ -142,8 +142,8 @@ def test_the_header_counts_and_names_the_best() -> None:
         "2 of 4 CPUs",
         "Best so far: trainable_t002, loss=0.33333 with lr=0.2, net/depth=2",
     ]
-    known = Progress(trials=[], best=Best("gone", "loss", 0.1))
-    assert header_lines(known, "loss", "min")[-1] == "Best so far: gone, loss=0.1"
+    progress = Progress(trials=[], best=Best("gone", "loss", 0.1))
+    assert header_lines(progress, "loss", "min")[-1] == "Best so far: gone, loss=0.1"
 
 
 def test_failures_are_one_line_each_and_counted() -> None:
@@ -153,8 +153,8 @@ def test_failures_are_one_line_each_and_counted() -> None:
 
     assert [row[2] for row in table.rows] == ["ValueError: 0", "ValueError: 1", "ValueError: 2"]
     assert table.note == "… 2 more trials have failed"
-    told = error_table(bad[:2], count=7).note  # of most, only the number is still known
-    assert told == "… 5 more trials have failed"
+    note = error_table(bad[:2], count=7).note  # of most, only the number is still known
+    assert note == "… 5 more trials have failed"
 
 
 def test_a_table_is_aligned_as_text_and_escaped_as_html() -> None:
