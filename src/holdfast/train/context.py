@@ -57,24 +57,25 @@ class TrainContext:
     def get_metadata(self) -> Mapping[str, Any]:
         """Return the trainer's `metadata`, {} in a trial of a study."""
         _warn("get_metadata", "pass it inside train_loop_config")
-        return {} if self._is_trial else self._context.job.metadata
+        return self._context.job.metadata
 
     def get_trial_name(self) -> str:
         """Return the name of the trial, or of the run if this is not one of a study."""
         self._warn_of("get_trial_name", "use get_experiment_name")
         job = self._context.job
-        return str(job.metadata["trial_name"]) if self._is_trial else job.run_name
+        return job.run_name if job.trial is None else job.trial.name
 
     def get_trial_id(self) -> str:
         """Return what identifies the trial in its study, or the run for good."""
         self._warn_of("get_trial_id", "use get_experiment_name")
         job = self._context.job
-        return str(job.metadata["trial_id"]) if self._is_trial else job.run_id
+        return job.run_id if job.trial is None else job.trial.trial_id
 
     def get_trial_resources(self) -> Any:
         """Return what a trial has reserved, a mapping for each process; None for a run."""
         self._warn_of("get_trial_resources", "the trainer's scaling_config says what workers have")
-        return self._context.job.metadata["resources"] if self._is_trial else None
+        trial = self._context.job.trial
+        return None if trial is None else trial.resources
 
     def get_trial_dir(self) -> str:
         """Return where the trial, or the run, is kept."""
@@ -83,7 +84,7 @@ class TrainContext:
 
     @property
     def _is_trial(self) -> bool:
-        return self._context.job.home is not None  # it is kept in the folder of a study
+        return self._context.job.trial is not None
 
     def _warn_of(self, name: str, advice: str) -> None:
         _warn(name, f"use tune.get_context().{name}()" if self._is_trial else advice)

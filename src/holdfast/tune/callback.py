@@ -11,10 +11,10 @@ from typing import Any
 from holdfast.api.checks import this_is
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
-from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child
+from holdfast.tune.trial import Trial
 
 log = logging.getLogger(__name__)
 

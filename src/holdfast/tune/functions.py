@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.api.deprecated import warn_deprecated
 from holdfast.checkpoint import Checkpoint
 from holdfast.worker.context import WorkerContext, current
+from holdfast.worker.job import TrialJob
 from holdfast.worker.reporting import Save
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ def report(
     if older:  # as before Ray 2.0
         warn_deprecated("tune.report(loss=…): write tune.report({'loss': …})")
         metrics = {**(metrics or {}), **older}
-    with _pending_checkpoint(context) if _pending else nullcontext() as pending:
+    with _pending_checkpoint(context) if context.pending_save else nullcontext() as pending:
         checkpoint = pending if checkpoint is None else checkpoint
         save = None if checkpoint is None else Save(checkpoint=checkpoint)
         context.reporter.report(metrics, save)  # type: ignore[arg-type]  # None is refused there
@@ -44,23 +45,17 @@ def checkpoint_dir(step: int | None = None) -> Iterator[str]:
     warn_deprecated("tune.checkpoint_dir(step): write tune.report(metrics, checkpoint=…)")
     folder = tempfile.TemporaryDirectory(prefix="holdfast-checkpoint-")
     yield folder.name
-    _pending[:] = [(current(), folder)]
-
-
-# The newest folder of `checkpoint_dir`, and who filled it, until the next report.
-_pending: list[tuple[WorkerContext | None, tempfile.TemporaryDirectory[str]]] = []
+    if (context := current()) is not None:
+        context.pending_save = folder
 
 
 @contextmanager
-def _pending_checkpoint(context: WorkerContext) -> Iterator[Checkpoint | None]:
+def _pending_checkpoint(context: WorkerContext) -> Iterator[Checkpoint]:
     """Yield the checkpoint that this trial left in a `checkpoint_dir` since its last report."""
-    folders = [folder for owner, folder in _pending if owner is context]
-    _pending.clear()
-    try:
-        yield Checkpoint.from_directory(folders[0].name) if folders else None
-    finally:
-        for folder in folders:
-            folder.cleanup()
+    folder, context.pending_save = context.pending_save, None
+    assert folder is not None
+    with folder:
+        yield Checkpoint.from_directory(folder.name)
 
 
 def get_checkpoint() -> Checkpoint | None:
@@ -80,26 +75,25 @@ class TuneContext:
     def __init__(self, context: WorkerContext | None) -> None:
         self._context = context
 
-    def _metadata(self, name: str) -> Any:
-        return None if self._context is None else self._context.job.metadata.get(name)
+    @property
+    def _trial(self) -> TrialJob | None:
+        return None if self._context is None else self._context.job.trial
 
     def get_experiment_name(self) -> str | None:
         return None if self._context is None else self._context.job.run_name
 
     def get_trial_id(self) -> str | None:
-        trial_id: str | None = self._metadata("trial_id")
-        return trial_id
+        return None if self._trial is None else self._trial.trial_id
 
     def get_trial_name(self) -> str | None:
-        name: str | None = self._metadata("trial_name")
-        return name
+        return None if self._trial is None else self._trial.name
 
     def get_trial_resources(self) -> Any:
         """Return the resources that the trial has reserved."""
         from holdfast.tune.resources import PlacementGroupFactory
 
-        bundles = self._metadata("resources")
-        return None if bundles is None else PlacementGroupFactory(bundles)
+        trial = self._trial
+        return None if trial is None else PlacementGroupFactory(list(trial.resources))
 
     def get_trial_dir(self) -> str | None:
         """Return the trial's folder on storage."""

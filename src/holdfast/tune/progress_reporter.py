@@ -9,7 +9,6 @@ from typing import Any
 
 from holdfast.api.checks import is_number, is_whole
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.tune.outputs.screens import notebook_display, page
 from holdfast.tune.outputs.tables import (
@@ -22,6 +21,7 @@ from holdfast.tune.outputs.tables import (
     trial_table,
 )
 from holdfast.tune.results.best import checked_mode
+from holdfast.tune.trial import Trial
 
 
 class ProgressReporter:

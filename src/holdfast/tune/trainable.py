@@ -30,8 +30,11 @@ from holdfast.tune.trainables.class_checkpoints import (
     store,
     unpack,
 )
-from holdfast.tune.trainables.result_fields import Filling
+from holdfast.tune.trainables.result_fields import ResultFields
 from holdfast.worker.context import current
+from holdfast.worker.job import TrialJob
+
+_BEGINNING = "_beginning"  # where a trainable finds how it begins
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,14 @@ class Beginning:
 
     Attributes:
         kind: Its class.
-        metadata: What the process was given about its trial.
+        trial: The trial, None outside one.
         iteration: How many results count already.
         parameters: What `with_parameters` adds to the arguments of `setup`.
     """
 
     kind: type[Trainable]
     config: dict[str, Any] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    trial: TrialJob | None = None
     iteration: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -73,16 +76,12 @@ class Trainable:
         **older: Any,
     ) -> None:
         del logger_creator, storage, older
-        if _beginnings and _beginnings[0].kind is type(self):
-            beginning = _beginnings.pop()
-        else:
-            beginning = Beginning(type(self))  # outside a trial, or made by the trial's own code
+        # Outside a trial, or if the trial's own code makes it, there is none.
+        beginning: Beginning = self.__dict__.pop(_BEGINNING, None) or Beginning(type(self))
         self.config: dict[str, Any] = beginning.config if config is None else dict(config)
-        self._job_metadata = beginning.metadata
+        self._trial = beginning.trial
         self._local_folder: str | None = None
-        self._filling = Filling(
-            self.config, self._job_metadata, beginning.iteration, time.monotonic
-        )
+        self._fields = ResultFields(self.config, self._trial, beginning.iteration, time.monotonic)
         self._prepare(beginning.parameters)
 
     # ------------------------------------------------------------------ to be written by users
@@ -160,7 +159,7 @@ class Trainable:
                 f"{type(self).__name__}.{method}() returned {shown(result)}, not a dictionary",
                 hint="return the metrics of the step: {'loss': loss}",
             )
-        filled = self._filling.fill(dict(result))
+        filled = self._fields.fill(dict(result))
         self.log_result(filled)
         return filled
 
@@ -171,7 +170,7 @@ class Trainable:
         try:
             store(folder, self.save_checkpoint(folder), type(self).__name__)
             with open(os.path.join(folder, COUNTERS), "w", encoding="utf-8") as file:
-                json.dump(self._filling.counters(), file)
+                json.dump(self._fields.counters(), file)
         except BaseException:
             if checkpoint_dir is None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -185,8 +184,8 @@ class Trainable:
         """
         if not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint.from_directory(folder_of(checkpoint))
-        if not self._job_metadata.get("before"):
-            self._filling.restore(counters_of(checkpoint))
+        if self._trial is None or not self._trial.last_result:
+            self._fields.restore(counters_of(checkpoint))
         with checkpoint.as_directory() as folder:
             self.load_checkpoint(load(folder))
 
@@ -230,7 +229,7 @@ class Trainable:
         if not self.reset_config(new_config):
             return False
         self.config = new_config
-        self._filling = Filling(new_config)
+        self._fields = ResultFields(new_config)
         return True
 
     def stop(self) -> None:
@@ -256,7 +255,7 @@ class Trainable:
         Outside a trial, and if the study is not on a disk, a temporary one.
         """
         context = current()
-        if self._job_metadata and context is not None and context.store.local is not None:
+        if self._trial is not None and context is not None and context.store.local is not None:
             os.makedirs(folder := context.store.local.root, exist_ok=True)
             return folder
         if self._local_folder is None:
@@ -266,25 +265,25 @@ class Trainable:
     @property
     def iteration(self) -> int:
         """How many steps are done."""
-        return self._filling.iteration
+        return self._fields.iteration
 
     @property
     def training_iteration(self) -> int:
         """How many steps are done."""
-        return self._filling.iteration
+        return self._fields.iteration
 
     @property
     def trial_id(self) -> str:
-        return str(self._job_metadata.get("trial_id", "default"))
+        return "default" if self._trial is None else self._trial.trial_id
 
     @property
     def trial_name(self) -> str:
-        return str(self._job_metadata.get("trial_name", "default"))
+        return "default" if self._trial is None else self._trial.name
 
     @property
     def trial_resources(self) -> Any:
         """The resources that the trial has reserved: a mapping for each process."""
-        return self._job_metadata.get("resources")
+        return None if self._trial is None else self._trial.resources
 
     def get_config(self) -> dict[str, Any]:
         """Return the config of the trial."""
@@ -296,12 +295,12 @@ class Trainable:
         prepare: Callable[..., None] = self._setup if is_older else self.setup
         prepare(copy.deepcopy(self.config), **parameters)
 
-    def _become(self, config: dict[str, Any], metadata: Mapping[str, Any], iteration: int) -> bool:
+    def _become(self, config: dict[str, Any], trial: TrialJob, iteration: int) -> bool:
         """Take over another trial in the same process; return whether that was done."""
         if not self.reset_config(config):
             return False
-        self.config, self._job_metadata = config, metadata
-        self._filling = Filling(config, metadata, iteration, time.monotonic)
+        self.config, self._trial = config, trial
+        self._fields = ResultFields(config, trial, iteration, time.monotonic)
         return True
 
     def _older_method(self, name: str, missing: str) -> Callable[..., Any]:
@@ -312,21 +311,14 @@ class Trainable:
         return method
 
 
-# What `make` passes to `Trainable.__init__` past a subclass's own `__init__`; at most one.
-_beginnings: list[Beginning] = []
-
-
 def make(beginning: Beginning) -> Trainable:
     """Return an object for a trial; its `__init__` is given the arguments that it takes."""
     kind = beginning.kind
     arguments = arguments_of(kind, beginning.config)
-    _beginnings[:] = [beginning]
-    try:
-        trainable = kind(*arguments.args, **arguments.kwargs)
-        was_initialized = not _beginnings
-    finally:
-        _beginnings.clear()
-    if not was_initialized:
+    trainable = kind.__new__(kind, *arguments.args, **arguments.kwargs)
+    setattr(trainable, _BEGINNING, beginning)  # for `Trainable.__init__`, past the user's own
+    trainable.__init__(*arguments.args, **arguments.kwargs)  # type: ignore[misc]
+    if hasattr(trainable, _BEGINNING):
         raise ConfigError(
             f"{kind.__name__}.__init__() did not call tune.Trainable.__init__()",
             hint="call super().__init__(config) in it, or write setup(self, config) instead",

@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -76,6 +77,7 @@ class WorkerContext:
         self._save_wanted = False
         self._saw_notice = False
         self.endings: list[Callable[[], None]] = []
+        self.pending_save: TemporaryDirectory[str] | None = None  # what the next report is to save
 
     def at_end(self, ending: Callable[[], None]) -> None:
         """Call `ending` after the function, in a process that lives on after it."""

@@ -15,7 +15,8 @@ from holdfast.tune.trainable import Beginning, Trainable, can_load, can_save, ma
 from holdfast.tune.trainables import class_checkpoints
 from holdfast.tune.trainables.class_checkpoints import packed, unpack
 from holdfast.tune.trainables.kinds import runnable
-from holdfast.tune.trainables.result_fields import Filling
+from holdfast.tune.trainables.result_fields import ResultFields
+from holdfast.worker.job import TrialJob
 
 
 class Counter(Trainable):
@@ -127,7 +128,7 @@ def test_a_class_can_be_saved_and_loaded_by_a_method_of_either_era_each() -> Non
 def made(kind: type[Trainable], **more: Any) -> Any:
     """Return an object of a class as a trial has it."""
     config = more.pop("config", {"lr": 0.1})
-    return make(Beginning(kind, config, {"trial_id": "t1"}, **more))
+    return make(Beginning(kind, config, TrialJob(trial_id="t1", name="t1"), **more))
 
 
 class Noting(Trainable):
@@ -257,7 +258,8 @@ def test_outside_a_trial_setup_is_called_without_a_config_as_well() -> None:
 
 
 def test_steps_of_this_process_are_counted_beside_those_of_all() -> None:
-    filling = Filling(told={"before": {"training_iteration": 5, "timesteps_total": 50}})
+    counts = {"training_iteration": 5, "timesteps_total": 50}
+    filling = ResultFields(trial=TrialJob(trial_id="t", name="t", last_result=counts))
     filling.fill({"timesteps_this_iter": 3})
 
     result = filling.fill({"timesteps_this_iter": 4})
@@ -267,9 +269,9 @@ def test_steps_of_this_process_are_counted_beside_those_of_all() -> None:
 
 
 def test_how_busy_the_machine_is_is_told_if_the_config_wants_it() -> None:
-    assert "perf" not in Filling({}).fill({})
+    assert "perf" not in ResultFields({}).fill({})
 
-    usage = Filling({"log_sys_usage": True}).fill({})["perf"]
+    usage = ResultFields({"log_sys_usage": True}).fill({})["perf"]
 
     assert usage.keys() == {"cpu_util_percent", "ram_util_percent"}
     assert 0 < usage["ram_util_percent"] <= 100

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.checkpoint.retention import Retention
 from holdfast.core.study.events import SearchEnded, TrialAdded
 from holdfast.core.study.trial import Trial, Variant
 
+# A trial of the study's `trial_type`, which may be a subclass that a layer above knows.
+AnyTrial: TypeAlias = Any
 Rows = Sequence[tuple[int, dict[str, Any], Variant]]  # step, result, config of the result
 
 
@@ -77,28 +79,28 @@ class StudyObserver:
     Subclasses override what they want to hear of. What they raise is logged and changes nothing.
     """
 
-    def resumed(self, rows: Mapping[str, Rows], trials: Mapping[str, Trial]) -> None:
+    def resumed(self, rows: Mapping[str, Rows], trials: Mapping[str, AnyTrial]) -> None:
         """The study goes on: these results are in its journal, and perhaps in no file yet."""
 
-    def trial_added(self, trial: Trial) -> None:
+    def trial_added(self, trial: AnyTrial) -> None:
         """There is a new trial."""
 
-    def trial_started(self, trial: Trial, after_step: int) -> None:
+    def trial_started(self, trial: AnyTrial, after_step: int) -> None:
         """A trial runs; what it had reported after `after_step` does not count any more."""
 
-    def trial_result(self, trial: Trial, result: dict[str, Any]) -> None:
+    def trial_result(self, trial: AnyTrial, result: dict[str, Any]) -> None:
         """A trial has reported."""
 
-    def trial_saved(self, trial: Trial, checkpoint: Checkpoint) -> None:
+    def trial_saved(self, trial: AnyTrial, checkpoint: Checkpoint) -> None:
         """A checkpoint of a trial is durable."""
 
-    def trial_paused(self, trial: Trial) -> None:
+    def trial_paused(self, trial: AnyTrial) -> None:
         """A trial waits, without a process."""
 
-    def trial_lost(self, trial: Trial, card: str, *, is_last: bool) -> None:
+    def trial_lost(self, trial: AnyTrial, card: str, *, is_last: bool) -> None:
         """A trial's process is gone, and not because it was done; `card` is for people."""
 
-    def trial_ended(self, trial: Trial) -> None:
+    def trial_ended(self, trial: AnyTrial) -> None:
         """A trial is over."""
 
     def turned(self, *, is_over: bool) -> None:

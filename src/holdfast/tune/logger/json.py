@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.study.trial import Trial
 from holdfast.storage.records import is_too_deep
 from holdfast.tune.logger.formats import STEP, Content, Format, Record, each_once, step_of
 from holdfast.tune.logger.json_text import encoded, encoded_lines
 from holdfast.tune.logger.logger import FileLogger, with_config
 from holdfast.tune.result import EXPR_PARAM_FILE, EXPR_RESULT_FILE
+from holdfast.tune.trial import Trial
 
 
 class _Stepped(msgspec.Struct):

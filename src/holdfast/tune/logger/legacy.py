@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 from holdfast.api.checks import this_is
 from holdfast.core.names import shown
-from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
 from holdfast.tune.logger.csv import CSVLoggerCallback
 from holdfast.tune.logger.json import JsonLoggerCallback
 from holdfast.tune.logger.logger import LoggerCallback
 from holdfast.tune.logger.tensorboardx import TBXLoggerCallback
+from holdfast.tune.trial import Trial
 
 DEFAULT_CALLBACK_CLASSES: tuple[type[LoggerCallback], ...] = (
     CSVLoggerCallback,

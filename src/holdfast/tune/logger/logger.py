@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
 from holdfast.tune.callback import Callback
@@ -15,6 +14,7 @@ from holdfast.tune.logger.growing_files import growing_files_on
 from holdfast.tune.logger.row_files import RowFiles
 from holdfast.tune.logger.writer import BATCH_S, Writer
 from holdfast.tune.result import CONFIG
+from holdfast.tune.trial import Trial
 
 
 class LoggerCallback(Callback):

@@ -16,7 +16,6 @@ from functools import cache, lru_cache
 from typing import Any
 
 from holdfast.core.plain_data import text_of
-from holdfast.core.study.trial import Trial
 from holdfast.tune.logger.event_files import (
     double_field,
     fields_in,
@@ -30,6 +29,7 @@ from holdfast.tune.logger.formats import STEP, Content, Format, Record
 from holdfast.tune.logger.json_text import flat, number_of
 from holdfast.tune.logger.logger import FileLogger
 from holdfast.tune.result import CONFIG, PID, TIMESTAMP, TIMESTEPS_TOTAL, TRAINING_ITERATION
+from holdfast.tune.trial import Trial
 
 PREFIX = "ray/tune/"
 _ITERATION_TAG = (PREFIX + TRAINING_ITERATION).encode()

@@ -10,12 +10,13 @@ from typing import Any
 from holdfast.checkpoint import Checkpoint
 from holdfast.control.study.plan import Rows, StudyObserver
 from holdfast.core.study.machine import Study
-from holdfast.core.study.trial import Status, Trial, Variant
+from holdfast.core.study.trial import Status, Variant
 from holdfast.tune.callback import CallbackList
 from holdfast.tune.logger import DEFAULT_CALLBACK_CLASSES, FileLogger
 from holdfast.tune.logger.formats import STEP
 from holdfast.tune.logger.writer import Writer
 from holdfast.tune.result import CONFIG, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRAINING_ITERATION
+from holdfast.tune.trial import Trial
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.core.quantities import elapsed
@@ -32,7 +32,10 @@ from holdfast.tune.outputs.tables import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.tune.progress_reporter import ProgressReporter
+    from holdfast.tune.trial import Trial as PublicTrial
 
 log = logging.getLogger(__name__)
 
@@ -226,9 +229,10 @@ class ReporterOutput(StudyOutput):
 
     def _report(self, progress: Progress, *, done: bool) -> None:
         sys_info = [line for line in (progress.resources, *progress.notes) if line]
+        trials = cast("Sequence[PublicTrial]", progress.trials)  # a study that runs has no others
         with self._guarded():
-            if self._reporter.should_report(progress.trials, done=done):
-                self._reporter.report(progress.trials, done, *sys_info)
+            if self._reporter.should_report(trials, done=done):
+                self._reporter.report(trials, done, *sys_info)
 
 
 def _how_to_resume(progress: Progress, resume: str | None, *, interrupted: bool) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.trial import Status
+from holdfast.tune.trial import Trial
 
 
 def trial(number: int, status: Status = Status.RUNNING, **more: Any) -> Trial:
