@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from holdfast.api.assignment import assignable
 from holdfast.api.checks import Problems, checking, is_whole, this_is
 from holdfast.api.deprecated import warn_user
-from holdfast.api.did_you_mean import spelled
+from holdfast.api.did_you_mean import rejects_unknown_arguments
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
@@ -95,7 +95,7 @@ class ValidationFn(Protocol):
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True)
 class ValidationTaskConfig:
     """How one checkpoint is validated.
@@ -123,7 +123,7 @@ class ValidationTaskConfig:
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True)
 class ValidationConfig:
     """How checkpoints are validated while training goes on.

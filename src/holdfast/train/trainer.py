@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 from holdfast.api.assignment import own_copy
 from holdfast.api.config import RunConfig, ScalingConfig, retention_of
 from holdfast.api.deprecated import warn_deprecated
-from holdfast.api.did_you_mean import spelled
+from holdfast.api.did_you_mean import rejects_unknown_arguments
 from holdfast.api.picklable import must_travel
 from holdfast.api.scaling import must_be_settled
 from holdfast.api.signature import takes_config
@@ -60,7 +60,7 @@ _KEPT_APART = frozenset(
 )
 
 
-@spelled
+@rejects_unknown_arguments
 class BaseTrainer:
     """What all trainers have in common; of itself it runs one worker.
 
@@ -294,7 +294,7 @@ class BaseTrainer:
         return restoring.can_restore(path, storage_filesystem)
 
 
-@spelled
+@rejects_unknown_arguments
 class DataParallelTrainer(BaseTrainer):
     """Runs one function on several workers, and brings it through whatever dies.
 

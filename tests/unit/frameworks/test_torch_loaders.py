@@ -28,7 +28,7 @@ from torch.utils.data import (
 )
 
 from holdfast.errors import ConfigError
-from holdfast.frameworks.torch.loaders import DealtSampler, MovingLoader, SeedOfRank, moved
+from holdfast.frameworks.torch.loaders import DeviceLoader, RankSeeding, SplitSampler, moved
 from holdfast.train.torch import ResumableSampler, prepare_data_loader
 from tests.unit.frameworks.conftest import Numbers, Ranks
 
@@ -141,7 +141,7 @@ def test_what_is_dealt_out_is_all_of_it_in_equal_parts(size: int, ranks: int, ep
     chosen = list(range(100, 100 + size))
     parts = []
     for rank in range(ranks):
-        sampler = DealtSampler(SubsetRandomSampler(chosen), ranks, rank)
+        sampler = SplitSampler(SubsetRandomSampler(chosen), ranks, rank)
         sampler.set_epoch(epoch)
         parts.append(list(sampler))
         assert len(sampler) == len(parts[-1])
@@ -155,7 +155,7 @@ def test_what_is_dealt_out_is_all_of_it_in_equal_parts(size: int, ranks: int, ep
 def test_dealing_out_leaves_the_random_numbers_of_a_rank_alone() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    list(DealtSampler(SubsetRandomSampler(range(9)), 2, 0))
+    list(SplitSampler(SubsetRandomSampler(range(9)), 2, 0))
 
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -243,7 +243,7 @@ def test_what_a_user_does_in_the_processes_of_a_loader_is_still_done() -> None:
     drawn = []
     for rank in (0, 1, 0):
         torch.manual_seed(1)
-        SeedOfRank(done.append, rank)(4)
+        RankSeeding(done.append, rank)(4)
         drawn.append((torch.rand(1).item(), random.random(), float(np.random.rand())))
 
     assert done == [4, 4, 4]
@@ -252,7 +252,7 @@ def test_what_a_user_does_in_the_processes_of_a_loader_is_still_done() -> None:
 
 
 def test_what_seeds_the_processes_of_a_loader_can_be_sent_there() -> None:
-    pickle.loads(pickle.dumps(SeedOfRank(None, 3)))(0)
+    pickle.loads(pickle.dumps(RankSeeding(None, 3)))(0)
 
 
 class Endless(Sampler[int]):
@@ -316,7 +316,7 @@ def test_every_tensor_in_a_batch_is_moved_and_all_else_stays() -> None:
 
 def test_a_moving_loader_is_a_loader_like_its_own_whose_batches_are_elsewhere() -> None:
     loader: DataLoader[Any] = DataLoader(Numbers(5), batch_size=2)
-    moving = MovingLoader(loader, META, overlaps=True)
+    moving = DeviceLoader(loader, META, overlaps=True)
 
     assert [batch.device for batch in moving] == [META] * 3
     assert len(moving) == 3
@@ -429,8 +429,8 @@ def test_dealing_out_leaves_all_random_numbers_of_a_rank_alone() -> None:
     expected = drawn()
     random.seed(3)
     np.random.seed(3)
-    list(DealtSampler(Drawing(9, random.shuffle), 2, 0))
-    list(DealtSampler(Drawing(9, np.random.shuffle), 2, 0))
+    list(SplitSampler(Drawing(9, random.shuffle), 2, 0))
+    list(SplitSampler(Drawing(9, np.random.shuffle), 2, 0))
 
     assert drawn() == expected
 
@@ -444,7 +444,7 @@ def test_an_order_that_ranks_cannot_agree_on_is_refused(be_rank: Ranks, shuffle:
     be_rank(0, 2)
     loader = prepare_data_loader(DataLoader(Numbers(30), sampler=Drawing(30, shuffle)))
 
-    with pytest.raises(ConfigError, match="Drawing chooses otherwise each time") as caught:
+    with pytest.raises(ConfigError, match="Drawing chooses differently each time") as caught:
         list(loader)
 
     assert "set_epoch(epoch)" in str(caught.value)

@@ -181,6 +181,6 @@ def test_only_a_dictionary_is_saved_as_a_state() -> None:
 def test_an_object_beside_the_model_is_refused() -> None:
     with (
         pytest.warns(DeprecationWarning, match=DEPRECATED),
-        pytest.raises(ConfigError, match="keeps files, not objects"),
+        pytest.raises(ConfigError, match="holds files, not objects"),
     ):
         TorchCheckpoint.from_state_dict({}, preprocessor=object())

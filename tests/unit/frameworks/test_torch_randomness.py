@@ -75,7 +75,7 @@ def test_taking_the_state_draws_nothing() -> None:
 def test_what_is_no_state_is_refused_and_changes_nothing(state: Any) -> None:
     before = rng_state()
 
-    with pytest.raises(ConfigError, match="this is not what rng_state"):
+    with pytest.raises(ConfigError, match="must be what rng_state"):
         set_rng_state(state)
 
     expected = _draw()

@@ -349,11 +349,11 @@ def test_its_length_is_known_without_an_order(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"consumed": -3}, "consumed is -3: it is between 0 and 10"),
-        ({"consumed": 11}, "consumed is 11: it is between 0 and 10"),
+        ({"consumed": -3}, "consumed is -3: must be between 0 and 10"),
+        ({"consumed": 11}, "consumed is 11: must be between 0 and 10"),
         ({"consumed": 2.5}, "consumed is 2.5: not a whole number"),
         ({"consumed": True}, "consumed is True: not a whole number"),
-        ({"epoch": -1}, "epoch is -1: it is 0 or more"),
+        ({"epoch": -1}, "epoch is -1: must be 0 or more"),
         ({"epoch": "1"}, "epoch is '1': not a whole number"),
         ({"seed": None}, "seed is None: not a whole number"),
         ({"shuffle": "no"}, "shuffle is 'no': must be True or False"),
