@@ -190,10 +190,10 @@ def _parts(value: object) -> Iterator[Part]:
         case Mapping() | list() | tuple() | set() | frozenset():
             yield from _entries(value)
         case type():
-            for name, member in vars(value).items():
-                if not inspect.isdatadescriptor(member) or isinstance(member, property):
-                    function = getattr(member, "__func__", member)  # of a class or static method
-                    yield Part(function, f".{name}")
+            for name, item in vars(value).items():
+                if not inspect.isdatadescriptor(item) or isinstance(item, property):
+                    inner = item.__func__ if isinstance(item, classmethod | staticmethod) else item
+                    yield Part(inner, f".{name}")
         case _:
             yield from _attributes(value)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.did_you_mean import rejects_unknown_arguments
 from holdfast.errors import ConfigError
 from holdfast.frameworks.torch.config import TorchConfig
-from holdfast.train.arguments import given_or
+from holdfast.train.arguments import config_or_default
 from holdfast.train.trainer import DataParallelTrainer
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class TorchTrainer(DataParallelTrainer):
     ) -> None:
         if find_spec("torch") is None:
             raise ConfigError("torch is not installed", hint="pip install 'holdfast[torch]'")
-        self.torch_config = given_or(torch_config, "torch_config", TorchConfig)
+        self.torch_config = config_or_default(torch_config, "torch_config", TorchConfig)
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,

@@ -177,7 +177,7 @@ def test_a_function_that_is_gone_from_a_loaded_module_says_so() -> None:
         "name": "Model.nothing",
     }
 
-    assert "has no Model.nothing any more" in misses(reference)
+    assert "no longer has Model.nothing" in misses(reference)
 
 
 # ---------------------------------------------------------------------- scripts
@@ -262,7 +262,7 @@ def test_a_script_that_trains_as_soon_as_it_is_loaded_is_stopped_there(folder: P
         ("1 / 0\ndef train(): ...", "ZeroDivisionError"),
         (
             "from holdfast.train import DataParallelTrainer as T\nT(print).fit()\ndef train(): ...",
-            "trains before it comes to the function",
+            "trains before it defines the function",
         ),
     ],
 )
@@ -289,7 +289,7 @@ def test_a_script_that_fails_after_its_function_is_used_as_far_as_it_goes(folder
         """,
     )
 
-    with pytest.warns(UserWarning, match="run_f.py was loaded .* only as far as it goes"):
+    with pytest.warns(UserWarning, match="run_f.py was loaded .* only up to an error"):
         function = find_function(STORE, main_of(script))
 
     assert function() == "found"
