@@ -45,12 +45,12 @@ def must_travel(
     function: Callable[..., Any],
     config: Mapping[str, Any] | None,
     *,
-    what: str = "training",
+    role: str = "training",
     name: str | None = None,
 ) -> None:
     """Raise, naming the culprit, if a function or its config cannot be sent to workers.
 
-    Warns if they are so large that they delay every start of a worker. `what` is the function's
+    Warns if they are so large that they delay every start of a worker. `role` is the function's
     role in messages, and `name` its name, if that is not its own.
     """
     name = name or name_of(function)
@@ -59,7 +59,7 @@ def must_travel(
         try:
             size += len(cloudpickle.dumps(value))
         except Exception as error:  # any object's own pickling may raise anything
-            raise _refusal(name, value, error, what, is_config=value is config) from error
+            raise _refusal(name, value, error, role, is_config=value is config) from error
     if size > LARGE_BYTES:
         warn_user(_size_warning(function, config, size, name))
 
@@ -91,7 +91,7 @@ def unpicklable_parts(value: object) -> set[str]:
 
 
 def _refusal(
-    name: str, value: object, error: Exception, what: str, *, is_config: bool
+    name: str, value: object, error: Exception, role: str, *, is_config: bool
 ) -> ConfigError:
     trail = _culprit(value)
     last = trail[-1].value if trail else value
@@ -103,8 +103,8 @@ def _refusal(
     else:
         why = _blame(trail, name)
     return ConfigError(
-        f"the {what} function `{name}` cannot be sent to workers: {why}",
-        hint=f"create it inside the {what} function, which runs in the worker",
+        f"the {role} function `{name}` cannot be sent to workers: {why}",
+        hint=f"create it inside the {role} function, which runs in the worker",
     )
 
 

@@ -349,7 +349,7 @@ class DataParallelTrainer(BaseTrainer):
     def _must_travel(self) -> None:
         super()._must_travel()
         if self.validation_config is not None:
-            must_travel(self.validation_config.fn, None, what="validation")
+            must_travel(self.validation_config.fn, None, role="validation")
 
     def _work(self) -> tuple[Callable[..., Any], Mapping[str, Any] | None]:
         given = self.train_loop_config

@@ -32,7 +32,7 @@ def test_a_pair_of_numbers_makes_a_group_elastic(
 
 
 @pytest.mark.parametrize(
-    ("named", "cpus", "gpus", "tpus", "others"),
+    ("named", "cpus", "gpus", "tpus", "additional"),
     [
         ({}, 1, 0, 0, {}),
         ({"use_gpu": True}, 0, 1, 0, {}),
@@ -45,14 +45,14 @@ def test_a_pair_of_numbers_makes_a_group_elastic(
     ],
 )
 def test_what_a_worker_needs(
-    named: dict[str, Any], cpus: float, gpus: float, tpus: float, others: dict[str, float]
+    named: dict[str, Any], cpus: float, gpus: float, tpus: float, additional: dict[str, float]
 ) -> None:
     config = ScalingConfig(**named)
 
     assert config.num_cpus_per_worker == cpus
     assert config.num_gpus_per_worker == gpus
     assert config.num_tpus_per_worker == tpus
-    assert config.additional_resources_per_worker == others
+    assert config.additional_resources_per_worker == additional
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_by_itself_a_config_chooses_the_backend_and_waits_for_half_an_hour() -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"backend": ""}, "backend='': empty"),
         ({"backend": 3}, "backend=3: not a string"),
@@ -37,11 +37,11 @@ def test_by_itself_a_config_chooses_the_backend_and_waits_for_half_an_hour() -> 
         ({"timeout_s": None}, "timeout_s=None"),
     ],
 )
-def test_a_config_that_cannot_work_is_refused(given: dict[str, Any], said: str) -> None:
+def test_a_config_that_cannot_work_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         TorchConfig(**given)
 
-    assert said in raised.value.message
+    assert message in raised.value.message
 
 
 def test_all_problems_are_told_at_once() -> None:

@@ -89,14 +89,14 @@ def test_the_choices_of_another_sampler_are_dealt_out(be_rank: Ranks) -> None:
     ranks = _seen(be_rank, 3, dataset=Numbers(20), sampler=SubsetRandomSampler(chosen))
 
     assert sorted(_all(ranks)) == chosen
-    assert [len(one) for one in ranks] == [2, 2, 2]
+    assert [len(samples) for samples in ranks] == [2, 2, 2]
 
 
 def test_drawing_with_weights_keeps_its_weights(be_rank: Ranks) -> None:
     sampler = WeightedRandomSampler([0.0, 1.0, 0.0, 1.0], 40)
     ranks = _seen(be_rank, 2, dataset=Numbers(4), sampler=sampler)
 
-    assert [len(one) for one in ranks] == [20, 20]
+    assert [len(samples) for samples in ranks] == [20, 20]
     assert set(_all(ranks)) == {1, 3}
 
 
@@ -104,7 +104,7 @@ def test_drawing_again_and_again_stays_so(be_rank: Ranks) -> None:
     sampler = RandomSampler(Numbers(4), replacement=True, num_samples=40)
     ranks = _seen(be_rank, 2, dataset=Numbers(4), sampler=sampler)
 
-    assert [len(one) for one in ranks] == [20, 20]
+    assert [len(samples) for samples in ranks] == [20, 20]
 
 
 class Unmeasured(Dataset[int]):
@@ -248,7 +248,7 @@ def test_what_a_user_does_in_the_processes_of_a_loader_is_still_done() -> None:
 
     assert done == [4, 4, 4]
     assert drawn[0] == drawn[2]
-    assert all(mine != other for mine, other in zip(drawn[0], drawn[1], strict=True))
+    assert all(mine != theirs for mine, theirs in zip(drawn[0], drawn[1], strict=True))
 
 
 def test_what_seeds_the_processes_of_a_loader_can_be_sent_there() -> None:

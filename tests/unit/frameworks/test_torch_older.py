@@ -68,9 +68,9 @@ def test_a_model_with_mixed_precision_can_be_saved_and_copied() -> None:
         accelerate(amp=True)
     model = prepare_model(nn.Linear(3, 2))
 
-    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
-        assert other(torch.ones(1, 3)).dtype == torch.bfloat16
-        assert list(other.state_dict()) == ["weight", "bias"]
+    for copied in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert copied(torch.ones(1, 3)).dtype == torch.bfloat16
+        assert list(copied.state_dict()) == ["weight", "bias"]
 
 
 def test_scaled_losses_lead_to_the_steps_that_others_do(

@@ -175,10 +175,10 @@ def test_a_failure_to_write_is_told_and_does_no_harm(
     with caplog.at_level(logging.WARNING, logger=module.__name__):
         store_trainer(run, recording())
 
-    [said] = caplog.messages
-    assert "restore(" in said
-    assert "no space left" in said
-    assert "the same command resumes it" in said
+    [message] = caplog.messages
+    assert "restore(" in message
+    assert "no space left" in message
+    assert "the same command resumes it" in message
 
 
 def test_a_driver_that_was_replaced_writes_nothing(run: OpenRun, tmp_path: Path) -> None:

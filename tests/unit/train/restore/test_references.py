@@ -256,7 +256,7 @@ def test_a_script_that_trains_as_soon_as_it_is_loaded_is_stopped_there(folder: P
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "reason"),
     [
         ("import argparse\nraise SystemExit(2)\ndef train(): ...", "SystemExit: 2"),
         ("1 / 0\ndef train(): ...", "ZeroDivisionError"),
@@ -267,12 +267,12 @@ def test_a_script_that_trains_as_soon_as_it_is_loaded_is_stopped_there(folder: P
     ],
 )
 def test_a_script_that_cannot_be_loaded_says_why_and_what_to_pass(
-    folder: Path, source: str, said: str
+    folder: Path, source: str, reason: str
 ) -> None:
     script = write(folder / f"run_e{abs(hash(source))}.py", source)
 
     for _ in range(2):  # what is half loaded must not be taken for whole the next time
-        with pytest.raises(CannotRestore, match=said) as refused:
+        with pytest.raises(CannotRestore, match=reason) as refused:
             find_function(STORE, main_of(script))
 
         assert "train_loop_per_worker=" in str(refused.value.hint)
