@@ -101,7 +101,7 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
 
 
 def _drawn_tree(text: str) -> dict[str, str]:
-    """Return child -> parent as drawn: a name's column says how deep it stands."""
+    """Return child -> parent as drawn: a name's column is its depth."""
     parents: dict[str, str] = {}
     above: list[tuple[int, str]] = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""The names of `ray.exceptions`: all are there, and catch what they should."""
+"""All names of `ray.exceptions` exist, and catch what they should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages whose names are loaded when they are first used, by one mechanism for all of them."""
+"""All packages that load their names when first used do it by `lazy_exports`."""
 
 from __future__ import annotations
 

@@ -231,8 +231,8 @@ class RunConfig:
 
     Attributes:
         name: One folder below `storage_path`; by default a new name for every trainer or study.
-        storage_path: A folder or a URI. By default `SyncConfig(upload_dir=…)`, `local_dir`, or
-            `~/ray_results`, whichever is given first.
+        storage_path: A folder or a URI. By default `SyncConfig(upload_dir=…)` or `local_dir`, if
+            given, else `~/ray_results`.
         storage_filesystem: The fsspec or pyarrow filesystem that `storage_path` is a path of.
         callbacks: Called when something happens.
         worker_runtime_env: Environment variables for workers, as `{"env_vars": {…}}`.

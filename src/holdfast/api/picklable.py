@@ -135,7 +135,7 @@ def _size_warning(
     function: Callable[..., Any], config: Mapping[str, Any] | None, size: int, name: str
 ) -> str:
     parts = [*_parts(function), *(_entries(config or {}, "train_loop_config"))]
-    sized = [(_size(part.value), part) for part in parts]
+    sized = [(len(cloudpickle.dumps(part.value)), part) for part in parts]
     largest, part = max(sized, key=lambda pair: pair[0], default=(0, None))
     named = f", {largest / 1e6:.0f} MB of them `{part.name}`" if part is not None else ""
     return (
@@ -143,10 +143,6 @@ def _size_warning(
         f" {size / 1e6:.0f} MB{named}: every worker waits for that at every start."
         " Load large data inside the function, from files"
     )
-
-
-def _size(value: object) -> int:
-    return len(cloudpickle.dumps(value))
 
 
 # ---------------------------------------------------------------------- looking for the culprit

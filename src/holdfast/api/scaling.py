@@ -12,7 +12,7 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 
 _ACCELERATORS = {"GPU": "use_gpu", "TPU": "use_tpu"}
-_KNOWN_RESOURCES = ("CPU", *_ACCELERATORS)
+_STANDARD_RESOURCES = ("CPU", *_ACCELERATORS)
 _PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
@@ -187,7 +187,7 @@ def _check_resources(config: ScalingConfig, problems: Problems) -> bool:
         item = f"{field}[{shown(name)}]={shown(each)}"
         if not isinstance(name, str) or not name:
             problems.tell(f"{item}: the name of a resource is a string")
-        elif name not in _KNOWN_RESOURCES and name.upper() in _KNOWN_RESOURCES:
+        elif name not in _STANDARD_RESOURCES and name.upper() in _STANDARD_RESOURCES:
             problems.tell(f"{item}: this resource is written {name.upper()!r}")
         elif not is_number(each) or not 0 <= each < float("inf"):
             problems.tell(f"{item}: a worker needs a number of it, 0 or more")

@@ -20,24 +20,24 @@ _ATTEMPT = re.compile(r"attempt-(\d+)\.log")
 
 
 def trial_logs(study: StudyLook, trial: Trial) -> dict[int, str]:
-    """Return the logs of a trial by attempt, in order of attempts."""
-    folder = trial_log_folder(study, trial)
+    """Return the logs of a trial by attempt, in order of attempts.
+
+    They are in the folder of the study, or on the machine of its driver.
+    """
+    from holdfast.control.host.log_folders import find_log_folder
+
+    store = study.run.store
+    if store.local is not None:
+        folder = store.local.path(f"{trial.folder}/logs")
+    else:
+        study_logs = find_log_folder(store, study.run.identity.run_id)
+        folder = os.path.join(study_logs, trial.folder, "logs")
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     matches = [(name, _ATTEMPT.fullmatch(name)) for name in names]
     return dict(sorted((int(m[1]), os.path.join(folder, name)) for name, m in matches if m))
-
-
-def trial_log_folder(study: StudyLook, trial: Trial) -> str:
-    """Return the folder of a trial's logs: with the study, or on the machine of its driver."""
-    from holdfast.control.host.log_folders import find_log_folder
-
-    store = study.run.store
-    if store.local is not None:
-        return store.local.path(f"{trial.folder}/logs")
-    return os.path.join(find_log_folder(store, study.run.identity.run_id), trial.folder, "logs")
 
 
 def print_trial_logs(

@@ -84,7 +84,7 @@ class Result:
         """The filesystem that `path` is on: the one given, or else one of pyarrow."""
         if self._filesystem is not None or self._history is None:
             return self._filesystem
-        return filesystem_of(self._history.described)
+        return filesystem_of(describe(self._history.store))
 
     @property
     def metrics_dataframe(self) -> Any:
@@ -140,28 +140,23 @@ class _HistoryAt:
     """
 
     def __init__(self, store: Store, checkpoints: list[Kept], attempt: int | None = None) -> None:
-        self._store, self._checkpoints, self._attempt = store, checkpoints, attempt
+        self.store, self._checkpoints, self._attempt = store, checkpoints, attempt
         self._rows: list[Row] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _history_at, (describe(self._store), self._checkpoints, self._attempt)
-
-    @property
-    def described(self) -> dict[str, Any]:
-        """A description that opens the store again, secrets included."""
-        return describe(self._store)
+        return _history_at, (describe(self.store), self._checkpoints, self._attempt)
 
     def rows(self) -> list[Row]:
         if self._rows is None:
             self._rows = read_metric_rows(
-                self._store, self._checkpoints, until_attempt=self._attempt
+                self.store, self._checkpoints, until_attempt=self._attempt
             ).rows
         return self._rows
 
     def latest_row(self) -> Row | None:
         """Return the newest metrics; None if there are none, or they cannot be read."""
         try:
-            latest = read_latest(self._store, self._checkpoints)
+            latest = read_latest(self.store, self._checkpoints)
         except StoreError as error:  # a result must not depend on them
             log.warning("the last metrics cannot be read: %s", error)
             return None

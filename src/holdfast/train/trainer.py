@@ -7,7 +7,7 @@ import functools
 import inspect
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -53,7 +53,6 @@ from holdfast.train.resume_policy import (
     settle_name,
     standing_of,
 )
-from holdfast.worker.context import WorkerContext
 
 _RECORDED_APART = frozenset(
     {"train_loop_per_worker", "train_loop_config", "scaling_config", "run_config", "datasets"}
@@ -168,9 +167,6 @@ class BaseTrainer:
             config=config,
             scaling=self.scaling_config,
             run=self.run_config,
-            setups=self._setups(),
-            modules=self._modules(),
-            later_modules=self._later_modules(),
             datasets=self.datasets,
             first_checkpoint=self.resume_from_checkpoint,
             metadata=self.metadata,
@@ -213,18 +209,6 @@ class BaseTrainer:
             datasets=sorted(self.datasets),
             not_kept=builder.not_kept,
         )
-
-    def _setups(self) -> Sequence[Callable[[WorkerContext], None]]:
-        """Return functions that prepare a framework in each worker."""
-        return ()
-
-    def _modules(self) -> Sequence[str]:
-        """Return the modules that every worker needs."""
-        return ()
-
-    def _later_modules(self) -> Sequence[str]:
-        """Return the modules to import after the first workers have started."""
-        return ()
 
     def _result(self, run: OpenTrainingRun, outcome: Outcome) -> Result:
         config = self.run_config
@@ -357,21 +341,16 @@ class DataParallelTrainer(BaseTrainer):
         return self.train_loop_per_worker, (given or {}) if takes else None
 
     def _launch(self) -> Launch:
+        backend = BackendConfig() if self.backend_config is None else self.backend_config
         return replace(
             super()._launch(),
+            setups=backend.setups(),
+            modules=backend.modules(),
+            later_modules=backend.later_modules(),
             dataset_config=self.dataset_config,
             backend=self.backend_config,
             validation=self.validation_config,
         )
-
-    def _setups(self) -> Sequence[Callable[[WorkerContext], None]]:
-        return self.backend_config.setups() if self.backend_config is not None else ()
-
-    def _modules(self) -> Sequence[str]:
-        return self.backend_config.modules() if self.backend_config is not None else ()
-
-    def _later_modules(self) -> Sequence[str]:
-        return self.backend_config.later_modules() if self.backend_config is not None else ()
 
     @classmethod
     def restore(  # type: ignore[override]  # as in Ray, whose classes do not agree either

@@ -1,4 +1,4 @@
-"""Configs that are built step by step: each assignment is checked, and nobody else is surprised."""
+"""Assignments to configs are checked, and do not affect trainers and tuners built before."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from holdfast.errors import ConfigError
 
 
 def _build(kind: type, *given: Any, **named: Any) -> Any:
-    """Return a config of values that type checkers would refuse."""
+    """Return a config with values that type checkers would refuse."""
     return kind(*given, **named)
 
 
@@ -83,7 +83,7 @@ def test_arguments_have_the_names_order_and_defaults_of_ray(kind: type) -> None:
 
 
 def test_a_config_of_the_air_era_is_taken_whole_and_without_a_warning() -> None:
-    """Tune uses the same classes, and means what it says; Train warns when it meets them."""
+    """Tune uses these arguments; Train warns of them."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         config = RunConfig(

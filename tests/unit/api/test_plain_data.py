@@ -48,7 +48,7 @@ values = st.recursive(
 
 
 def at_rest(value: object) -> Any:
-    """Return what comes back of a value after it was written down."""
+    """Return a value after a round trip through JSON."""
     return from_plain(unseal(seal({"value": to_plain(value)}))["value"])
 
 

@@ -1,4 +1,4 @@
-"""What the commands print of names, metrics and errors that somebody else has written."""
+"""The commands print names, metrics and errors of untrusted records safely."""
 
 from __future__ import annotations
 

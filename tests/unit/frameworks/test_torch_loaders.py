@@ -1,4 +1,4 @@
-"""How data loaders are split among ranks, and what of them stays."""
+"""Data loaders are split among ranks, and are otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ META = torch.device("meta")
 
 
 def _seen(be_rank: Ranks, ranks: int, **given: Any) -> list[list[int]]:
-    """Return what each rank gets of a prepared loader."""
+    """Return the samples that each rank gets of a prepared loader."""
     seen = []
     for rank in range(ranks):
         be_rank(rank, ranks)
@@ -359,7 +359,7 @@ class Drawing(Sampler[int]):
 
 
 def _epochs(be_rank: Ranks, ranks: int, make: Any) -> list[list[list[int]]]:
-    """Return what each rank gets in each of three epochs of a loader that `make` makes."""
+    """Return each rank's samples in three epochs of the loader that `make` returns."""
     seen: list[list[list[int]]] = []
     for rank in range(ranks):
         be_rank(rank, ranks)

@@ -1,4 +1,4 @@
-"""Names of older scripts: they work, and say what to write today."""
+"""Deprecated functions work, and their warnings name the replacement."""
 
 from __future__ import annotations
 

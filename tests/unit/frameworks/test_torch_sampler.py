@@ -1,4 +1,4 @@
-"""A sampler that stops and goes on: each sample once, whatever happens to the ranks."""
+"""`ResumableSampler`: each sample comes once, however often ranks stop and resume."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _group(size: int, ranks: int, **given: Any) -> list[ResumableSampler]:
 
 
 def _train(group: list[ResumableSampler], batch: int, steps: int) -> list[int]:
-    """Return what the ranks train on in so many steps together, or until the epoch is over."""
+    """Return the samples all ranks train on in `steps` steps, or until the epoch is over."""
     if steps == 0:
         return []
     passes = [iter(sampler) for sampler in group]
@@ -240,7 +240,7 @@ def test_only_a_number_of_samples_is_counted(samples: Any) -> None:
 
 
 def _loop(loader: DataLoader[Any], sampler: ResumableSampler, batch: int) -> list[int]:
-    """Return what an epoch of a training loop gets."""
+    """Return the samples of one epoch of a training loop."""
     seen: list[int] = []
     for samples in loader:
         seen += samples.tolist()
@@ -271,7 +271,7 @@ def test_a_rank_with_a_sample_less_begins_the_next_epoch_with_the_others() -> No
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_pass_that_was_left_is_followed_by_the_rest_of_its_epoch(workers: int) -> None:
-    """Live as after a resume; also if the loader had asked for all samples by then."""
+    """The same without a resume, even if the loader had asked for all samples by then."""
     sampler = ResumableSampler(Numbers(10), 1, 0, shuffle=False)
     loader: DataLoader[Any] = DataLoader(
         Numbers(10), batch_size=2, sampler=sampler, num_workers=workers

@@ -1,4 +1,4 @@
-"""`Result`: what a run has come to, also when it is opened from its folder alone."""
+"""`Result`: the outcome of a run, also when it is read from its folder alone."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class SplitSampler(DistributedSampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         chosen = self._chosen()
         if self._is_unproven:
-            self._must_choose_again(chosen)
+            self._must_choose_alike(chosen)
             self._is_unproven = False
         missing = -len(chosen) % self.num_replicas
         while missing and chosen:
@@ -197,7 +197,7 @@ class SplitSampler(DistributedSampler[Any]):
                 stack.enter_context(_generator_of(sampler, self.seed + self.epoch))
             return list(self._choices)
 
-    def _must_choose_again(self, chosen: list[Any]) -> None:
+    def _must_choose_alike(self, chosen: list[Any]) -> None:
         if list(map(_plain, self._chosen())) != list(map(_plain, chosen)):
             names = " of ".join(type(sampler).__name__ for sampler in _chain(self._choices))
             raise ConfigError(

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from holdfast.frameworks.torch.config import TorchConfig
     from holdfast.worker.context import WorkerContext
 
-# Addresses for documentation (RFC 5737, 3849): the route there shows our own address, unsent.
+# Addresses for documentation (RFC 5737, 3849): a UDP socket connected there has our own address,
+# and sends nothing.
 _ELSEWHERE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 
 _our_group: dist.ProcessGroup | None = None

@@ -63,7 +63,9 @@ class ResumableSampler(Sampler[int]):
     ) -> None:
         self.epoch = 0
         self.consumed = 0
-        self.num_replicas = _ranks() if num_replicas is None else num_replicas
+        if num_replicas is None:
+            num_replicas = devices.world_size("ResumableSampler")
+        self.num_replicas = num_replicas
         self.rank = devices.rank() if rank is None else rank
         self._size, self._shuffle, self._seed, self._tail = len(dataset), shuffle, seed, tail
         self._has_begun = self._was_counted = self._gave_all = False
@@ -214,7 +216,3 @@ class ResumableSampler(Sampler[int]):
         generator = torch.Generator().manual_seed(self._seed + self.epoch)
         order: list[int] = torch.randperm(self._size, generator=generator).tolist()
         return order
-
-
-def _ranks() -> int:
-    return devices.world_size("ResumableSampler")

@@ -1,4 +1,4 @@
-"""The record of a trainer: what is in it, when it is written, and what happens if it cannot be."""
+"""The record of a trainer: its contents, when it is written, and failures to write it."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_new_pickle_takes_the_place_of_the_old_one(run: OpenRun) -> None:
 
 
 def test_a_death_at_any_moment_leaves_a_record_whose_pickle_is_there(tmp_path: Path) -> None:
-    """The second launch has another function; the power is cut before each thing it does."""
+    """The second launch has another function; the power is cut before each of its writes."""
     function: list[Any] = []
     for moment in itertools.count(1):
         folder = tmp_path / str(moment)

@@ -1,4 +1,4 @@
-"""Functions by where they are found; scripts that are changed, moved, or train when loaded."""
+"""References to functions, also of scripts that were changed or moved, or train when loaded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def misses(reference: dict[str, Any]) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a folder for modules and scripts; what is loaded from there is forgotten again."""
+    """Return a folder for modules and scripts; modules from there are unloaded afterwards."""
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
@@ -153,7 +153,7 @@ def test_a_module_that_fails_to_load_says_why(folder: Path) -> None:
 def test_a_function_is_looked_for_in_the_source(
     folder: Path, source: str, is_there: bool | None
 ) -> None:
-    """None: only loading could tell, and then there is none."""
+    """Only loading can show that it does not exist."""
     name = f"lab_d{abs(hash(source))}"
     write(folder / f"{name}.py", source)
     reference = imports(folder, name)
