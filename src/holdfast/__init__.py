@@ -1,7 +1,7 @@
-"""Training runs and hyperparameter searches that survive anything that dies.
+"""Fault-tolerant training runs and hyperparameter searches.
 
-Importing this loads nothing else: a public submodule, or a name below, is loaded when it is first
-used. So `import holdfast` stays quick, and brings in no framework you did not ask for.
+Public submodules and the names below are loaded when first used, so `import holdfast` is quick and
+imports no framework.
 """
 
 from __future__ import annotations

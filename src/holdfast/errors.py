@@ -2,28 +2,28 @@
 
     HoldfastError
     ├── ConfigError        you: a value you passed breaks a rule             HF1xx
-    ├── NotSaved           a checkpoint will not be; training can go on      HF2xx
+    ├── NotSaved           a checkpoint was not saved; training can go on    HF2xx
     │   └── RanksDisagree      ranks report out of step; this attempt is over
     ├── CannotResume       the record of a run cannot be used as it is       HF3xx
-    │   ├── RunMissing         there is no run where you pointed
+    │   ├── RunMissing         there is no run at that location
     │   ├── RunHeld            another live driver holds the run
     │   ├── LeaseLost          this driver was replaced; it must stop writing
     │   ├── FormatTooNew       a newer Holdfast wrote this
-    │   └── Damaged            bytes at rest are not the bytes that were written
-    ├── StoreError         where bytes rest did not do its part              HF4xx
+    │   └── Damaged            stored bytes are not those that were written
+    ├── StoreError         a store failed                                    HF4xx
     │   ├── ObjectMissing      no such object
     │   ├── Conflict           the condition of a put did not hold
-    │   ├── StoreBusy          passing fault; worth another try
-    │   │   └── EndpointWrong      no such host, or not who it claims to be; not at the start
+    │   ├── StoreBusy          temporary fault; worth a retry
+    │   │   └── EndpointWrong      unknown host or wrong certificate; no retry at the start
     │   ├── StoreDenied        not allowed: credentials, permissions
     │   ├── StoreFull          no space or quota left
     │   └── StoreForked        the store's runtime did not survive a fork
-    ├── TransferCancelled  the caller asked a transfer to stop               HF5xx
+    ├── TransferCancelled  the caller cancelled a transfer                   HF5xx
     ├── EngineError        workers could not be started, and none runs       HF6xx
-    └── HoldfastBug        nobody but us                                     HF9xx
+    └── HoldfastBug        us: a bug in Holdfast                             HF9xx
 
 A message says what is wrong with the value and which rule it broke; `hint` is one thing to try;
-`code` is stable. Errors survive pickling, because workers and helpers report them across processes.
+`code` is stable. Errors survive pickling, because they are reported across processes.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class ConfigError(HoldfastError, ValueError):
 
 
 class NotSaved(HoldfastError):
-    """The checkpoint of a report could not be committed; reporting goes on working."""
+    """The checkpoint of a report could not be committed; further reports still work."""
 
     code = "HF220"
 
 
 class RanksDisagree(NotSaved):
-    """Ranks do not report in step, so that a checkpoint would mix steps; the attempt fails."""
+    """Ranks report out of step, so a checkpoint would mix steps; the attempt fails."""
 
     code = "HF221"
 
@@ -81,7 +81,7 @@ class CannotResume(HoldfastError):
 
 
 class RunMissing(CannotResume, RuntimeError):
-    """There is no run at the given place; a `RuntimeError` too, as scripts expect."""
+    """There is no run at the given location; also a `RuntimeError`, as in Ray."""
 
     code = "HF301"
 
@@ -93,13 +93,13 @@ class RunHeld(CannotResume):
 
 
 class LeaseLost(CannotResume):
-    """This driver's epoch is over: another one has taken the run."""
+    """Another driver has taken over the run; this one must stop writing."""
 
     code = "HF303"
 
 
 class Damaged(CannotResume):
-    """Bytes at rest are not the bytes that were written."""
+    """Stored bytes are not those that were written."""
 
     code = "HF304"
 
@@ -111,7 +111,7 @@ class FormatTooNew(CannotResume):
 
 
 class StoreError(HoldfastError):
-    """A store failed for good; `key` names the object, where there is one."""
+    """A store failed; `key` names the object, if there is one."""
 
     code = "HF400"
 
@@ -140,13 +140,13 @@ class Conflict(StoreError):
 
 
 class StoreBusy(StoreError):
-    """A passing fault: throttling, a dropped connection, a server error."""
+    """A temporary fault: throttling, a dropped connection, a server error."""
 
     code = "HF403"
 
 
 class EndpointWrong(StoreBusy):
-    """No host has that name, or it cannot prove it: worth another try only if it could before."""
+    """The host is unknown, or its certificate is wrong; worth a retry only if it worked before."""
 
     code = "HF407"
 
@@ -170,18 +170,18 @@ class StoreForked(StoreError):
 
 
 class TransferCancelled(HoldfastError):
-    """A transfer stopped because its caller asked for it; nothing was committed."""
+    """A transfer was cancelled by its caller; nothing was committed."""
 
     code = "HF501"
 
 
 class EngineError(HoldfastError):
-    """A group could not be started, and nothing of it runs."""
+    """A group could not be started, and none of its workers runs."""
 
     code = "HF600"
 
 
 class HoldfastBug(HoldfastError):
-    """A state that cannot be reached unless Holdfast itself is wrong."""
+    """A state that only a bug in Holdfast can reach."""
 
     code = "HF900"

@@ -1,21 +1,21 @@
-"""What scripts written for Ray catch, by the names of `ray.exceptions`.
+"""The names of `ray.exceptions`, for scripts written for Ray.
 
-RayError                     every error of Holdfast's: the same class as `HoldfastError`
-├── RayTaskError             code of the user's raised in a worker: `train.WorkerGroupError` is one
+RayError                     all errors: the same class as `HoldfastError`
+├── RayTaskError             user code raised in a worker: `train.WorkerGroupError` is one
 ├── RayActorError            a process of a run is gone
 │   ├── ActorDiedError       `train.WorkerDiedError` is one
 │   ├── ActorUnavailableError
 │   └── ActorUnschedulableError
-├── WorkerCrashedError       a process ended without a word: `train.WorkerDiedError` is one
-├── OutOfMemoryError         the kernel ended a process for the memory it used
+├── WorkerCrashedError       a process died without an exception: `train.WorkerDiedError` is one
+├── OutOfMemoryError         the kernel killed a process for the memory it used
 ├── NodeDiedError            a process was lost with its machine
 ├── ObjectLostError          what `holdfast.get` raises if an object is gone
-├── ObjectStoreFullError     there is no room left for bytes, as is OutOfDiskError: `StoreFull`
-├── RuntimeEnvSetupError     workers could not be started: `EngineError`
+├── ObjectStoreFullError     the same class as OutOfDiskError and `StoreFull`
+├── RuntimeEnvSetupError     workers could not be started: the same class as `EngineError`
 └── GetTimeoutError, TaskCancelledError, TaskUnschedulableError, RaySystemError, …
 
-Those of the last line, and others that stand for no more than their name, are never raised: what
-they tell of does not happen on one machine. They are here so that scripts find them.
+Those of the last line, and others that say so, are never raised, because the situation cannot arise
+on one machine. They exist so that scripts can import them.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ RuntimeEnvSetupError = EngineError
 
 
 class RayTaskError(HoldfastError):
-    """Code of the user's has raised in a worker."""
+    """User code raised in a worker."""
 
     @property
     def cause(self) -> BaseException | None:
-        """What it raised, None if that could not be brought here."""
+        """What it raised, None if that could not be unpickled here."""
         return self.__cause__
 
     def as_instanceof_cause(self) -> BaseException:
-        """Return what the code raised, or this error if that could not be brought here."""
+        """Return what the code raised, or this error if that could not be unpickled here."""
         return self if self.__cause__ is None else self.__cause__
 
 
@@ -72,11 +72,11 @@ class RayActorError(HoldfastError):
 
 
 class ActorDiedError(RayActorError):
-    """A process of a run has ended before its time."""
+    """A process of a run died."""
 
 
 class ActorUnavailableError(RayActorError):
-    """Never raised: a process that does not answer is ended."""
+    """Never raised: a process that does not answer is killed."""
 
 
 class ActorUnschedulableError(RayActorError):
@@ -84,11 +84,11 @@ class ActorUnschedulableError(RayActorError):
 
 
 class WorkerCrashedError(HoldfastError):
-    """A process ended without a word."""
+    """A process died without an exception."""
 
 
 class OutOfMemoryError(HoldfastError):
-    """The kernel ended a process for the memory it used."""
+    """The kernel killed a process for the memory it used."""
 
 
 class NodeDiedError(HoldfastError):
@@ -100,7 +100,7 @@ class LocalRayletDiedError(HoldfastError):
 
 
 class ObjectLostError(HoldfastError):
-    """The object of a reference is not to be had."""
+    """The object of a reference is gone."""
 
 
 class ObjectFetchTimedOutError(ObjectLostError):
@@ -112,11 +112,11 @@ class ObjectFreedError(ObjectLostError):
 
 
 class ObjectReconstructionFailedError(ObjectLostError):
-    """Never raised: nothing is made a second time."""
+    """Never raised: lost objects are not reconstructed."""
 
 
 class OwnerDiedError(ObjectLostError):
-    """Never raised: `ObjectLostError` tells of it."""
+    """Never raised: this is an `ObjectLostError`."""
 
 
 class ReferenceCountingAssertionError(ObjectLostError, AssertionError):
@@ -124,7 +124,7 @@ class ReferenceCountingAssertionError(ObjectLostError, AssertionError):
 
 
 class GetTimeoutError(HoldfastError, TimeoutError):
-    """Never raised: an object is there at once, or not at all."""
+    """Never raised: an object is available at once, or lost."""
 
 
 class TaskCancelledError(HoldfastError):

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used.
+"""Lazy exports: names of a package that are loaded when first used.
 
     if TYPE_CHECKING:
         from package.module import First as First
@@ -6,8 +6,8 @@
     else:
         __all__, __getattr__, __dir__ = lazy_exports(__name__, {"package.module": "First Second"})
 
-Type checkers read the imports. The rest is hidden from them: a module with `__getattr__` has any
-name, as far as they know.
+Type checkers read the imports. `__getattr__` is hidden from them, because for them a module that
+has it has every name.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Exports = tuple[list[str], Callable[[str], object], Callable[[], list[str]]]
 def lazy_exports(package: str, names: Mapping[str, str]) -> Exports:
     """Return `__all__`, `__getattr__` and `__dir__` of a package.
 
-    A submodule whose name has no underscore in front is loaded when it is first used, too.
+    Submodules without a leading underscore are also loaded when first used.
 
     Args:
         package: The package's `__name__`.
-        names: What it exports, separated by spaces, by the module that defines it.
+        names: For each module, the names to export from it, separated by spaces.
     """
-    homes = {name: home for home, listed in names.items() for name in listed.split()}
+    homes = {name: module for module, exports in names.items() for name in exports.split()}
     exported = sorted(homes)
 
     def load(name: str) -> object:
@@ -39,16 +39,16 @@ def lazy_exports(package: str, names: Mapping[str, str]) -> Exports:
         setattr(sys.modules[package], name, value)
         return value
 
-    def listed() -> list[str]:
+    def list_names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *exported})
 
-    return exported, load, listed
+    return exported, load, list_names
 
 
 def exports_of(module: str, *, under: str) -> Exports:
     """Return `__all__`, `__getattr__` and `__dir__` of `under`, another path to a module.
 
-    The module itself is loaded now, what it exports when it is first used.
+    The module itself is loaded now, its exports when first used.
     """
     return lazy_exports(under, {module: " ".join(import_module(module).__all__)})
 
@@ -60,5 +60,5 @@ def _submodule(package: str, name: str) -> object:
             return import_module(module)
         except ModuleNotFoundError as error:
             if error.name != module:
-                raise  # the submodule is there; something it needs is not
+                raise  # the submodule exists, but not a module it imports
     raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -101,17 +101,17 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
 
 
 def _drawn_tree(text: str) -> dict[str, str]:
-    """Return child -> parent as drawn: a name's column says how deep it stands."""
+    """Return child -> parent as drawn: a name's column is its depth."""
     parents: dict[str, str] = {}
     above: list[tuple[int, str]] = []
     for line in text.splitlines():
-        found = re.match(r"    [ │├└─]*(?P<name>[A-Z]\w+)", line)
-        if not found:
+        match = re.match(r"    [ │├└─]*(?P<name>[A-Z]\w+)", line)
+        if not match:
             continue
-        column = found.start("name")
+        column = match.start("name")
         while above and above[-1][0] >= column:
             above.pop()
         if above:
-            parents[found["name"]] = above[-1][1]
-        above.append((column, found["name"]))
+            parents[match["name"]] = above[-1][1]
+        above.append((column, match["name"]))
     return parents

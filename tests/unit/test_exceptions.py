@@ -1,4 +1,4 @@
-"""The names of `ray.exceptions`: all are there, and catch what they should."""
+"""All names of `ray.exceptions` exist, and catch what they should."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_a_worker_that_died_is_caught_by_each_of_its_names() -> None:
         Died(2, "n", 9, signal=9, node_lost=True),
         Raised(3, "n", "ValueError: x", "trace"),
     )
-    found = exceptions_of(exits, {})
+    failures = exceptions_of(exits, {})
 
     for rank in (0, 1, 2):
-        assert isinstance(found[rank], exceptions.ActorDiedError | exceptions.RayActorError)
-        assert isinstance(found[rank], exceptions.WorkerCrashedError)
-    assert isinstance(found[1], exceptions.OutOfMemoryError)
-    assert isinstance(found[2], exceptions.NodeDiedError)
-    assert not isinstance(found[0], exceptions.OutOfMemoryError | exceptions.NodeDiedError)
+        assert isinstance(failures[rank], exceptions.ActorDiedError | exceptions.RayActorError)
+        assert isinstance(failures[rank], exceptions.WorkerCrashedError)
+    assert isinstance(failures[1], exceptions.OutOfMemoryError)
+    assert isinstance(failures[2], exceptions.NodeDiedError)
+    assert not isinstance(failures[0], exceptions.OutOfMemoryError | exceptions.NodeDiedError)
 
 
 def test_a_group_that_failed_is_a_task_that_raised_and_knows_what() -> None:

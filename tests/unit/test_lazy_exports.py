@@ -1,4 +1,4 @@
-"""Packages whose names are loaded when they are first used, by one mechanism for all of them."""
+"""All packages that load their names when first used do it by `lazy_exports`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _shown_to_type_checkers(path: Path) -> dict[str, str]:
         for statement in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
     ]
-    imports = [one for one in block.body if isinstance(one, ast.ImportFrom)]
-    return {alias.name: str(one.module) for one in imports for alias in one.names}
+    imports = [statement for statement in block.body if isinstance(statement, ast.ImportFrom)]
+    return {alias.name: str(statement.module) for statement in imports for alias in statement.names}
 
 
 @pytest.mark.parametrize("path", LAZY, ids=_name)

@@ -1,6 +1,6 @@
-"""The names of the AIR era; what they stand for is in `holdfast.train`, and little else is here.
+"""The names of Ray AIR, most of them those of `holdfast.train`.
 
-`from ray.air import session` of scripts of that time is `from holdfast.air import session`.
+`from ray.air import session` in older scripts becomes `from holdfast.air import session`.
 """
 
 from holdfast.air import session

@@ -1,4 +1,4 @@
-"""Where the configs were found in the AIR era."""
+"""The configs by their path in Ray AIR."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig"]
 
 
 class RunConfig(train.RunConfig):
-    """The config of a run, or of a study, which by this one goes on if there is one of its name."""
+    """`holdfast.train.RunConfig` with `resume="auto"` as the default, also for a study."""
 
     @functools.wraps(train.RunConfig.__init__)  # type: ignore[misc]  # the same arguments
     def __init__(self, *values: Any, **named: Any) -> None:

@@ -1,7 +1,7 @@
-"""What training functions of the AIR era call: the functions of `holdfast.train`, by older names.
+"""The functions of `holdfast.train` by their names in Ray AIR.
 
-Outside a training function those of today raise. These warn, once each, and return what a script
-without workers expects: a world of one worker, rank 0, and None for everything else.
+Outside a training function, those of `holdfast.train` raise. These warn, once each, and return what
+a script without workers expects: a world of one worker, rank 0, and None for everything else.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def report(
     checkpoint: Checkpoint | None = None,
     checkpoint_dir_name: str | None = None,
 ) -> None:
-    """Report metrics and, perhaps, a checkpoint; see `holdfast.train.report`."""
+    """Report metrics and, optionally, a checkpoint; see `holdfast.train.report`."""
     if _context("report") is not None:
         train.report(metrics, checkpoint=checkpoint, checkpoint_dir_name=checkpoint_dir_name)
 
@@ -64,27 +64,27 @@ def get_dataset_shard(dataset_name: str | None = None) -> Any:
 
 def get_metadata() -> Mapping[str, Any] | None:
     """Return the trainer's `metadata`."""
-    return _asked(TrainContext.get_metadata, None)
+    return _from_context(TrainContext.get_metadata, None)
 
 
 def get_experiment_name() -> str | None:
     """Return the name of the run."""
-    return _asked(TrainContext.get_experiment_name, None)
+    return _from_context(TrainContext.get_experiment_name, None)
 
 
 def get_trial_name() -> str | None:
     """Return the name of the trial, or of the run."""
-    return _asked(TrainContext.get_trial_name, None)
+    return _from_context(TrainContext.get_trial_name, None)
 
 
 def get_trial_id() -> str | None:
-    """Return what identifies the trial in its study, or the run for good."""
-    return _asked(TrainContext.get_trial_id, None)
+    """Return the id of the trial, or of the run if this is no trial."""
+    return _from_context(TrainContext.get_trial_id, None)
 
 
 def get_run_id() -> str | None:
-    """Return what identifies the run for good."""
-    return _asked(TrainContext.get_run_id, None)
+    """Return the run's permanent id."""
+    return _from_context(TrainContext.get_run_id, None)
 
 
 def get_trial_resources() -> Any:
@@ -94,55 +94,55 @@ def get_trial_resources() -> Any:
 
 
 def get_trial_dir() -> str | None:
-    """Return where the run is kept."""
-    return _asked(TrainContext.get_trial_dir, None)
+    """Return where the trial, or the run, is stored."""
+    return _from_context(TrainContext.get_trial_dir, None)
 
 
 def get_world_size() -> int:
     """Return how many workers there are."""
-    return _asked(TrainContext.get_world_size, 1)
+    return _from_context(TrainContext.get_world_size, 1)
 
 
 def get_world_rank() -> int:
-    """Return this worker's place among all."""
-    return _asked(TrainContext.get_world_rank, 0)
+    """Return this worker's rank among all workers."""
+    return _from_context(TrainContext.get_world_rank, 0)
 
 
 def get_local_rank() -> int:
-    """Return this worker's place among those of its node."""
-    return _asked(TrainContext.get_local_rank, 0)
+    """Return this worker's rank among those of its node."""
+    return _from_context(TrainContext.get_local_rank, 0)
 
 
 def get_local_world_size() -> int:
-    """Return how many workers this node has; 0 outside of a training function."""
-    return _asked(TrainContext.get_local_world_size, 0)
+    """Return how many workers this node has; 0 outside a training function."""
+    return _from_context(TrainContext.get_local_world_size, 0)
 
 
 def get_node_rank() -> int:
-    """Return the place of this node among all."""
-    return _asked(TrainContext.get_node_rank, 0)
+    """Return the rank of this node among all nodes."""
+    return _from_context(TrainContext.get_node_rank, 0)
 
 
 def get_storage() -> RunStorage | None:
-    """Return where the run is kept."""
-    return _asked(TrainContext.get_storage, None)
+    """Return where the run is stored."""
+    return _from_context(TrainContext.get_storage, None)
 
 
-def _asked(method: Callable[[TrainContext], T], otherwise: U) -> T | U:
-    """Return what a method of this worker's context returns; `otherwise` where there is none."""
+def _from_context(method: Callable[[TrainContext], T], otherwise: U) -> T | U:
+    """Return the result of a method of this worker's context; `otherwise` outside a worker."""
     context = _context(method.__name__, depth=4)
     return otherwise if context is None else method(context)
 
 
 def _context(name: str, *, depth: int = 3) -> TrainContext | None:
-    """Return where this worker stands; outside of one, warn the first time and return None."""
+    """Return this worker's context; outside a worker, warn the first time and return None."""
     try:
         return train.get_context()
     except RuntimeError:
         if name not in _warned:
             _warned.add(name)
             warnings.warn(
-                f"session.{name}() has no meaning here: it works in a training function that a"
+                f"session.{name}() has no effect here: it works only in a training function that a"
                 " trainer runs",
                 RuntimeWarning,
                 stacklevel=depth,

@@ -1,1 +1,1 @@
-"""What the public APIs of Train and Tune have in common: configs, checks of what users pass."""
+"""Shared by the public APIs of Train and Tune: configs, and checks of what users pass."""

@@ -1,7 +1,8 @@
-"""Configs that can be assigned to: every assignment is checked as the constructor checks.
+"""What all config classes share: checked assignment, copies, and a repr of what was set.
 
-Scripts build configs step by step, `run_config.name = …`. What is refused changes nothing. Whoever
-works with a config, such as a trainer, takes `own_copy` of it, so that nothing moves under it.
+Scripts build configs step by step, `run_config.name = …`; each assignment is checked as the
+constructor checks, and a refused one changes nothing. A trainer or tuner works on `own_copy` of a
+config, so that later assignments do not affect it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import inspect
 from typing import Any, TypeVar
 
 from holdfast.errors import ConfigError
+from holdfast.storage.uris import without_secrets
 
 T = TypeVar("T")
 
@@ -20,14 +22,14 @@ _ASSIGNABLE = "_is_assignable"
 
 
 class UnknownField(ConfigError, AttributeError):
-    """A config was assigned something by a name that it does not have."""
+    """An assignment to a field that a config does not have."""
 
 
 def assignable(kind: type[T]) -> type[T]:
-    """Have a dataclass check what is assigned to its fields, and refuse names it does not have."""
+    """Class decorator: a dataclass checks assignments, and refuses fields it does not have."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     arguments = inspect.signature(kind).parameters
-    older = [name for name in arguments if name not in names]  # what fields were called
+    older = [name for name in arguments if name not in names]  # former names of fields
 
     def __setattr__(self: Any, name: str, value: object) -> None:  # noqa: N807
         if name in older:
@@ -35,12 +37,11 @@ def assignable(kind: type[T]) -> type[T]:
         elif name not in names:
             if _is_ours(type(self)):
                 raise _unknown(kind.__name__, name, names)
-            object.__setattr__(self, name, value)  # a field of a class made from this one
+            object.__setattr__(self, name, value)  # a field of a user's subclass
         elif name not in vars(self):
-            object.__setattr__(self, name, value)  # it is being made
+            object.__setattr__(self, name, value)  # the constructor is running
         else:
-            changed = _changed(kind, self, names, name, value)
-            vars(self).update(vars(changed))
+            vars(self).update(vars(_changed(kind, self, names, name, value)))
 
     def __delattr__(self: Any, name: str) -> None:  # noqa: N807
         if name not in names:
@@ -58,22 +59,35 @@ def assignable(kind: type[T]) -> type[T]:
 
 
 def own_copy(config: T) -> T:
-    """Return a copy of a config in which no config, list or dictionary is shared with it.
+    """Return a copy that shares no config, list or dictionary with the original.
 
-    Anything else, such as a scheduler, is the same object; what is no config is returned as it is.
+    Anything else in it, such as a scheduler, is the same object. A value that is no config is
+    returned unchanged.
     """
     if not _is_config(config):
         return config
-    made = copy.copy(config)
+    copied = copy.copy(config)
     for name, value in vars(config).items():
-        vars(made)[name] = _own(value)
-    return made
+        is_container = type(value) in (list, dict)
+        vars(copied)[name] = copy.copy(value) if is_container else own_copy(value)
+    return copied
 
 
-def _own(value: Any) -> Any:
-    if _is_config(value):
-        return own_copy(value)
-    return copy.copy(value) if type(value) in (list, dict) else value
+def config_repr(config: Any, default: Any, always: tuple[str, ...] = ()) -> str:
+    """Return the repr of a config, without secrets: fields that differ from `default`, or `always`.
+
+    It reads as the call that would build the config.
+    """
+    changed = (
+        f"{field.name}={_value_repr(getattr(config, field.name))}"
+        for field in dataclasses.fields(config)
+        if field.name in always or getattr(config, field.name) != getattr(default, field.name)
+    )
+    return f"{type(config).__name__}({', '.join(changed)})"
+
+
+def _value_repr(value: object) -> str:
+    return repr(without_secrets(value) if isinstance(value, str) else value)
 
 
 def _is_ours(kind: type) -> bool:
@@ -85,14 +99,14 @@ def _is_config(value: object) -> bool:
 
 
 def _changed(kind: type[T], config: Any, names: list[str], name: str, value: object) -> T:
-    """Return a config with one field changed; raise if it could not have been made so."""
-    values = {one: getattr(config, one) for one in names}
+    """Return the config with one field changed; raise if the constructor refuses it."""
+    values = {field: getattr(config, field) for field in names}
     values[name] = value
-    made: T = kind(**values)
-    settle = getattr(made, "_settle_change", None)
+    changed: T = kind(**values)
+    settle = getattr(changed, "_settle_change", None)
     if settle is not None:
         settle(config, name, value)
-    return made
+    return changed
 
 
 def _unknown(kind: str, name: str, names: list[str]) -> UnknownField:

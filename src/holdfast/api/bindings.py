@@ -1,4 +1,4 @@
-"""Where in the source a variable got its value; for messages, so it may also not know."""
+"""Finds the source line where a variable got its value; for messages, so None is allowed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def captured_at(code: CodeType, name: str) -> str | None:
     around = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, _Function) and _holds(node, code) and not _is(node, code)
+        if isinstance(node, _Function) and _contains(node, code) and not _is_same(node, code)
     ]
     for function in sorted(around, key=lambda node: -node.lineno):
         if lines := [line for bound, line in _bound_in(function) if bound == name]:
@@ -35,9 +35,9 @@ def set_at(code: CodeType, name: str) -> str | None:
 
 
 def defines(source: str, name: str) -> bool:
-    """Whether a module with this source has, as far as can be told without running it, `name`.
+    """Whether a module with this source defines `name`, judged without running it.
 
-    What comes from a `import *`, or by ways that cannot be followed, counts as there.
+    An `import *` counts as defining every name. Source that cannot be parsed defines none.
     """
     try:
         tree = ast.parse(source)
@@ -53,39 +53,39 @@ def _parsed(filename: str) -> ast.Module | None:
         return None
 
 
-def _holds(node: _Function, code: CodeType) -> bool:
+def _contains(node: _Function, code: CodeType) -> bool:
     return node.lineno <= code.co_firstlineno <= (node.end_lineno or node.lineno)
 
 
-def _is(node: _Function, code: CodeType) -> bool:
-    """Whether this is the function itself; its code begins at its first decorator."""
+def _is_same(node: _Function, code: CodeType) -> bool:
+    """Whether `code` is this function's own; it begins at the first decorator."""
     if isinstance(node, ast.Lambda):
         return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
-    first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     return node.name == code.co_name and first == code.co_firstlineno
 
 
 def _bound_in(scope: ast.Module | _Function) -> Iterator[tuple[str, int]]:
-    """Yield the names that a scope itself gives a value to, with the lines."""
+    """Yield the names that a scope binds, with their lines; not those of functions inside it."""
     if not isinstance(scope, ast.Module):
-        every = [*scope.args.posonlyargs, *scope.args.args, *scope.args.kwonlyargs]
-        every += [one for one in (scope.args.vararg, scope.args.kwarg) if one is not None]
-        yield from ((one.arg, one.lineno) for one in every)
+        arguments = scope.args
+        parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        parameters += filter(None, (arguments.vararg, arguments.kwarg))
+        yield from ((parameter.arg, parameter.lineno) for parameter in parameters)
     left: list[ast.AST] = list(scope.body) if isinstance(scope.body, list) else [scope.body]
     while left:
         node = left.pop()
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.name, node.lineno
-                continue  # what is bound inside is not bound here
+                continue
             case ast.Lambda():
                 continue
             case ast.Name(id=name, ctx=ast.Store()):
                 yield name, node.lineno
             case ast.Import(names=names) | ast.ImportFrom(names=names):
-                yield from (
-                    (one.asname or one.name.partition(".")[0], node.lineno) for one in names
-                )
+                for alias in names:
+                    yield alias.asname or alias.name.partition(".")[0], node.lineno
             case ast.ExceptHandler(name=str(name)):
                 yield name, node.lineno
             case _:

@@ -1,4 +1,4 @@
-"""Checks of a config's fields that go on after the first problem, so that all are told at once."""
+"""Checks of a config's fields that report all problems at once, not only the first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.storage.uris import shown_location
 
 
 class Problems:
-    """What is wrong with a config, collected while its fields are looked at.
+    """The problems of a config, collected while its fields are checked.
 
-    A check returns whether the field is as it should be. `meaning` says what the field is for.
+    Each check returns whether the field is valid. `meaning` explains the field in the message.
     """
 
     def __init__(self, config: object) -> None:
@@ -23,11 +23,11 @@ class Problems:
         self._config = config
 
     def add(self, name: str, rule: str, *, hint: str | None = None) -> None:
-        """Remember that the value of the field `name` breaks `rule`."""
+        """Add the problem that the value of the field `name` breaks `rule`."""
         self.tell(f"{name}={shown_location(getattr(self._config, name))}: {rule}", hint=hint)
 
     def tell(self, line: str, *, hint: str | None = None) -> None:
-        """Remember a problem that is told in full."""
+        """Add a problem by its whole line."""
         self.lines.append(line)
         if hint is not None and hint not in self.hints:
             self.hints.append(hint)
@@ -35,7 +35,7 @@ class Problems:
     def whole(self, name: str, meaning: str, *, at_least: int) -> bool:
         value = getattr(self._config, name)
         if not is_whole(value):
-            self.add(name, f"{_instead_of('a whole number', value)}; {meaning}")
+            self.add(name, f"{_not_a('a whole number', value)}; {meaning}")
         elif value < at_least:
             self.add(name, f"less than {at_least}; {meaning}")
         else:
@@ -45,7 +45,7 @@ class Problems:
     def seconds(self, name: str, meaning: str, *, above_zero: bool = False) -> bool:
         value = getattr(self._config, name)
         if not is_number(value):
-            self.add(name, f"{_instead_of('a number of seconds', value)}; {meaning}")
+            self.add(name, f"{_not_a('a number of seconds', value)}; {meaning}")
         elif value < 0 or (above_zero and value == 0):
             self.add(name, f"{'not above' if above_zero else 'less than'} 0; {meaning}")
         else:
@@ -53,11 +53,11 @@ class Problems:
         return False
 
     def finite(self, name: str, meaning: str) -> bool:
-        """Check for a number of seconds that ends: one that is journaled, or waited for."""
+        """Check for a finite number of seconds: it is journaled, or waited for."""
         if not self.seconds(name, meaning):
             return False
         if math.isinf(getattr(self._config, name)):
-            self.add(name, f"without an end; {meaning}")
+            self.add(name, f"must be finite; {meaning}")
             return False
         return True
 
@@ -65,7 +65,7 @@ class Problems:
         value = getattr(self._config, name)
         if is_flag(value):
             return True
-        self.add(name, _instead_of("True or False", value))
+        self.add(name, _not_a("True or False", value))
         return False
 
     def choice(self, name: str, *options: str) -> bool:
@@ -76,11 +76,11 @@ class Problems:
         return False
 
     def text(self, name: str, meaning: str) -> bool:
-        """Check for None or a text that is not empty."""
+        """Check for None or a string that is not empty."""
         value = getattr(self._config, name)
         if value is None or (isinstance(value, str) and value):
             return True
-        self.add(name, f"{_instead_of('a text', value) if value != '' else 'empty'}; {meaning}")
+        self.add(name, f"{_not_a('a string', value) if value != '' else 'empty'}; {meaning}")
         return False
 
     def instance(self, name: str, kind: type) -> bool:
@@ -97,28 +97,28 @@ class Problems:
 
 @contextmanager
 def checking(config: object) -> Iterator[Problems]:
-    """Give out a list of problems and raise them, if there are any, as one `ConfigError`.
+    """Collect the problems of a config, and raise them, if any, as one `ConfigError`.
 
-    Numbers of numpy become Python's own, because what is below the configs writes JSON.
+    Converts its numpy numbers to Python's, because the layers below write JSON.
     """
     for name, value in vars(config).items():
-        vars(config)[name] = _own_number(value)
-    found = Problems(config)
-    yield found
-    if found.lines:
-        listed = "".join(f"\n  - {line}" for line in found.lines)
+        vars(config)[name] = _python_number(value)
+    problems = Problems(config)
+    yield problems
+    if problems.lines:
+        listed = "".join(f"\n  - {line}" for line in problems.lines)
         raise ConfigError(
-            f"{type(config).__name__} cannot work:{listed}", hint="; ".join(found.hints) or None
+            f"{type(config).__name__} cannot work:{listed}", hint="; ".join(problems.hints) or None
         )
 
 
 def is_whole(value: object) -> bool:
-    """Return whether `value` is a whole number, numpy's included; a bool is none."""
+    """Return whether `value` is a whole number, numpy's included, but no bool."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
-    """Return whether `value` is a real number, numpy's included; NaN and bools are none."""
+    """Return whether `value` is a real number, numpy's included, but no NaN and no bool."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
     return not math.isnan(value)
@@ -130,7 +130,7 @@ def is_flag(value: object) -> bool:
 
 
 def this_is(value: object) -> str:
-    """Return words for what kind of thing `value` is."""
+    """Return the type of `value` for a message: "this is int"."""
     if isinstance(value, type):
         return f"this is the class {value.__qualname__} itself"
     kind = type(value)
@@ -138,9 +138,9 @@ def this_is(value: object) -> str:
     return f"this is {name if kind.__module__ == 'builtins' else f'{kind.__module__}.{name}'}"
 
 
-def _own_number(value: object) -> object:
+def _python_number(value: object) -> object:
     if isinstance(value, tuple):
-        return tuple(map(_own_number, value))
+        return tuple(map(_python_number, value))
     if isinstance(value, numbers.Integral) and not isinstance(value, int):
         return int(value)
     if isinstance(value, numbers.Real) and not isinstance(value, int | float):
@@ -148,15 +148,15 @@ def _own_number(value: object) -> object:
     return value
 
 
-def _instead_of(wanted: str, value: object) -> str:
-    """Return what is wrong with `value`; its type is told where the value does not show it."""
+def _not_a(wanted: str, value: object) -> str:
+    """Return that `value` is not what is wanted, with its type unless it is a number."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return f"not {wanted}"
     return f"not {wanted}, {this_is(value)}"
 
 
 def is_log_target(given: object) -> bool:
-    """Whether it says where to log to: True, False, a file, or a pair of files."""
+    """Whether `given` is a valid `log_to_file`: True, False, a file, or a pair of files."""
     if isinstance(given, list | tuple):
-        return len(given) == 2 and all(isinstance(one, str) for one in given)
+        return len(given) == 2 and all(isinstance(path, str) for path in given)
     return isinstance(given, bool | str)

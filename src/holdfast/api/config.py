@@ -1,10 +1,10 @@
-"""How a run is scaled, named, stored, retried and thinned out: the configs that users write.
+"""The configs that users write: how a run is named, stored, retried and logged.
 
-Names, order and defaults of the arguments are those of Ray, of its present and of its AIR era, in
-one class each. A config is checked when it is built, and every problem is told at once. What is
-assigned to it later is checked in the same way, as is what `dataclasses.replace` makes of it.
+Arguments have the names, order and defaults of Ray, today's and those of Ray AIR together. A config
+is checked when it is built, assigned to or passed to `dataclasses.replace`, and the error lists all
+its problems.
 
-What a config says is translated here, once, for the layers below: they never see -1 or a "max".
+`budget_of` and `retention_of` translate configs for the layers below, which never see -1 or "max".
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, ClassVar, Literal
 
-from holdfast.api.assignment import assignable
+from holdfast.api.assignment import assignable, config_repr
 from holdfast.api.checks import Problems, checking, is_flag, is_log_target, this_is
-from holdfast.api.config_repr import readable
 from holdfast.api.deprecated import renamed
-from holdfast.api.did_you_mean import spelled
+from holdfast.api.did_you_mean import rejects_unknown_arguments
 from holdfast.api.plain_data import NEVER_KEPT
 from holdfast.api.scaling import ScalingConfig
 from holdfast.core.checkpoint.retention import Retention
@@ -45,26 +44,26 @@ DEFAULT_STORAGE_PATH = "~/ray_results"
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True, repr=False)
 class FailureConfig:
-    """What a run survives.
+    """Which failures a run survives.
 
     Attributes:
-        max_failures: How many lost groups to absorb, be it to code, processes, hangs or nodes; -1
-            for any number.
-        fail_fast: Of Tune: whether the first failure ends the study; "raise" raises it at once.
-        controller_failure_limit: How many groups may fail to come up; -1 for any number, once
-            one did: a run of which nothing ever ran ends when six have failed alike.
-        max_preemption_failures: How many preemptions to absorb; -1 for any number.
-        relax_collectives_on_preemption: Of Ray; a group is always saved and moved as one.
-        preemption_grace_s: What ranks get on top of `preemption_notice_s`.
-        hang_timeout_s: After how long without progress a group counts as hung. None learns it from
-            the steps that were seen; infinity never gives up.
+        max_failures: How many lost groups to retry, whether lost to code, processes, hangs or
+            nodes; -1 for any number.
+        fail_fast: For Tune: whether the first failure ends the study; "raise" raises it at once.
+        controller_failure_limit: How many groups may fail to start; -1 for any number. A run in
+            which no group ever started ends after six identical failures in any case.
+        max_preemption_failures: How many preemptions to retry; -1 for any number.
+        relax_collectives_on_preemption: Ignored; a group is always saved and moved as one.
+        preemption_grace_s: Time that ranks get in addition to `preemption_notice_s`.
+        hang_timeout_s: How long a group may make no progress before it counts as hung. None learns
+            it from the steps so far; infinity never gives up.
         backoff_max_s: The longest wait before another attempt.
-        late_timeout_s: How long ranks wait at a checkpoint or a barrier for one that does not come.
+        late_timeout_s: How long ranks wait at a checkpoint or a barrier for a missing one.
         preemption_notice_s: How long a machine is expected to stay after SIGTERM or SIGUSR1, which
-            say that it goes and not when.
+            carry no deadline.
     """
 
     max_failures: int = 0
@@ -81,10 +80,10 @@ class FailureConfig:
 
     def __post_init__(self) -> None:
         with checking(self) as problems:
-            absorbs = "it is how many {} to absorb, 0 for none, -1 for any number"
-            is_count = problems.whole("max_failures", absorbs.format("failures"), at_least=-1)
-            problems.whole("controller_failure_limit", absorbs.format("failed starts"), at_least=-1)
-            problems.whole("max_preemption_failures", absorbs.format("preemptions"), at_least=-1)
+            retries = "it is how many {} to retry, 0 for none, -1 for any number"
+            is_count = problems.whole("max_failures", retries.format("failures"), at_least=-1)
+            problems.whole("controller_failure_limit", retries.format("failed starts"), at_least=-1)
+            problems.whole("max_preemption_failures", retries.format("preemptions"), at_least=-1)
             if not _is_fail_fast(self.fail_fast):
                 problems.add("fail_fast", "must be True, False or 'raise'")
             elif self.fail_fast and is_count and self.max_failures != 0:
@@ -96,30 +95,30 @@ class FailureConfig:
                 meaning = "it is how long a group may make no progress, None to learn it"
                 problems.seconds("hang_timeout_s", meaning, above_zero=True)
             problems.finite("backoff_max_s", "it is the longest wait before another attempt")
-            meaning = "it is how long ranks wait for one that does not come"
+            meaning = "it is how long ranks wait for a missing one"
             problems.seconds("late_timeout_s", meaning, above_zero=True)
             meaning = "it is how long a machine is expected to stay after a signal"
             problems.finite("preemption_notice_s", meaning)
 
     def __repr__(self) -> str:
-        return readable(self, FailureConfig())
+        return config_repr(self, FailureConfig())
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True, repr=False)
 class CheckpointConfig:
-    """Which checkpoints stay.
+    """Which checkpoints are kept.
 
     Attributes:
-        num_to_keep: How many, the newest besides; None keeps all.
+        num_to_keep: How many, in addition to the newest; None keeps all.
         checkpoint_score_attribute: The metric to rank by, `a/b` for a nested one; None
             ranks by age.
         checkpoint_score_order: Whether "max" or "min" is best.
-        checkpoint_frequency: Of Tune: after how many iterations a trial saves itself; 0 for never.
-        checkpoint_at_end: Of Tune: whether a trial saves itself when it ends.
-        keep_checkpoints_num: What `num_to_keep` was called.
-        checkpoint_score_attr: What `checkpoint_score_attribute` was called, as in `min-loss`.
+        checkpoint_frequency: For Tune: iterations between two checkpoints of a trial; 0 for never.
+        checkpoint_at_end: For Tune: whether a trial saves a checkpoint when it ends.
+        keep_checkpoints_num: Former name of `num_to_keep`.
+        checkpoint_score_attr: Former name of `checkpoint_score_attribute`, as in `min-loss`.
     """
 
     num_to_keep: int | None = None
@@ -149,17 +148,17 @@ class CheckpointConfig:
                 problems.flag("checkpoint_at_end")
 
     def __repr__(self) -> str:
-        return readable(self, CheckpointConfig())
+        return config_repr(self, CheckpointConfig())
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True, repr=False)
 class LoggingConfig:
-    """How much Holdfast says.
+    """How much Holdfast logs.
 
     Attributes:
-        log_level: A level of `logging`, in any case of letters; kept in capitals.
+        log_level: The name of a level of `logging`, in upper or lower case; stored in upper case.
     """
 
     log_level: str = "INFO"
@@ -169,30 +168,30 @@ class LoggingConfig:
             if not isinstance(self.log_level, str):
                 problems.add("log_level", f"must be the name of a level, {this_is(self.log_level)}")
             elif self.log_level.upper() not in logging.getLevelNamesMapping():
-                known = ", ".join(logging.getLevelNamesMapping())
-                problems.add("log_level", f"not a level of logging, which are {known}")
+                levels = ", ".join(logging.getLevelNamesMapping())
+                problems.add("log_level", f"not a level of logging, which are {levels}")
             else:
                 vars(self).update(log_level=self.log_level.upper())
 
     def __repr__(self) -> str:
-        return readable(self, LoggingConfig())
+        return config_repr(self, LoggingConfig())
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True, repr=False)
 class SyncConfig:
-    """How files of trials were moved between nodes in the AIR era; a training run needs none.
+    """How Ray AIR copied files of trials between nodes; training runs do not need it.
 
     Attributes:
         sync_period: Seconds between two rounds.
         sync_timeout: Seconds after which a round is given up.
-        sync_artifacts: Whether other files than checkpoints are moved too.
+        sync_artifacts: Whether files other than checkpoints are copied too.
         sync_artifacts_on_checkpoint: Whether that happens with every checkpoint.
-        upload_dir: Where files go; `RunConfig(storage_path=…)` says it today.
-        syncer: "auto", None for no moving at all, a command with `{source}` and `{target}` in it,
-            or an object of your own.
-        sync_on_checkpoint: Whether every new checkpoint begins a round.
+        upload_dir: Where files go; today this is `RunConfig(storage_path=…)`.
+        syncer: "auto", None to copy nothing, a command with `{source}` and `{target}` in it, or an
+            object of your own.
+        sync_on_checkpoint: Whether every new checkpoint starts a round.
     """
 
     sync_period: float = 300
@@ -216,34 +215,34 @@ class SyncConfig:
             if isinstance(self.syncer, str) and self.syncer != "auto":
                 for place in ("{source}", "{target}"):
                     if place not in self.syncer:
-                        problems.add("syncer", f"{place} is missing; a command names both ends")
+                        problems.add("syncer", f"{place} is missing; a command needs both")
 
     def __repr__(self) -> str:
-        return readable(self, SyncConfig())
+        return config_repr(self, SyncConfig())
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True, init=False, repr=False)
 class RunConfig:
-    """What a run is called, where it is kept, and what it survives.
+    """A run's name, where it is stored, and what it survives.
 
-    The pair `(storage_path, name)` is the run: who starts with the same pair carries on with it.
+    The pair `(storage_path, name)` identifies the run: starting with the same pair resumes it.
 
     Attributes:
-        name: One folder below `storage_path`; a new one for every trainer or study, if not given.
-        storage_path: A folder or a URI. Not given, it is what the AIR era said instead,
-            `SyncConfig(upload_dir=…)` or `local_dir`, and else `~/ray_results`.
-        storage_filesystem: Of fsspec or pyarrow, that `storage_path` is a path of.
-        callbacks: Told of what happens.
-        worker_runtime_env: What workers find in their environment.
-        sync_config: Of the AIR era, as are `verbose`, `stop`, `progress_reporter`, `log_to_file`
+        name: One folder below `storage_path`; by default a new name for every trainer or study.
+        storage_path: A folder or a URI. By default `SyncConfig(upload_dir=…)` or `local_dir`, if
+            given, else `~/ray_results`.
+        storage_filesystem: The fsspec or pyarrow filesystem that `storage_path` is a path of.
+        callbacks: Called when something happens.
+        worker_runtime_env: Environment variables for workers, as `{"env_vars": {…}}`.
+        sync_config: From Ray AIR, as are `verbose`, `stop`, `progress_reporter`, `log_to_file`
             and `local_dir`: Tune reads them, Train does not.
         preemption_notices: Where to ask whether this machine will be taken away: "aws", "gcp",
-            "azure", or an object of your own with a method `poll`; None asks nobody.
-        resume: "auto" carries on with a run of that name if there is one, "must" refuses to begin
-            a new one, "never" to carry on. Not given, it is "auto" for a training run; a study is
-            begun, and not mixed with one that is there.
+            "azure", or an object of your own with a method `poll`; None does not ask.
+        resume: "auto" resumes a run of that name if there is one, "must" refuses to start a new
+            one, "never" refuses to resume. The default is "auto" for a training run; a study
+            starts anew and does not mix with an existing one.
         given: Which of `name`, `storage_path` and `resume` were given.
     """
 
@@ -287,9 +286,9 @@ class RunConfig:
     ) -> None:
         choices = (("name", name), ("storage_path", storage_path), ("resume", resume))
         if storage_path is None:
-            storage_path = _usual_storage_path(sync_config, local_dir)
+            storage_path = _default_storage_path(sync_config, local_dir)
         vars(self).update(
-            given=frozenset(what for what, value in choices if value is not None),
+            given=frozenset(field for field, value in choices if value is not None),
             name=_new_name() if name is None else name,
             storage_path=_as_text(storage_path),
             storage_filesystem=storage_filesystem,
@@ -312,19 +311,19 @@ class RunConfig:
         _check_run(self)
 
     def _settle_change(self, before: RunConfig, name: str, value: object) -> None:
-        """Know what was given, after a change of one field of `before`."""
+        """Update `given`, and the default path, after a change of one field of `before`."""
         given = before.given | {name} if value is not None else before.given - {name}
         vars(self).update(given=given & {"name", "storage_path", "resume"})
         if name in ("sync_config", "local_dir") and "storage_path" not in given:
-            usual = _usual_storage_path(self.sync_config, self.local_dir)
-            vars(self).update(storage_path=_as_text(usual))
+            default = _default_storage_path(self.sync_config, self.local_dir)
+            vars(self).update(storage_path=_as_text(default))
 
     def __repr__(self) -> str:
-        return readable(self, RunConfig(), always=("name", "storage_path"))
+        return config_repr(self, RunConfig(), always=("name", "storage_path"))
 
 
 def budget_of(config: FailureConfig) -> Budget:
-    """Return what `config` says about losses, in the words of the layers below."""
+    """Return the limits of `config` as a `Budget`."""
     return Budget(
         failures=_limit(config.max_failures),
         preemptions=_limit(config.max_preemption_failures),
@@ -333,7 +332,7 @@ def budget_of(config: FailureConfig) -> Budget:
 
 
 def retention_of(config: CheckpointConfig) -> Retention:
-    """Return what `config` says about keeping checkpoints, in the words of the layers below."""
+    """Return the rules of `config` as a `Retention`."""
     return Retention(
         keep=config.num_to_keep,
         score=config.checkpoint_score_attribute,
@@ -350,23 +349,23 @@ def _limit(count: int) -> int | None:
 
 
 def _new_name() -> str:
-    """Return a name that most likely nobody has; whoever begins a run by it makes sure."""
+    """Return a name that is most likely free; it is claimed when the run starts."""
     return f"holdfast_run-{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(4)}"
 
 
-def _usual_storage_path(sync_config: object, local_dir: object) -> Any:
-    """Return where runs are kept if nobody says `storage_path`."""
-    said = getattr(sync_config, "upload_dir", None) or local_dir
-    return os.path.expanduser(DEFAULT_STORAGE_PATH) if said is None else said
+def _default_storage_path(sync_config: object, local_dir: object) -> Any:
+    """Return where runs are stored if `storage_path` is not given."""
+    path = getattr(sync_config, "upload_dir", None) or local_dir
+    return os.path.expanduser(DEFAULT_STORAGE_PATH) if path is None else path
 
 
 def _as_text(path: Any) -> Any:
-    """Return a path object as text, and anything else as it is, for the checks to judge."""
+    """Return a path object as a string, and anything else unchanged, for the checks."""
     return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
 def _as_list(callbacks: Any) -> Any:
-    """Return a list of its own, and what is no sequence as it is, for the checks to judge."""
+    """Return a new list, and anything but a list or tuple unchanged, for the checks."""
     if callbacks is None:
         return []
     return list(callbacks) if isinstance(callbacks, list | tuple) else callbacks
@@ -397,7 +396,7 @@ def _check_run(config: RunConfig) -> None:
 
 
 def _check_storage_path(path: object, problems: Problems) -> None:
-    """Check that it is a path; what is behind it is known when the run is opened."""
+    """Check that it is a path or a URI; storage itself is checked when the run is opened."""
     if not isinstance(path, str):
         problems.tell(f"storage_path={shown(path)}: not a path or a URI, {this_is(path)}")
         return
@@ -411,9 +410,10 @@ def _check_callbacks(callbacks: object, problems: Problems) -> None:
     if not isinstance(callbacks, list):
         problems.add("callbacks", f"must be a list, {this_is(callbacks)}", hint="callbacks=[…]")
         return
-    for place, callback in enumerate(callbacks):
+    for position, callback in enumerate(callbacks):
         if isinstance(callback, type):
+            name = callback.__qualname__
             problems.tell(
-                f"callbacks[{place}]={callback.__qualname__}: {this_is(callback)}, not an instance",
-                hint=f"write {callback.__qualname__}()",
+                f"callbacks[{position}]={name}: {this_is(callback)}, not an instance",
+                hint=f"write {name}()",
             )

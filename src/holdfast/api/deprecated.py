@@ -1,4 +1,4 @@
-"""Names and arguments of older eras: they work, and say at the user's own line what to write."""
+"""Warnings that point at the user's line, above all of deprecated names and arguments."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import warnings
 
 
 def warn_deprecated(text: str) -> None:
-    """Warn at the first line that is not ours; Python shows it once for each such line."""
+    """Warn of a deprecation at the user's line; Python shows it once for each line."""
     warn_user(text, DeprecationWarning)
 
 
 def warn_user(text: str, kind: type[Warning] = UserWarning) -> None:
-    """Warn at the first line that is not ours."""
+    """Warn at the innermost line of the call stack that is outside Holdfast."""
     warnings.warn(text, kind, stacklevel=_levels_to_user())
 
 
 def renamed(config: object, older: str, name: str, value: object) -> None:
-    """Take what was given by an older name, if it was."""
+    """Set a field from the argument that was its former name, with a warning, unless it is None."""
     if value is not None:
         warn_deprecated(f"{type(config).__name__}({older}=…) is now {name}=…")
         vars(config)[name] = value
 
 
 def _levels_to_user() -> int:
-    """Return how many calls lie between the warning and the first line that is not ours."""
+    """Return the `stacklevel` of the innermost frame that is outside Holdfast."""
     frame = inspect.currentframe()
     levels = 0
     while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):

@@ -1,4 +1,4 @@
-"""Arguments that a class does not have, told with the one that was probably meant."""
+"""Errors for unknown constructor arguments that suggest the one probably meant."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ T = TypeVar("T")
 
 
 class UnknownArgument(ConfigError, TypeError):
-    """A class was given an argument that it does not have."""
+    """A constructor was given an argument that it does not have."""
 
 
-def spelled(kind: type[T]) -> type[T]:
-    """Have a class, below `@dataclass` if it is one, tell of arguments that it does not have."""
-    made: Callable[..., None] = kind.__init__
-    known = [name for name in inspect.signature(made).parameters if name != "self"]
+def rejects_unknown_arguments(kind: type[T]) -> type[T]:
+    """Class decorator: unknown arguments raise `UnknownArgument`; goes above `@dataclass`."""
+    original: Callable[..., None] = kind.__init__
+    accepted = [name for name in inspect.signature(original).parameters if name != "self"]
 
-    @functools.wraps(made)
+    @functools.wraps(original)
     def __init__(self: T, *values: Any, **named: Any) -> None:  # noqa: N807
         for name in named:
-            if name not in known:
-                raise _unknown(type(self).__name__, name, known)
-        made(self, *values, **named)
+            if name not in accepted:
+                raise _unknown(type(self).__name__, name, accepted)
+        original(self, *values, **named)
 
     kind.__init__ = __init__  # type: ignore[assignment]
     return kind
 
 
-def _unknown(kind: str, name: str, known: list[str]) -> UnknownArgument:
-    public = [one for one in known if not one.startswith("_")]
+def _unknown(kind: str, name: str, accepted: list[str]) -> UnknownArgument:
+    public = [argument for argument in accepted if not argument.startswith("_")]
     near = difflib.get_close_matches(name, public, n=1)
     return UnknownArgument(
         f"{kind}({name}=…): there is no such argument",

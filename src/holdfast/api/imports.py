@@ -1,8 +1,9 @@
-"""Things by the path they are imported from, and whether they would be found there again."""
+"""Import paths (`package.module:Name`) of objects, and where modules would be imported from."""
 
 from __future__ import annotations
 
 import importlib
+import operator
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -11,38 +12,25 @@ from typing import Any
 
 
 def import_path(thing: Any) -> str | None:
-    """Return `package.module:Name` if that is where `thing` is found, else None."""
+    """Return `package.module:Name` if importing that gives `thing`, else None."""
     module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module not in sys.modules:
         return None
-    if module == "__main__" or "<" in name or not is_findable(module):
+    if module == "__main__" or "<" in name or find_module(module) is None:
         return None
     try:
-        found = imported(f"{module}:{name}")
+        target = operator.attrgetter(name)(importlib.import_module(module))
     except AttributeError:
         return None
-    is_it = found is thing or (isinstance(found, MethodType) and found == thing)
-    return f"{module}:{name}" if is_it else None
-
-
-def imported(path: str) -> Any:
-    """Return what an import path names."""
-    module, _, name = path.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
-
-
-def is_findable(module: str) -> bool:
-    """Whether a new process, with the same search path, would find a module; none is loaded."""
-    return find_module(module) is not None
+    is_same = target is thing or (isinstance(target, MethodType) and target == thing)
+    return f"{module}:{name}" if is_same else None
 
 
 def find_module(module: str, folders: Sequence[str] | None = None) -> ModuleSpec | None:
-    """Return where a module would come from, without loading it or the packages around it.
+    """Return the spec a new process would import a module by, None if it would find none.
 
-    `folders` are looked through instead of the places where Python looks.
+    Neither the module nor the packages around it are loaded. `folders` replace Python's own search
+    path.
     """
     spec: ModuleSpec | None = None
     parts = module.split(".")
@@ -63,7 +51,7 @@ def find_module(module: str, folders: Sequence[str] | None = None) -> ModuleSpec
 def _spec(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
     for finder in [PathFinder] if folders is not None else sys.meta_path:
         find = getattr(finder, "find_spec", None)
-        if find is not None and (spec := find(name, folders)) is not None:
-            found: ModuleSpec = spec
-            return found
+        spec: ModuleSpec | None = None if find is None else find(name, folders)
+        if spec is not None:
+            return spec
     return None

@@ -1,8 +1,8 @@
-"""Whether a training function can be sent to workers, and if not, because of what.
+"""Checks that a function can be pickled for workers, and names the variable if it cannot.
 
-What pickle itself says, "cannot pickle '_thread.lock' object", names neither the variable nor the
-function that uses it. So the things that a function takes along are tried one by one: what it has
-captured, the globals it uses, its defaults, the object it is a method of, and its config.
+Pickle's own "cannot pickle '_thread.lock' object" names neither the variable nor the function that
+uses it. So everything pickled with a function is tried one by one: what it has captured, the
+globals it uses, its defaults, the object it is a method of, and its config.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _DEPTH_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that another thing takes along.
+    """A value that is pickled together with the function or object it belongs to.
 
     Attributes:
-        name: `lock` for a variable; `.lock`, `['lock']` for what belongs to another part.
+        name: `lock` for a variable; `.lock` or `['lock']` for a part of an object.
         user: The function that uses it, if it is a variable.
-        where: Where it comes from, in words.
+        where: Where it comes from, for the message.
     """
 
     value: object
@@ -45,13 +45,13 @@ def must_travel(
     function: Callable[..., Any],
     config: Mapping[str, Any] | None,
     *,
-    what: str = "training",
+    role: str = "training",
     name: str | None = None,
 ) -> None:
-    """Raise, naming the culprit, if the `what` function or its config cannot be sent to workers.
+    """Raise, naming the culprit, if a function or its config cannot be sent to workers.
 
-    Warns of what is so large that every start of a worker waits for it. `name` is what the user
-    calls the function, if that is not its own name.
+    Warns if they are so large that they delay every start of a worker. `role` is the function's
+    role in messages, and `name` its name, if that is not its own.
     """
     name = name or name_of(function)
     size = 0
@@ -59,12 +59,12 @@ def must_travel(
         try:
             size += len(cloudpickle.dumps(value))
         except Exception as error:  # any object's own pickling may raise anything
-            raise _refusal(name, value, error, what, is_config=value is config) from error
+            raise _refusal(name, value, error, role, is_config=value is config) from error
     if size > LARGE_BYTES:
         warn_user(_size_warning(function, config, size, name))
 
 
-def why_it_stays(value: object) -> str | None:
+def pickling_problem(value: object) -> str | None:
     """Return why a value cannot be sent to another process, None if it can."""
     try:
         cloudpickle.dumps(value)
@@ -73,25 +73,25 @@ def why_it_stays(value: object) -> str | None:
     return None
 
 
-def what_stays(value: object) -> set[str]:
-    """Return what in a function or a class cannot be sent to another process, a sentence each."""
-    reason = why_it_stays(value)
+def unpicklable_parts(value: object) -> set[str]:
+    """Return a sentence on each part of a function or class that cannot be pickled."""
+    reason = pickling_problem(value)
     if reason is None:
         return set()
     name = name_of(value)
-    found = {
-        _told([part, *_culprit(part.value)], name)
+    sentences = {
+        _blame([part, *_culprit(part.value)], name)
         for part in _parts(value)
-        if not _travels(part.value)
+        if not _is_picklable(part.value)
     }
-    return found or {f"`{name}` cannot be pickled: {reason}"}
+    return sentences or {f"`{name}` cannot be pickled: {reason}"}
 
 
-# ---------------------------------------------------------------------- what to say
+# ---------------------------------------------------------------------- messages
 
 
 def _refusal(
-    name: str, value: object, error: Exception, what: str, *, is_config: bool
+    name: str, value: object, error: Exception, role: str, *, is_config: bool
 ) -> ConfigError:
     trail = _culprit(value)
     last = trail[-1].value if trail else value
@@ -99,29 +99,30 @@ def _refusal(
         why = f"{type(error).__name__}: {error}"
     elif is_config:
         path = "train_loop_config" + "".join(part.name for part in trail)
-        why = f"{path} ({_a(last)}) cannot be pickled"
+        why = f"{path} ({_with_article(last)}) cannot be pickled"
     else:
-        why = _told(trail, name)
+        why = _blame(trail, name)
     return ConfigError(
-        f"the {what} function `{name}` cannot be sent to workers: {why}",
-        hint=f"create it inside the {what} function, which runs in the worker",
+        f"the {role} function `{name}` cannot be sent to workers: {why}",
+        hint=f"create it inside the {role} function, which runs in the worker",
     )
 
 
-def _told(trail: list[Part], root: str) -> str:
-    """Return which variable is to blame, and what in it."""
+def _blame(trail: list[Part], root: str) -> str:
+    """Return a sentence that names the variable to blame, and the part of it."""
     places = [place for place, part in enumerate(trail) if part.user is not None]
     inside = "".join(part.name for part in trail[places[-1] + 1 if places else 0 :])
     if not places:
-        return f"its `{inside}` ({_a(trail[-1].value)}) cannot be pickled"
+        return f"its `{inside}` ({_with_article(trail[-1].value)}) cannot be pickled"
     part = trail[places[-1]]
     uses = "it uses" if part.user == root else f"that `{part.user}` uses"
-    facts = ", ".join(filter(None, [_a(part.value), part.where]))
-    because = f": its `{inside}` is {_a(trail[-1].value)}" if inside else ""
+    facts = ", ".join(filter(None, [_with_article(part.value), part.where]))
+    because = f": its `{inside}` is {_with_article(trail[-1].value)}" if inside else ""
     return f"the variable `{part.name}` {uses} ({facts}) cannot be pickled{because}"
 
 
-def _a(value: object) -> str:
+def _with_article(value: object) -> str:
+    """Return the type of a value with its article: "a _thread.lock"."""
     kind = type(value)
     if isinstance(value, type):
         return "a class"
@@ -134,30 +135,26 @@ def _size_warning(
     function: Callable[..., Any], config: Mapping[str, Any] | None, size: int, name: str
 ) -> str:
     parts = [*_parts(function), *(_entries(config or {}, "train_loop_config"))]
-    sized = [(_size(part.value), part) for part in parts]
-    largest, part = max(sized, key=lambda one: one[0], default=(0, None))
+    sized = [(len(cloudpickle.dumps(part.value)), part) for part in parts]
+    largest, part = max(sized, key=lambda pair: pair[0], default=(0, None))
     named = f", {largest / 1e6:.0f} MB of them `{part.name}`" if part is not None else ""
     return (
-        f"the training function `{name}` and what it takes along are"
+        f"the training function `{name}` and the values it uses are"
         f" {size / 1e6:.0f} MB{named}: every worker waits for that at every start."
-        " Load large things inside the function, from files"
+        " Load large data inside the function, from files"
     )
-
-
-def _size(value: object) -> int:
-    return len(cloudpickle.dumps(value))
 
 
 # ---------------------------------------------------------------------- looking for the culprit
 
 
 def _culprit(value: object) -> list[Part]:
-    """Return the way from `value` to the smallest thing in it that cannot be pickled."""
+    """Return the parts on the way from `value` to the smallest one that cannot be pickled."""
     trail: list[Part] = []
     seen = {id(value)}
     for _ in range(_DEPTH_MAX):
         for part in _parts(value):
-            if id(part.value) not in seen and not _travels(part.value):
+            if id(part.value) not in seen and not _is_picklable(part.value):
                 break
         else:
             return trail
@@ -167,8 +164,8 @@ def _culprit(value: object) -> list[Part]:
     return trail
 
 
-def _travels(value: object) -> bool:
-    return why_it_stays(value) is None
+def _is_picklable(value: object) -> bool:
+    return pickling_problem(value) is None
 
 
 def _parts(value: object) -> Iterator[Part]:
@@ -181,17 +178,17 @@ def _parts(value: object) -> Iterator[Part]:
             yield from _parts(value.__func__)
         case functools.partial():
             user, where = name_of(value), "an argument given by functools.partial"
-            for place, one in enumerate(value.args):
-                yield Part(one, _parameter(value.func, place), user, where)
-            for name, one in value.keywords.items():
-                yield Part(one, name, user, where)
+            for position, argument in enumerate(value.args):
+                yield Part(argument, _parameter(value.func, position), user, where)
+            for name, argument in value.keywords.items():
+                yield Part(argument, name, user, where)
             yield from _parts(value.func)
         case Mapping() | list() | tuple() | set() | frozenset():
             yield from _entries(value)
         case type():
-            for name, one in vars(value).items():
-                if not inspect.isdatadescriptor(one) or isinstance(one, property):
-                    inner = one.__func__ if isinstance(one, classmethod | staticmethod) else one
+            for name, item in vars(value).items():
+                if not inspect.isdatadescriptor(item) or isinstance(item, property):
+                    inner = item.__func__ if isinstance(item, classmethod | staticmethod) else item
                     yield Part(inner, f".{name}")
         case _:
             yield from _attributes(value)
@@ -232,30 +229,30 @@ def _defaults(function: FunctionType) -> Iterator[Part]:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """Return the names that code looks up, in the functions inside it too."""
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
-    return set(code.co_names).union(*(_names_in(one) for one in inner))
+    """Return the names that code looks up, including in the functions inside it."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*map(_names_in, inner))
 
 
-def _parameter(function: Callable[..., Any], place: int) -> str:
+def _parameter(function: Callable[..., Any], position: int) -> str:
     try:
         names = list(inspect.signature(function).parameters)
     except (ValueError, TypeError):
         names = []
-    return names[place] if place < len(names) else f"argument {place + 1}"
+    return names[position] if position < len(names) else f"argument {position + 1}"
 
 
 def _entries(value: Any, name: str = "") -> Iterator[Part]:
     entries = value.items() if isinstance(value, Mapping) else enumerate(value)
-    for key, one in entries:
-        yield Part(one, f"{name}[{key!r}]")
+    for key, entry in entries:
+        yield Part(entry, f"{name}[{key!r}]")
 
 
 def _attributes(value: object) -> Iterator[Part]:
     kind = type(value)
     yield Part(kind, f".__class__ ({kind.__qualname__})")
-    for name, one in getattr(value, "__dict__", {}).items():
-        yield Part(one, f".{name}")
+    for name, attribute in getattr(value, "__dict__", {}).items():
+        yield Part(attribute, f".{name}")
     for above in kind.__mro__:
         slots = above.__dict__.get("__slots__", ())
         for name in [slots] if isinstance(slots, str) else slots:

@@ -1,12 +1,11 @@
-"""Values as JSON that come back as they were, types and all; what cannot, is said to be not plain.
+"""Converts values to JSON and back without losing their types; other values are `NotPlain`.
 
-Plain are numbers, text, None, lists, dictionaries, tuples, paths, checkpoints (as a reference to
-their files), functions and classes that can be imported, dataclasses of such classes, and what
-is `Made` with such values. A thing
-that JSON has no word for is a dictionary with one key that begins with `@`; a key of the user's own
-that begins so gets another.
+Plain values are numbers, strings, None, lists, dictionaries, tuples, paths, checkpoints (as a
+reference to their files), functions and classes that can be imported, dataclasses of such classes,
+and `Made` objects whose arguments are plain. A type that JSON lacks is a dictionary with one key
+that begins with `@`; a user's key that begins with `@` gets a second one.
 
-No secrets: of a checkpoint's URI, what opens its store stays out.
+The JSON holds no secrets: a checkpoint's URI is written without its credentials.
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ from holdfast.api.recorded_names import (
 from holdfast.checkpoint import Checkpoint
 from holdfast.storage import uris
 
-NEVER_KEPT = "never kept"  # in the metadata of a dataclass's field: it may hold secrets
+NEVER_KEPT = "never kept"  # in a dataclass field's metadata: it may hold secrets
 
 _MARK = "@"
 _DEPTH_MAX = 100
 
 
 class NotPlain(Exception):
-    """A value that JSON cannot give back as it was."""
+    """A value that would not come back from JSON the same."""
 
 
 class CannotBeMade(ValueError):
-    """A value of a record cannot, or may not, be made again; the message says why."""
+    """A recorded value cannot, or must not, be rebuilt; the message says why."""
 
 
 def to_plain(value: object, depth: int = 0) -> Any:
-    """Return `value` as JSON has it; raise `NotPlain` if it would not come back the same."""
+    """Return `value` as JSON data; raise `NotPlain` if it would not come back the same."""
     if depth > _DEPTH_MAX:
         raise NotPlain("it is nested too deeply, or holds itself")
     kind, deeper = type(value), depth + 1
@@ -73,8 +72,8 @@ def to_plain(value: object, depth: int = 0) -> Any:
 def from_plain(value: Any, beside: str | None = None, *, trust: Trust = Trust.RESTORING) -> Any:
     """Return the value that `to_plain` was given; raise `CannotBeMade`.
 
-    The query of the URI `beside` opens the stores of checkpoints in the same bucket, too. `trust`
-    says how far the names of classes and functions in it are believed.
+    Checkpoints in the bucket of the URI `beside` are opened with its query. `trust` says which
+    classes and functions the value may name.
     """
     try:
         return _Reader(beside, trust).value(value, 0)
@@ -83,26 +82,26 @@ def from_plain(value: Any, beside: str | None = None, *, trust: Trust = Trust.RE
     except NameRefused as refused:
         raise CannotBeMade(str(refused)) from refused
     except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-        raise CannotBeMade(f"it is not as it was written: {error}") from error
+        raise CannotBeMade(f"it is damaged: {error}") from error
 
 
 class _Reader:
-    """Makes values from what a record says, for one purpose."""
+    """Rebuilds the values of one record."""
 
     def __init__(self, beside: str | None, trust: Trust) -> None:
         self._beside, self._trust = beside, trust
 
     def value(self, value: Any, depth: int) -> Any:
-        if depth > _DEPTH_MAX * 2:  # what was written is less deep
+        if depth > _DEPTH_MAX * 2:  # the writer's limit, with its `@` levels
             raise CannotBeMade("it is nested too deeply")
         deeper = depth + 1
         if isinstance(value, list):
-            return [self.value(one, deeper) for one in value]
+            return [self.value(item, deeper) for item in value]
         if not isinstance(value, dict):
             return value
         match value:
             case {"@tuple": list(items)}:
-                return tuple(self.value(one, deeper) for one in items)
+                return tuple(self.value(item, deeper) for item in items)
             case {"@pairs": list(pairs)}:
                 return self._no_code(
                     {self.value(k, deeper): self.value(v, deeper) for k, v in pairs}
@@ -122,40 +121,40 @@ class _Reader:
                     {key.removeprefix(_MARK): self.value(v, deeper) for key, v in value.items()}
                 )
 
-    def _called(self, kind: type[Any], args: Any, fields: Any, depth: int) -> Any:
-        taken = [self.value(one, depth) for one in args]
-        named = {name: self.value(one, depth) for name, one in fields.items()}
+    def _called(self, kind: type[Any], args: Any, kwargs: Any, depth: int) -> Any:
+        positional = [self.value(argument, depth) for argument in args]
+        named = {name: self.value(argument, depth) for name, argument in kwargs.items()}
         try:
-            return kind(*taken, **named)
+            return kind(*positional, **named)
         except Exception as error:  # its constructor may be the user's own
             raise CannotBeMade(f"{kind.__qualname__}(…): {error}") from error
 
-    def _no_code(self, found: dict[Any, Any]) -> dict[Any, Any]:
-        """Return a dictionary, unless it is an expression for a search space to evaluate."""
-        is_code = found.keys() == {"eval"} and isinstance(found["eval"], str)
+    def _no_code(self, entries: dict[Any, Any]) -> dict[Any, Any]:
+        """Return the dictionary, unless it is an expression that a search space would evaluate."""
+        is_code = entries.keys() == {"eval"} and isinstance(entries["eval"], str)
         if is_code and self._trust is not Trust.RUNNING:
-            raise CannotBeMade(f"{found} is code, which is not run from a record")
-        return found
+            raise CannotBeMade(f"{entries} is code, which is not run from a record")
+        return entries
 
 
 def _container(value: list[Any] | tuple[Any, ...] | dict[Any, Any], depth: int) -> Any:
     if isinstance(value, list):
-        return [to_plain(one, depth) for one in value]
+        return [to_plain(item, depth) for item in value]
     if isinstance(value, tuple):
-        return {"@tuple": [to_plain(one, depth) for one in value]}
+        return {"@tuple": [to_plain(item, depth) for item in value]}
     if all(type(key) is str for key in value):
         return {
-            f"{_MARK}{key}" if key.startswith(_MARK) else _text(key): to_plain(one, depth)
-            for key, one in value.items()
+            f"{_MARK}{key}" if key.startswith(_MARK) else _text(key): to_plain(item, depth)
+            for key, item in value.items()
         }
-    return {"@pairs": [[to_plain(key, depth), to_plain(one, depth)] for key, one in value.items()]}
+    return {"@pairs": [[to_plain(part, depth) for part in pair] for pair in value.items()]}
 
 
 def _text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise NotPlain("a text holds half a character") from None
+        raise NotPlain("a string holds half a surrogate pair") from None
     return value
 
 
@@ -166,8 +165,8 @@ def _made(value: Made, depth: int) -> dict[str, Any]:
     args, kwargs = value.made_with
     return {
         "class": path,
-        "args": [to_plain(one, depth) for one in args],
-        "kwargs": {name: to_plain(one, depth) for name, one in kwargs.items()},
+        "args": [to_plain(argument, depth) for argument in args],
+        "kwargs": {name: to_plain(argument, depth) for name, argument in kwargs.items()},
     }
 
 
@@ -183,7 +182,7 @@ def _dataclass(value: Any, kind: type, depth: int) -> dict[str, Any]:
         if parameter.default is parameter.empty
     }
     held = getattr(value, "__dict__", dict.fromkeys(given)).keys()
-    is_ours = kind.__module__.startswith("holdfast.")  # whose checks may be made twice
+    is_ours = kind.__module__.startswith("holdfast.")  # running our own checks again is harmless
     is_more |= not is_ours and not only_holds_fields(kind)
     if is_more or held - given or required - given:
         raise NotPlain(f"an instance of {kind.__qualname__} is more than its fields")
@@ -199,12 +198,12 @@ def _dataclass(value: Any, kind: type, depth: int) -> dict[str, Any]:
 
 
 def reference_to(checkpoint: Checkpoint) -> str:
-    """Return where a checkpoint's files are, without what is secret about it."""
+    """Return the location of a checkpoint's files, without credentials."""
     return uris.without_credentials(location_of(checkpoint))
 
 
 def location_of(checkpoint: Checkpoint) -> str:
-    """Return where a checkpoint's files are, with all that opens its store."""
+    """Return the location of a checkpoint's files, with the options that open its store."""
     state = checkpoint.__getstate__()
     if state["_given_filesystem"] is not None:
         raise NotPlain("the checkpoint is on a filesystem object")
@@ -219,12 +218,12 @@ def location_of(checkpoint: Checkpoint) -> str:
 
 
 def opened_as(location: str, beside: str | None) -> str:
-    """Return a checkpoint's location with what opens its store, if `beside` is in that store."""
+    """Return a location with the options of `beside` added, if both are in the same bucket."""
     if beside is None or "://" not in location or "?" not in beside:
         return location
     place, _, query = location.partition("?")
-    other, _, secrets = beside.partition("?")
-    if place.split("/")[:3] != other.split("/")[:3]:
+    beside_place, _, secrets = beside.partition("?")
+    if place.split("/")[:3] != beside_place.split("/")[:3]:
         return location
     options = dict(urllib.parse.parse_qsl(secrets)) | dict(urllib.parse.parse_qsl(query))
     return f"{place}?{urllib.parse.urlencode(options)}"

@@ -1,6 +1,6 @@
-"""Objects that are known by what they were made with, so that they can be made again.
+"""Objects that remember their constructor's arguments, so that a record can rebuild them.
 
-A scheduler or a searcher is not plain data. But it was made by a call, and the call is.
+A scheduler or a searcher is not plain data, but the call that made it is.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Self
 
 
 class Made:
-    """Remembers what its constructor was given, apart from what it remembers otherwise.
+    """Base class that keeps the arguments its constructor was called with.
 
     Attributes:
-        may_be_recorded: Whether one may be made again from a record, which anybody may have written
-            who can write to the storage: not if what it is made with is code.
-        made_needs_files: Whether the constructor reads files; then none is made for a mere look.
+        made_with: Those arguments.
+        may_be_recorded: Whether a record may rebuild it. Anyone who can write to the storage can
+            write a record, so a class whose arguments are code says False.
+        made_needs_files: Whether the constructor reads files; then a read-only view builds none.
     """
 
     __slots__ = ("made_with",)

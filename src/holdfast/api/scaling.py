@@ -5,31 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.api.assignment import assignable
+from holdfast.api.assignment import assignable, config_repr
 from holdfast.api.checks import Problems, checking, is_number, is_whole, this_is
-from holdfast.api.config_repr import readable
-from holdfast.api.did_you_mean import spelled
+from holdfast.api.did_you_mean import rejects_unknown_arguments
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 
 _ACCELERATORS = {"GPU": "use_gpu", "TPU": "use_tpu"}
-_KNOWN_RESOURCES = ("CPU", *_ACCELERATORS)
+_STANDARD_RESOURCES = ("CPU", *_ACCELERATORS)
 _PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True, repr=False)
 class ScalingConfig:
     """How many workers a run has, and what each of them needs.
 
     Attributes:
-        trainer_resources: Of the AIR era; the controller reserves nothing.
-        num_workers: A fixed number, or `(min, max)` for a group that follows what can be had; 0
-            runs the training function in this process.
+        trainer_resources: From Ray AIR; the controller reserves nothing.
+        num_workers: A fixed number, or `(min, max)` for a group that grows and shrinks with the
+            resources available; 0 runs the training function in this process.
         use_gpu: Whether each worker gets a GPU, or as many as `resources_per_worker` says.
-        resources_per_worker: Such as `{"CPU": 4, "GPU": 0.5}`; one CPU, or one accelerator, if
-            not given.
+        resources_per_worker: Such as `{"CPU": 4, "GPU": 0.5}`; by default one CPU, or one
+            accelerator.
         placement_strategy: Whether workers share nodes; "PACK", "SPREAD", or "STRICT_" of either.
         accelerator_type: The kind of accelerator that the nodes must have.
         label_selector: Labels that the nodes must have: for all workers, or a list, one for each.
@@ -51,11 +50,11 @@ class ScalingConfig:
 
     def __post_init__(self) -> None:
         if searched_fields(self):
-            return  # a study draws them, and what it has drawn is checked
+            return  # a study draws values for them, and checks the result
         with checking(self) as problems:
             if not isinstance(self.trainer_resources, Mapping | None):
                 rule = f'not a dictionary such as {{"CPU": 2}}, {this_is(self.trainer_resources)}'
-                problems.add("trainer_resources", rule, hint="workers go by name: num_workers=…")
+                problems.add("trainer_resources", rule, hint="give workers by name: num_workers=…")
             workers_are_known = _check_workers(self, problems)
             flags_are_good = all([problems.flag("use_gpu"), problems.flag("use_tpu")])
             if _check_resources(self, problems) and flags_are_good:
@@ -70,11 +69,11 @@ class ScalingConfig:
             problems.seconds("elastic_resize_monitor_interval_s", meaning)
 
     def __repr__(self) -> str:
-        return readable(self, ScalingConfig())
+        return config_repr(self, ScalingConfig())
 
     @property
     def elasticity_enabled(self) -> bool:
-        """Whether the number of workers may change while the run goes on."""
+        """Whether the number of workers may change during the run."""
         return isinstance(self.num_workers, tuple)
 
     @property
@@ -84,12 +83,12 @@ class ScalingConfig:
 
     @property
     def max_workers(self) -> int:
-        """The most workers there can be."""
+        """The largest number of workers."""
         return int(self.num_workers[1] if isinstance(self.num_workers, tuple) else self.num_workers)
 
     @property
     def total_resources(self) -> dict[str, float]:
-        """What all workers need together, when there are as many as there can be."""
+        """What all workers need together, when there are `max_workers`."""
         return {name: each * self.max_workers for name, each in _resources_of(self).items()}
 
     @property
@@ -109,13 +108,13 @@ class ScalingConfig:
 
     @property
     def additional_resources_per_worker(self) -> dict[str, float]:
-        """What each worker needs besides CPUs and GPUs."""
+        """What each worker needs in addition to CPUs and GPUs."""
         needed = _resources_of(self)
         return {name: each for name, each in needed.items() if name not in ("CPU", "GPU")}
 
 
 def _resources_of(config: ScalingConfig) -> dict[str, float]:
-    """Return what each worker needs; nothing in it is zero."""
+    """Return what each worker needs, without zeros."""
     wanted = [name for name, flag in _ACCELERATORS.items() if getattr(config, flag)]
     if config.resources_per_worker is not None:
         needed = {name: each for name, each in config.resources_per_worker.items() if each != 0}
@@ -129,20 +128,20 @@ def _resources_of(config: ScalingConfig) -> dict[str, float]:
     return needed
 
 
-# ---------------------------------------------------------------------- to be drawn by a study
+# ---------------------------------------------------------------------- search spaces
 
 
 def searched_fields(config: ScalingConfig) -> dict[str, object]:
-    """Return the fields that hold something for a study to draw: a domain or a grid."""
+    """Return the fields that hold a search space: a domain or a grid."""
     return {name: value for name, value in vars(config).items() if _is_searched(value)}
 
 
 def must_be_settled(config: ScalingConfig) -> None:
-    """Raise `ConfigError` if there is something left to draw."""
+    """Raise `ConfigError` if a field holds a search space."""
     if searched := searched_fields(config):
         listed = "".join(f"\n  - {name}={shown(value)}" for name, value in searched.items())
         raise ConfigError(
-            f"ScalingConfig has what only a study can draw:{listed}",
+            f"ScalingConfig has search spaces, which only a study can draw from:{listed}",
             hint="Tuner(trainer, param_space={'scaling_config': ScalingConfig(…)})",
         )
 
@@ -153,7 +152,7 @@ def _is_searched(value: object) -> bool:
         return is_grid or any(map(_is_searched, value.values()))
     if isinstance(value, list | tuple):
         return any(map(_is_searched, value))
-    return hasattr(value, "domain_str")  # of tune.search.Domain, which is of a layer above
+    return hasattr(value, "domain_str")  # a tune.search.Domain, which this layer cannot import
 
 
 # ---------------------------------------------------------------------- checks
@@ -164,7 +163,7 @@ def _check_workers(config: ScalingConfig, problems: Problems) -> bool:
     if not isinstance(given, tuple):
         meaning = "it is how many workers there are, or a tuple (min, max)"
         return problems.whole("num_workers", meaning, at_least=0)
-    if len(given) != 2 or not all(is_whole(one) for one in given):
+    if len(given) != 2 or not all(map(is_whole, given)):
         problems.add("num_workers", "not (min, max), a pair of whole numbers")
     elif given[0] < 1:
         problems.add("num_workers", "an elastic group has at least one worker")
@@ -187,8 +186,8 @@ def _check_resources(config: ScalingConfig, problems: Problems) -> bool:
     for name, each in given.items():
         item = f"{field}[{shown(name)}]={shown(each)}"
         if not isinstance(name, str) or not name:
-            problems.tell(f"{item}: the name of a resource is a text")
-        elif name not in _KNOWN_RESOURCES and name.upper() in _KNOWN_RESOURCES:
+            problems.tell(f"{item}: the name of a resource is a string")
+        elif name not in _STANDARD_RESOURCES and name.upper() in _STANDARD_RESOURCES:
             problems.tell(f"{item}: this resource is written {name.upper()!r}")
         elif not is_number(each) or not 0 <= each < float("inf"):
             problems.tell(f"{item}: a worker needs a number of it, 0 or more")
@@ -214,8 +213,8 @@ def _check_labels(config: ScalingConfig, problems: Problems) -> None:
     if given is None:
         return
     selectors = given if isinstance(given, list | tuple) else [given]
-    if not all(_is_selector(one) for one in selectors):
-        problems.add("label_selector", "not a dictionary of texts, nor a list of such")
+    if not all(map(_is_selector, selectors)):
+        problems.add("label_selector", "not a dictionary of strings, nor a list of such")
     elif selectors is given and len(selectors) != config.max_workers:
         problems.add(
             "label_selector",

@@ -1,4 +1,4 @@
-"""Whether something can be a training function, and whether it takes a config."""
+"""Checks that an object can be a training function, and whether it takes a config."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 def takes_config(function: Callable[..., Any], *, is_given: bool = False) -> bool:
     """Whether a training function takes its config; raise if it cannot be called as one.
 
-    One that takes anything, such as what decorators return, gets a config if there `is_given` one.
+    One with `*args`, such as a decorator's wrapper, takes a config only if there `is_given` one.
     """
     if not callable(function):
         raise ConfigError(
@@ -35,13 +35,13 @@ def takes_config(function: Callable[..., Any], *, is_given: bool = False) -> boo
     positional = [parameter.name for parameter in required if parameter.kind in _POSITIONAL]
     if len(positional) > 1:
         raise ConfigError(
-            f"the training function `{name_of(function)}` wants {len(positional)} arguments"
+            f"the training function `{name_of(function)}` requires {len(positional)} arguments"
             f" ({', '.join(positional)}); it gets one at most, its config",
             hint="pass the others inside train_loop_config, or use functools.partial",
         )
-    if by_name := [one.name for one in required if one.kind is inspect.Parameter.KEYWORD_ONLY]:
+    if by_name := [parameter.name for parameter in required if parameter.kind not in _POSITIONAL]:
         raise ConfigError(
-            f"the training function `{name_of(function)}` wants {', '.join(by_name)} by name;"
+            f"the training function `{name_of(function)}` requires {', '.join(by_name)} by name;"
             " it gets one argument at most, its config",
             hint="pass it inside train_loop_config, or use functools.partial",
         )
@@ -53,7 +53,7 @@ def takes_config(function: Callable[..., Any], *, is_given: bool = False) -> boo
 
 
 def name_of(function: object) -> str:
-    """Return what a message calls a function."""
+    """Return the name of a function for messages."""
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
@@ -71,7 +71,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _must_run_when_called(function: Callable[..., Any]) -> None:
-    """Raise for what a call only prepares: a coroutine or a generator would never be run."""
+    """Raise for coroutine and generator functions: calling them runs nothing."""
     called = function
     while isinstance(called, functools.partial):
         called = called.func

@@ -1,7 +1,7 @@
-"""The `holdfast` command: parse, call one function of the layer below, print, exit.
+"""The `holdfast` command: each subcommand parses, calls the layer below, prints and exits.
 
-Exit codes: 0 all is well, 1 something is damaged, 2 the command line is wrong, 3 the run or the
-storage cannot be used.
+Exit codes: 0 success, 1 something is damaged, 2 the command line is wrong, 3 the run or the storage
+cannot be used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("holdfast")
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="holdfast")
 def cli() -> None:
-    """Look at runs and keep them in order."""
+    """Inspect runs and studies, verify them, and clean them up."""
 
 
 for command in (ls, show, logs, verify, gc):
@@ -36,19 +36,19 @@ for command in (ls, show, logs, verify, gc):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an expected error is a message and an exit code, not a traceback."""
-    told = _Warnings(logging.WARNING)
-    log.addHandler(told)
+    handler = _PrintingHandler(logging.WARNING)
+    log.addHandler(handler)
     try:
         cli.main(arguments, prog_name="holdfast")
     except HoldfastError as error:
         say(f"error: {error}", err=True)
         sys.exit(EXIT_UNUSABLE)
     finally:
-        log.removeHandler(told)
+        log.removeHandler(handler)
 
 
-class _Warnings(logging.Handler):
-    """Prints what is logged meanwhile, in one piece with all else that the commands print."""
+class _PrintingHandler(logging.Handler):
+    """Prints log messages by `say`, as the commands print everything."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(record.getMessage(), err=True)

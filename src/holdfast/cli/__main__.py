@@ -1,4 +1,4 @@
-"""`python -m holdfast.cli`, for where the command is not on the path."""
+"""`python -m holdfast.cli`, for when the command is not on the path."""
 
 from holdfast.cli import main
 

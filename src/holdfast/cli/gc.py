@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def gc(run: str, dry_run: bool, as_json: bool) -> None:
     """Remove what crashes left behind in the run or study at RUN; checkpoints are never touched.
 
-    Refuses while a driver holds the run. Exits 0, or 3 if the run cannot be had.
+    Refuses while a driver holds the run. Exits 0, or 3 if the run cannot be used.
     """
     from holdfast.core.quantities import counted
     from holdfast.errors import ConfigError
@@ -29,26 +29,26 @@ def gc(run: str, dry_run: bool, as_json: bool) -> None:
 
     store = open_store(run)
     if is_study(store):
-        found = _of_study(store, dry_run=dry_run)
+        litter = _study_litter(store, dry_run=dry_run)
     elif (above := study_above(run)) is not None:
         raise ConfigError(
-            f"{store.url} is the folder of a trial, which is swept with its study",
+            f"{store.url} is the folder of a trial, which is cleaned up with its study",
             hint=f"holdfast gc {above[0].url}",
         )
     else:
-        found = _of_run(store, dry_run=dry_run)
-    total = sum(one.size for one in found)
+        litter = _run_litter(store, dry_run=dry_run)
+    total = sum(item.size for item in litter)
     if as_json:
-        rows = [{"key": one.key, "bytes": one.size, "why": one.why} for one in found]
+        rows = [{"key": item.key, "bytes": item.size, "why": item.why} for item in litter]
         print_json({"run": store.url, "removed": not dry_run, "bytes": total, "litter": rows})
         return
     verb = "would remove" if dry_run else "removed"
-    for one in found:
-        say(f"  {one.key} ({size(one.size)}): {one.why}")
-    say(f"{verb} {counted(len(found), 'object')}, {size(total)}, from {store.url}")
+    for item in litter:
+        say(f"  {item.key} ({size(item.size)}): {item.why}")
+    say(f"{verb} {counted(len(litter), 'object')}, {size(total)}, from {store.url}")
 
 
-def _of_run(store: Store, *, dry_run: bool) -> list[Litter]:
+def _run_litter(store: Store, *, dry_run: bool) -> list[Litter]:
     from holdfast.control.record.identity import find_identity
     from holdfast.control.record.litter import find_litter, sweep
     from holdfast.control.record.open_run import open_run
@@ -66,7 +66,7 @@ def _of_run(store: Store, *, dry_run: bool) -> list[Litter]:
         return sweep(held)
 
 
-def _of_study(store: Store, *, dry_run: bool) -> list[Litter]:
+def _study_litter(store: Store, *, dry_run: bool) -> list[Litter]:
     from holdfast.control.record.identity import find_identity
     from holdfast.tune.results.study_view import look_at_study
     from holdfast.tune.results.upkeep import find_study_litter, sweep_study

@@ -1,4 +1,4 @@
-"""`holdfast logs`: what the workers of a run, or the trials of a study, have printed."""
+"""`holdfast logs`: the output of a run's workers, or of a study's trials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.output import print_json, say, say_printed
 from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
-from holdfast.cli.trial_logs import print_trial_logs
+from holdfast.cli.trial_logs import logs_of_attempt, print_trial_logs
 
 if TYPE_CHECKING:
     from holdfast.control.record.run_view import RunView
@@ -30,9 +30,9 @@ def logs(
 ) -> None:
     """Print the end of the logs of the run at RUN, a run's folder or URI.
 
-    Of a study: those of the TRIAL with that id or name, or a few of all. Logs are plain files,
-    {run}/logs/attempt-{a}/rank-{r}.log, of a trial {trial}/logs/attempt-{a}.log. Those of a run on
-    an object store are on the machine its driver ran on. Exits 0, or 3 if there are none.
+    For a study, print those of the TRIAL with that id or name, or of a few trials. Logs are plain
+    files, {run}/logs/attempt-{a}/rank-{r}.log, or {trial}/logs/attempt-{a}.log. For a run on an
+    object store, they are on the machine of its driver. Exits 0, or 3 if there are none.
     """
     from holdfast.control.host.worker_output import last_lines
     from holdfast.errors import ConfigError
@@ -43,34 +43,36 @@ def logs(
     if isinstance(subject, StudySubject | TrialSubject):
         if rank is not None:
             raise ConfigError(f"--rank {rank}: a trial has one log", hint="leave it out")
-        of = subject.trial if isinstance(subject, TrialSubject) else None
-        of = subject.study.trial(trial) if trial is not None else of
-        print_trial_logs(subject.study, of, attempt, lines, as_json=as_json)
+        chosen = subject.trial if isinstance(subject, TrialSubject) else None
+        if trial is not None:
+            chosen = subject.study.trial(trial)
+        print_trial_logs(subject.study, chosen, attempt, lines, as_json=as_json)
         return
-    view = subject
-    attempt, paths = _chosen(view, attempt, rank)
-    found = {number: last_lines(path, lines) for number, path in paths.items()}
+    attempt, paths = _chosen(subject, attempt, rank)
     if as_json:
-        rows = [{"rank": number, "path": paths[number], "lines": found[number]} for number in paths]
-        print_json({"run": view.store.url, "attempt": attempt, "logs": rows})
+        rows = [
+            {"rank": number, "path": path, "lines": last_lines(path, lines)}
+            for number, path in paths.items()
+        ]
+        print_json({"run": subject.store.url, "attempt": attempt, "logs": rows})
         return
     for position, (number, path) in enumerate(paths.items()):
         if len(paths) > 1:
             say(("\n" if position else "") + f"==> rank {number}, {path} <==")
-        for line in found[number]:
+        for line in last_lines(path, lines):
             say_printed(line)
 
 
 def _chosen(view: RunView, attempt: int | None, rank: int | None) -> tuple[int, Mapping[int, str]]:
-    """Return the logs that were asked for; raise an error that names those there are."""
+    """Return the requested attempt and its logs by rank; raise, naming those that exist."""
     from holdfast.control.host.log_folders import find_log_folder
     from holdfast.control.host.worker_output import find_logs
     from holdfast.core.log_lines import ranks_text
     from holdfast.errors import ConfigError
 
     folder = find_log_folder(view.store, view.identity.run_id)
-    found = find_logs(folder)
-    if not found:
+    logs_by_attempt = find_logs(folder)
+    if not logs_by_attempt:
         where = ""
         if view.store.local is None and view.lease is not None:
             where = f"; its last driver ran on {view.lease.owner.host}"
@@ -78,14 +80,7 @@ def _chosen(view: RunView, attempt: int | None, rank: int | None) -> tuple[int, 
             f"there are no logs of run {view.identity.name!r} in {folder} on this machine{where}",
             hint="look on the machine that ran it" if where else "start the run first",
         )
-    if attempt is None:
-        attempt = max(found)
-    if attempt not in found:
-        raise ConfigError(
-            f"--attempt {attempt}: there are logs of attempt {', '.join(map(str, found))}",
-            hint="leave it out for the last one",
-        )
-    ranks = found[attempt]
+    attempt, ranks = logs_of_attempt(logs_by_attempt, attempt)
     if rank is None:
         return attempt, ranks
     if rank not in ranks:

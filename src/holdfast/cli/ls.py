@@ -37,15 +37,15 @@ def ls(storage: str, as_json: bool) -> None:
             if isinstance(identity, HoldfastError):
                 raise identity
             if is_study(home):
-                rows.append(row | _of_study(look_at_study(home)))
+                rows.append(row | _study_row(look_at_study(home)))
             else:
-                rows.append(row | _of_run(look(home), identity))
+                rows.append(row | _run_row(look(home), identity))
         except StoreBusy:
-            raise  # nor would the others be found
-        except STRANGE as error:  # whatever is in there, it hides no other run
-            what = error.message if isinstance(error, HoldfastError) else repr(error)
+            raise  # the other runs could not be read either
+        except STRANGE as error:  # one bad run must not hide the others
+            problem = error.message if isinstance(error, HoldfastError) else repr(error)
             unreadable = {"state": "unreadable", "status": "unreadable"}
-            rows.append({**row, **unreadable, "problem": what})
+            rows.append({**row, **unreadable, "problem": problem})
     if as_json:
         print_json({"storage": store.url, "runs": rows})
     elif rows:
@@ -54,7 +54,7 @@ def ls(storage: str, as_json: bool) -> None:
         say(f"no runs at {store.url}")
 
 
-def _of_run(view: RunView, identity: RunIdentity) -> dict[str, object]:
+def _run_row(view: RunView, identity: RunIdentity) -> dict[str, object]:
     usable = view.record.usable()
     return {
         "kind": identity.kind,
@@ -65,16 +65,15 @@ def _of_run(view: RunView, identity: RunIdentity) -> dict[str, object]:
     }
 
 
-def _of_study(study: StudyLook) -> dict[str, object]:
-    newest = [trial.checkpoints.newest() for trial in study.trials]
-    found = [kept for kept in newest if kept is not None]
+def _study_row(study: StudyLook) -> dict[str, object]:
+    newest = filter(None, (trial.checkpoints.newest() for trial in study.trials))
     count = sum(len(trial.checkpoints.usable()) for trial in study.trials)
     best, (metric, mode) = study.best(), study.metric
     return {
         "kind": "tune",
         "state": study.run.state,
         "status": study.status,
-        **_checkpoints(count, max(found, key=lambda kept: kept.created, default=None)),
+        **_checkpoints(count, max(newest, key=lambda checkpoint: checkpoint.created, default=None)),
         "created": study.run.identity.created,
         "trials": sum(study.counts.values()),
         "planned": study.planned,
@@ -97,9 +96,9 @@ def _checkpoints(count: int, newest: Kept | None) -> dict[str, object]:
 
 def _print(rows: list[dict[str, object]]) -> None:
     has_studies = any("trials" in row for row in rows)
-    more = ("TRIALS", "BEST") if has_studies else ()
+    study_columns = ("TRIALS", "BEST") if has_studies else ()
     print_table(
-        (*COLUMNS, *more),
+        (*COLUMNS, *study_columns),
         [
             (
                 row["name"],
@@ -114,9 +113,9 @@ def _print(rows: list[dict[str, object]]) -> None:
             for row in rows
         ],
     )
-    wrong = [row for row in rows if "problem" in row]
-    for row in wrong:
-        say(f"  ! {row['name']}: {row['problem']}")
+    for row in rows:
+        if "problem" in row:
+            say(f"  ! {row['name']}: {row['problem']}")
 
 
 def _trials(row: dict[str, object]) -> str:

@@ -1,8 +1,8 @@
-"""How the commands print: tables for people, one JSON object for programs.
+"""Printing for the commands: tables for people, one JSON object for programs.
 
-Names, metrics and errors come from records that anybody may have written. Everything is printed by
-`say`, so that no text of theirs moves the cursor of a terminal, sets its title or rings its bell,
-and so that no text is lost, or ends the command, where the locale has no letters for it.
+Names, metrics and errors come from records that anyone may have written. Everything is printed by
+`say`, so that no such text moves the cursor of a terminal, sets its title or rings its bell, and
+so that characters the locale cannot encode are escaped, not lost or fatal.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def say(text: str = "", *, err: bool = False) -> None:
 
 
 def say_printed(line: str) -> None:
-    """Print a line that a process has printed: on a terminal, its colours are left to it."""
+    """Print a line of a process's output; on a terminal, it keeps its colours."""
     clean = shown_plainly(line.expandtabs(8), keeps_colour=sys.stdout.isatty())
-    _print("".join(one if one.isprintable() or one == "\x1b" else "?" for one in clean))
+    _print("".join(char if char.isprintable() or char == "\x1b" else "?" for char in clean))
 
 
 def _print(text: str, *, err: bool = False) -> None:
@@ -40,7 +40,7 @@ def _print(text: str, *, err: bool = False) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON object, strict JSON: what is not finite is printed as text."""
+    """Print one object as strict JSON: NaN and infinity become strings."""
     _print(json.dumps(as_strict_json(value), indent=2, allow_nan=False))
 
 
@@ -53,14 +53,20 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Print names and values under each other."""
+    """Print names and values, one pair per line."""
     width = max(map(len, facts))
     for name, value in facts.items():
         say(f"{name:>{width}}  {plain(str(value))}")
 
 
+def problem_lines(problems: Sequence[str], url: str) -> list[str]:
+    """Return a line for each problem of the run at `url`, and one with what to try."""
+    lines = [f"  ! {problem}" for problem in problems]
+    return [*lines, f"  Try: holdfast verify {url}"] if lines else []
+
+
 def size(count: int) -> str:
-    """Return a number of bytes as people say it: 12 B, 3.4 kB, 256 MB."""
+    """Return a number of bytes in a readable unit: 12 B, 3.4 kB, 256 MB."""
     amount, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if amount < 1000:
@@ -71,7 +77,7 @@ def size(count: int) -> str:
 
 
 def age(then: float) -> str:
-    """Return how long ago a moment was: 12 s, 5 min, 3 h, 2 d."""
+    """Return the time since `then`: 12 s, 5 min, 3 h, 2 d."""
     return duration(int(time.time() - then))
 
 

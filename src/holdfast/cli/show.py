@@ -1,4 +1,4 @@
-"""`holdfast show`: what is known of one run, study or trial."""
+"""`holdfast show`: the state of one run, study or trial."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.output import age, metrics, print_facts, print_json, say
-from holdfast.cli.show_checkpoints import checkpoint_facts, print_checkpoints
-from holdfast.cli.show_study import print_study, print_trial, study_facts, trial_facts
+from holdfast.cli.output import age, metrics, print_facts, print_json, problem_lines, say
+from holdfast.cli.show_checkpoints import (
+    checkpoint_facts,
+    checkpoint_problems,
+    print_checkpoints,
+)
+from holdfast.cli.show_study import holder, print_study, print_trial, study_facts, trial_facts
 from holdfast.cli.subject import StudySubject, TrialSubject, subject_at
 
 if TYPE_CHECKING:
@@ -22,9 +26,9 @@ if TYPE_CHECKING:
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def show(run: str, as_json: bool) -> None:
-    """Show the run at RUN, a folder or URI: how it goes, its checkpoints, what is wrong.
+    """Show the run at RUN, a folder or URI: its state, its checkpoints, its problems.
 
-    RUN may be that of a study, or of a trial in a study, too.
+    RUN may also be a study, or a trial in a study.
     """
     from holdfast.control.metrics.reader import read_metric_rows
 
@@ -78,7 +82,7 @@ def _last_report(history: History) -> dict[str, object] | None:
 
 
 def _losses(run: Run) -> dict[str, int]:
-    """Return how many groups were lost to what, under all drivers together."""
+    """Return how many groups were lost, by cause, under all drivers together."""
     from holdfast.core.run.outcomes import Blame
 
     total = {kind: run.lost_before.get(kind, 0) + run.losses.get(kind, 0) for kind in Blame}
@@ -86,7 +90,7 @@ def _losses(run: Run) -> dict[str, int]:
 
 
 def _failure(run: Run) -> str | None:
-    """Return one line on how the last group was lost, None if none was."""
+    """Return one line on how the last group was lost, None if there was no loss."""
     from holdfast.core.run.machine import Ending, Over
     from holdfast.core.run.signature import in_words
 
@@ -108,17 +112,15 @@ def _logs(view: RunView) -> Mapping[int, Mapping[int, str]]:
 
 
 def _print(view: RunView, history: History) -> None:
-    lease, run = view.lease, view.history.run
-    verb = "held by" if view.is_live else "last held by"
+    run = view.history.run
     facts: dict[str, object] = {
         "run": view.identity.name,
         "at": view.store.url,
         "kind": view.identity.kind,
         "state": view.status,
         "created": f"{age(view.identity.created)} ago",
+        **holder(view),
     }
-    if lease is not None:
-        facts[verb] = f"{lease.owner}, {age(lease.renewed)} ago"
     if run.attempts:
         losses = _losses(run)
         causes = ", ".join(f"{cause} {count}" for cause, count in losses.items())
@@ -128,30 +130,25 @@ def _print(view: RunView, history: History) -> None:
         facts["last failure"] = failure
     if history.rows:
         last = history.rows[-1]
-        said = f"{len(history.rows)}, the last {age(last.time)} ago at step {last.step}"
-        facts["reports"] = f"{said}: {metrics(last.metrics)}" if last.metrics else said
+        reports = f"{len(history.rows)}, the last {age(last.time)} ago at step {last.step}"
+        facts["reports"] = f"{reports}: {metrics(last.metrics)}" if last.metrics else reports
     facts |= _log_facts(view)
     print_facts(facts)
     say()
     print_checkpoints(view.record)
-    wrong = list(_problems(view, history))
-    for problem in wrong:
-        say(f"  ! {problem}")
-    if wrong:
-        say(f"  Try: holdfast verify {view.store.url}")
+    for line in problem_lines(list(_problems(view, history)), view.store.url):
+        say(line)
 
 
 def _log_facts(view: RunView) -> dict[str, object]:
-    found = _logs(view)
-    if not found:
+    logs = _logs(view)
+    if not logs:
         return {}
-    attempt = max(found)
-    [first, *others] = found[attempt].values()
-    return {"logs": first + (f" and {len(others)} more" if others else "")}
+    [first, *rest] = logs[max(logs)].values()
+    return {"logs": first + (f" and {len(rest)} more" if rest else "")}
 
 
 def _problems(view: RunView, history: History) -> Iterator[str]:
-    yield from (f"journal: {what}" for what in view.journal_damage)
-    yield from (f"metrics: {what}" for what in history.damages)
-    yield from (f"{folder}: {reason}" for folder, reason in view.unreadable.items())
-    yield from (f"{k.directory}: {'; '.join(k.problems)}" for k in view.record.quarantined())
+    yield from (f"journal: {damage}" for damage in view.journal_damage)
+    yield from (f"metrics: {damage}" for damage in history.damages)
+    yield from checkpoint_problems(view)

@@ -1,4 +1,4 @@
-"""What `holdfast show` tells of a study, and of one trial in it."""
+"""A study, or one of its trials, in `holdfast show`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.cli.output import age, metrics, print_facts, say
-from holdfast.cli.show_checkpoints import checkpoint_facts, print_checkpoints
+from holdfast.cli.output import age, metrics, print_facts, problem_lines, say
+from holdfast.cli.show_checkpoints import (
+    checkpoint_facts,
+    checkpoint_problems,
+    print_checkpoints,
+)
 from holdfast.cli.trial_logs import trial_logs
 from holdfast.core.plain_data import as_loose_json
 
@@ -25,7 +29,7 @@ _ERRORS_MAX = 10
 
 
 def study_facts(study: StudyLook) -> dict[str, object]:
-    """Return all that is known of a study, with all trials."""
+    """Return the facts of a study and all its trials."""
     from holdfast.tune.study.fork import read_origin
 
     view, best = study.run, study.best()
@@ -51,7 +55,7 @@ def study_facts(study: StudyLook) -> dict[str, object]:
         "best": None if best is None else _best_facts(study, best.name, best.value),
         "counts": dict(study.counts),
         "planned": study.planned,
-        "trials": [_facts_of(trial) for trial in study.trials],
+        "trials": [_trial_row(trial) for trial in study.trials],
         "give_again": list(study.stored.not_kept) if study.stored else [],
         "journal_damage": view.journal_damage,
         "damage": dict(study.damage),
@@ -60,7 +64,7 @@ def study_facts(study: StudyLook) -> dict[str, object]:
 
 
 def trial_facts(study: StudyLook, trial: Trial) -> dict[str, object]:
-    """Return all that is known of a trial."""
+    """Return the facts of a trial."""
     view = study.view_of(trial)
     return {
         "run": view.store.url,
@@ -68,7 +72,7 @@ def trial_facts(study: StudyLook, trial: Trial) -> dict[str, object]:
         "study": study.run.store.url,
         "study_name": study.run.identity.name,
         "study_status": study.status,
-        **_facts_of(trial),
+        **_trial_row(trial),
         "checkpoints": checkpoint_facts(view.record),
         "logs": trial_logs(study, trial),
         "journal_damage": study.run.journal_damage,
@@ -83,7 +87,7 @@ def _best_facts(study: StudyLook, name: str, value: float) -> dict[str, object]:
     return {"trial": trial.trial_id, "name": name, "value": value, "params": as_loose_json(params)}
 
 
-def _facts_of(trial: Trial) -> dict[str, object]:
+def _trial_row(trial: Trial) -> dict[str, object]:
     return {
         "trial": trial.trial_id,
         "name": str(trial),
@@ -108,14 +112,8 @@ def _facts_of(trial: Trial) -> dict[str, object]:
 
 
 def print_study(study: StudyLook) -> None:
-    """Print what is known of a study: how it goes, its trials, what is wrong, how to go on."""
-    from holdfast.tune.outputs.tables import (
-        Layout,
-        Progress,
-        as_text,
-        error_table,
-        trial_table,
-    )
+    """Print a study: its state, its trials, its problems, and how to resume it."""
+    from holdfast.tune.outputs.tables import Layout, Progress, as_text, error_table, trial_table
 
     print_facts(_study_facts(study))
     say()
@@ -129,13 +127,10 @@ def print_study(study: StudyLook) -> None:
     errors = error_table(study.trials, _ERRORS_MAX)
     if errors.rows:
         say(f"\n{as_text(errors)}")
-    wrong = list(_problems(study))
-    lines = [f"  ! {problem}" for problem in wrong]
-    if wrong:
-        lines.append(f"  Try: holdfast verify {study.run.store.url}")
+    lines = problem_lines(list(_problems(study)), study.run.store.url)
     if study.unsure is not None:
         lines.append(f"The last decisions may not be known: {study.unsure}.")
-    lines += _how_to_go_on(study)
+    lines += _how_to_resume(study)
     if lines:
         say("\n" + "\n".join(lines))
 
@@ -151,7 +146,7 @@ def _study_facts(study: StudyLook) -> dict[str, object]:
         "at": view.store.url,
         "state": study.status,
         "created": f"{age(view.identity.created)} ago",
-        **_held(view),
+        **holder(view),
         "trials": status_line(study.counts, study.planned).removeprefix("Trials: "),
     }
     if (origin := read_origin(view.store)) is not None:
@@ -167,31 +162,31 @@ def _study_facts(study: StudyLook) -> dict[str, object]:
     return facts
 
 
-def _held(view: RunView) -> dict[str, object]:
+def holder(view: RunView) -> dict[str, object]:
+    """Return the driver that holds a run, or held it last, as a fact; empty if there was none."""
     if view.lease is None:
         return {}
     verb = "held by" if view.is_live else "last held by"
-    said = f"{view.lease.owner}, {age(view.lease.renewed)} ago"
-    return {verb: said}
+    return {verb: f"{view.lease.owner}, {age(view.lease.renewed)} ago"}
 
 
 def _problems(study: StudyLook) -> Iterator[str]:
-    yield from (f"journal: {what}" for what in study.run.journal_damage)
+    yield from (f"journal: {damage}" for damage in study.run.journal_damage)
     for key, problems in study.damage.items():
-        yield from (f"{key}: {what}" for what in problems)
+        yield from (f"{key}: {problem}" for problem in problems)
     for trial in study.trials:
-        for kept in trial.checkpoints.quarantined():
-            yield f"{trial.folder}/{kept.directory}: {'; '.join(kept.problems)}"
+        for entry in trial.checkpoints.quarantined():
+            yield f"{trial.folder}/{entry.directory}: {'; '.join(entry.problems)}"
 
 
-def _how_to_go_on(study: StudyLook) -> Iterator[str]:
+def _how_to_resume(study: StudyLook) -> Iterator[str]:
     if study.run.is_live or study.stored is None:
         return
     arguments = f"{study.run.store.url!r}, {study.stored.trainable}"
     for config in ("TuneConfig", "RunConfig"):
-        again = [one for one in study.stored.not_kept if one.startswith(f"{config}.")]
-        if again:
-            names = ", ".join(f"{one.partition('.')[2]}=…" for one in again)
+        fields = [field for field in study.stored.not_kept if field.startswith(f"{config}.")]
+        if fields:
+            names = ", ".join(f"{field.partition('.')[2]}=…" for field in fields)
             name = "tune_config" if config == "TuneConfig" else "run_config"
             arguments += f", {name}={config}({names})"
     if not study.is_over or any(trial.cut_off for trial in study.trials):
@@ -207,10 +202,10 @@ def _attempts(trial: Trial) -> str:
 
 
 def print_trial(study: StudyLook, trial: Trial) -> None:
-    """Print what is known of a trial."""
+    """Print a trial: its state, its last result, its checkpoints and its problems."""
     from holdfast.tune.result import AUTO_RESULT_KEYS
 
-    view, found = study.view_of(trial), trial_logs(study, trial)
+    view, logs = study.view_of(trial), trial_logs(study, trial)
     cut_off = ", cut off" if trial.cut_off else ""
     facts: dict[str, object] = {
         "trial": str(trial),
@@ -220,20 +215,17 @@ def print_trial(study: StudyLook, trial: Trial) -> None:
         "attempts": _attempts(trial),
         "config": metrics(trial.config, most=12) or "none",
     }
-    if trial.last_result and trial.step:  # one that reported nothing is only done
-        known = {k: v for k, v in trial.last_result.items() if k not in AUTO_RESULT_KEYS}
-        facts["last result"] = f"step {trial.step}: {metrics(known, most=8)}"
+    if trial.last_result and trial.step:  # without a report, its result says only that it is done
+        reported = {k: v for k, v in trial.last_result.items() if k not in AUTO_RESULT_KEYS}
+        facts["last result"] = f"step {trial.step}: {metrics(reported, most=8)}"
     if trial.error:
         facts["error"] = " ".join(trial.error.split())
-    if found:
-        facts["log"] = found[max(found)]
+    if logs:
+        facts["log"] = logs[max(logs)]
     print_facts(facts)
     say()
     print_checkpoints(view.record, AUTO_RESULT_KEYS)
-    wrong = [f"{folder}: {reason}" for folder, reason in view.unreadable.items()]
-    wrong += [f"{k.directory}: {'; '.join(k.problems)}" for k in view.record.quarantined()]
-    wrong += [f"journal of the study: {what}" for what in study.run.journal_damage]
-    for problem in wrong:
-        say(f"  ! {problem}")
-    if wrong:
-        say(f"  Try: holdfast verify {view.store.url}")
+    problems = list(checkpoint_problems(view))
+    problems += [f"journal of the study: {damage}" for damage in study.run.journal_damage]
+    for line in problem_lines(problems, view.store.url):
+        say(line)

@@ -1,4 +1,4 @@
-"""What a command is about: a run, a study, or one trial of a study."""
+"""The subject of a command: a run, a study, or one trial of a study."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class TrialSubject:
 
 
 def subject_at(path: str) -> RunView | StudySubject | TrialSubject:
-    """Return what there is to know of what `path` is the folder or URI of.
+    """Return the run, study or trial whose folder or URI `path` is.
 
-    Raises `RunMissing` if it is of nothing we know.
+    Raises `RunMissing` if it is none of these.
     """
     from holdfast.control.record.run_view import look
     from holdfast.storage.locate import open_store

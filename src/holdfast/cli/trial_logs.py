@@ -1,11 +1,11 @@
-"""What the processes of trials have printed, as files."""
+"""The log files of trials: finding and printing them."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.cli.output import print_json, say, say_printed
 
@@ -13,13 +13,25 @@ if TYPE_CHECKING:
     from holdfast.core.study.trial import Trial
     from holdfast.tune.results.study_view import StudyLook
 
-TRIALS_MAX = 10  # that are printed when none is named
+T = TypeVar("T")
+
+TRIALS_MAX = 10  # printed when no trial is named
 _ATTEMPT = re.compile(r"attempt-(\d+)\.log")
 
 
 def trial_logs(study: StudyLook, trial: Trial) -> dict[int, str]:
-    """Return the logs of a trial by attempt, rising: with the study, or on its driver's machine."""
-    folder = trial_log_folder(study, trial)
+    """Return the logs of a trial by attempt, in order of attempts.
+
+    They are in the folder of the study, or on the machine of its driver.
+    """
+    from holdfast.control.host.log_folders import find_log_folder
+
+    store = study.run.store
+    if store.local is not None:
+        folder = store.local.path(f"{trial.folder}/logs")
+    else:
+        study_logs = find_log_folder(store, study.run.identity.run_id)
+        folder = os.path.join(study_logs, trial.folder, "logs")
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -28,52 +40,40 @@ def trial_logs(study: StudyLook, trial: Trial) -> dict[int, str]:
     return dict(sorted((int(m[1]), os.path.join(folder, name)) for name, m in matches if m))
 
 
-def trial_log_folder(study: StudyLook, trial: Trial) -> str:
-    """Return where the logs of a trial are."""
-    from holdfast.control.host.log_folders import find_log_folder
-
-    store = study.run.store
-    if store.local is not None:
-        return store.local.path(f"{trial.folder}/logs")
-    return os.path.join(find_log_folder(store, study.run.identity.run_id), trial.folder, "logs")
-
-
 def print_trial_logs(
     study: StudyLook, trial: Trial | None, attempt: int | None, lines: int, *, as_json: bool
 ) -> None:
     """Print the end of a trial's log, or of those of a few trials; raise if there is none.
 
-    Programs get those of all trials. For people, those that run come first, then those that failed.
+    JSON has the logs of all trials. Text begins with running trials, then failed ones.
     """
     from holdfast.control.host.worker_output import last_lines
 
-    chosen = study.trials if trial is None else [trial]
-    found = [(one, logs) for one in chosen if (logs := trial_logs(study, one))]
-    if not found:
+    candidates = study.trials if trial is None else [trial]
+    with_logs = [(each, logs) for each in candidates if (logs := trial_logs(study, each))]
+    if not with_logs:
         raise _no_logs(study, trial)
-    if trial is not None:
-        paths = [(trial, *_of_attempt(found[0][1], attempt))]
-    else:
-        with_it = [(one, logs) for one, logs in found if attempt is None or attempt in logs]
-        paths = [(one, *_of_attempt(logs, attempt)) for one, logs in with_it]
+    if trial is None and attempt is not None:
+        with_logs = [(each, logs) for each, logs in with_logs if attempt in logs]
+    paths = [(each, *logs_of_attempt(logs, attempt)) for each, logs in with_logs]
     if as_json:
         rows = [
             {
-                "trial": one.trial_id,
-                "name": str(one),
+                "trial": each.trial_id,
+                "name": str(each),
                 "attempt": number,
                 "path": path,
                 "lines": last_lines(path, lines),
             }
-            for one, number, path in paths
+            for each, number, path in paths
         ]
         print_json({"run": study.run.store.url, "logs": rows})
         return
     paths.sort(key=lambda row: _urgency(row[0]))
-    for position, (one, number, path) in enumerate(paths[:TRIALS_MAX]):
+    for position, (each, number, path) in enumerate(paths[:TRIALS_MAX]):
         if len(paths) > 1:
-            said = f"{one} ({one.status}), attempt {number}, {path}"
-            say(("\n" if position else "") + f"==> {said} <==")
+            title = f"{each} ({each.status}), attempt {number}, {path}"
+            say(("\n" if position else "") + f"==> {title} <==")
         for line in last_lines(path, lines):
             say_printed(line)
     if len(paths) > TRIALS_MAX:
@@ -87,7 +87,8 @@ def _urgency(trial: Trial) -> tuple[int, int]:
     return order.index(status) if status in order else len(order), trial.number
 
 
-def _of_attempt(logs: Mapping[int, str], attempt: int | None) -> tuple[int, str]:
+def logs_of_attempt(logs: Mapping[int, T], attempt: int | None) -> tuple[int, T]:
+    """Return the logs of an attempt, or of the last for None, with its number; raise if none."""
     from holdfast.errors import ConfigError
 
     number = max(logs) if attempt is None else attempt
@@ -105,8 +106,8 @@ def _no_logs(study: StudyLook, trial: Trial | None) -> Exception:
     view, where = study.run, ""
     if view.store.local is None and view.lease is not None:
         where = f"; its last driver ran on {view.lease.owner.host}"
-    of = f"trials of study {view.identity.name!r}" if trial is None else f"trial {trial}"
+    subject = f"trials of study {view.identity.name!r}" if trial is None else f"trial {trial}"
     return ConfigError(
-        f"there are no logs of {of} on this machine{where}",
+        f"there are no logs of {subject} on this machine{where}",
         hint="look on the machine that ran it" if where else "no trial has started yet",
     )

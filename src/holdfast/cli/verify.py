@@ -1,4 +1,4 @@
-"""`holdfast verify`: read every byte of a run, a study or a trial again."""
+"""`holdfast verify`: reads every byte of a run, a study or a trial, and reports damage."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run")
-@click.option("--restore", is_flag=True, help="Use set-aside checkpoints again that are whole.")
+@click.option(
+    "--restore", is_flag=True, help="Use quarantined checkpoints again if they are whole."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def verify(run: str, restore: bool, as_json: bool) -> None:
-    """Read every byte of the run at RUN again and say what is not as it was saved.
+    """Read every byte of the run at RUN and report what is damaged.
 
-    Of a study, the checkpoints of all its trials are read; RUN may be the folder of a trial, too.
-    Nothing is changed, unless --restore says so: then checkpoints that were set aside as damaged,
-    and are whole, count again; that is refused while a driver holds the run.
+    For a study, the checkpoints of all its trials are read; RUN may also be the folder of a trial.
+    Nothing is changed, except with --restore: then quarantined checkpoints that are whole count
+    again; this is refused while a driver holds the run.
 
     Exits 0 if nothing is damaged, 1 if something is, 3 if something cannot be read.
     """
@@ -44,34 +46,34 @@ def verify(run: str, restore: bool, as_json: bool) -> None:
     match subject:
         case StudySubject(study):
             view, result = study.run, (verified := verify_study(study, watch))
-            more: dict[str, object] = {"trials": verified.trials}
-            says = _on_study(study, verified)
+            extra: dict[str, object] = {"trials": verified.trials}
+            notes = _study_notes(study, verified)
         case TrialSubject(study, trial):
             view = study.view_of(trial)
             result = verify_trial(study, trial, view, watch)
-            more = {"study": study.run.store.url, "trial": trial.trial_id}
-            says = _on_run(view, result, None if trial.is_finished() else "trial")
+            extra = {"study": study.run.store.url, "trial": trial.trial_id}
+            notes = _run_notes(view, result, None if trial.is_finished() else "trial")
         case view:
             result = run_view.verify(view, watch)
-            more, says = {}, _on_run(view, result, "run")
+            extra, notes = {}, _run_notes(view, result, "run")
     if watched:
         click.echo("\r\033[K", nl=False, err=True)
     if as_json:
-        print_json(_facts(view, result) | more | ({"restored": restored} if restore else {}))
+        print_json(_facts(view, result) | extra | ({"restored": restored} if restore else {}))
     else:
-        _print(view, result, more.get("trials"), says)
+        _print(view, result, extra.get("trials"), notes)
         for directory in restored:
             say(f"  restored     {directory}: it is whole, and counts again")
         if result.restorable:
             say(f"  Try: holdfast verify --restore {view.store.url}")
         if result.litter:
-            say(f"  Try: holdfast gc {more.get('study', view.store.url)}")
+            say(f"  Try: holdfast gc {extra.get('study', view.store.url)}")
     if result.damaged or result.unread:
         sys.exit(EXIT_DAMAGED if result.damaged else EXIT_UNUSABLE)
 
 
 def _restored(path: str) -> list[str]:
-    """Take back what was set aside at `path` and is whole, and return its folders."""
+    """Readmit the quarantined checkpoints at `path` that are whole, and return their folders."""
     from holdfast.control.record.identity import find_identity
     from holdfast.control.record.open_run import open_run
     from holdfast.storage.locate import open_store
@@ -81,7 +83,7 @@ def _restored(path: str) -> list[str]:
     store, folder = open_store(path), None
     if not is_study(store) and (above := study_above(path)) is not None:
         store, folder = above
-    name = find_identity(store)[0].name  # raises if there is no run, before one is made
+    name = find_identity(store)[0].name  # raises if there is no run; opening would create one
     if is_study(store):
         return readmit_in_study(store, name, folder)
     with open_run(store, name=name, patient=False) as run:
@@ -105,11 +107,13 @@ def _facts(view: RunView, result: Verification) -> dict[str, object]:
         "quarantined": result.quarantined,
         "restorable": result.restorable,
         "foreign": result.foreign,
-        "litter": [{"key": one.key, "bytes": one.size, "why": one.why} for one in result.litter],
+        "litter": [
+            {"key": item.key, "bytes": item.size, "why": item.why} for item in result.litter
+        ],
     }
 
 
-def _print(view: RunView, result: Verification, trials: object, says: Iterator[str]) -> None:
+def _print(view: RunView, result: Verification, trials: object, notes: Iterator[str]) -> None:
     counts = [counted(result.checkpoints, "checkpoint"), counted(result.files, "file")]
     if isinstance(trials, int):
         counts.insert(0, counted(trials, "trial"))
@@ -126,21 +130,21 @@ def _print(view: RunView, result: Verification, trials: object, says: Iterator[s
         say(f"  quarantined  {directory}: {'; '.join(problems)}{now}")
     for key in result.foreign:
         say(f"  not ours     {key}")
-    for one in result.litter:
-        say(f"  litter       {one.key} ({size(one.size)}): {one.why}")
-    for line in says:
-        say(f"  {line}")
+    for item in result.litter:
+        say(f"  litter       {item.key} ({size(item.size)}): {item.why}")
+    for note in notes:
+        say(f"  {note}")
 
 
-def _on_run(view: RunView, result: Verification, what: str | None) -> Iterator[str]:
-    """Yield from where a damaged run or trial resumes; nothing of one that is over."""
-    if result.damaged and what is not None:
+def _run_notes(view: RunView, result: Verification, kind: str | None) -> Iterator[str]:
+    """Yield where a damaged run or trial resumes from; nothing if `kind` is None: it is over."""
+    if result.damaged and kind is not None:
         usable = [k for k in view.record.usable() if k.directory not in result.damaged]
         newest = usable[0].directory if usable else "the beginning: no checkpoint is whole"
-        yield f"The {what} resumes from {newest}."
+        yield f"The {kind} resumes from {newest}."
 
 
-def _on_study(study: StudyLook, result: StudyVerification) -> Iterator[str]:
+def _study_notes(study: StudyLook, result: StudyVerification) -> Iterator[str]:
     for trial, directory in result.resumes.items():
         yield f"{trial} resumes from {directory or 'the beginning: no checkpoint is whole'}."
     if study.unsure is not None:

@@ -1,1 +1,1 @@
-"""The only code that imports ML frameworks; each is loaded when it is first used."""
+"""The only code that imports ML frameworks; each is loaded when first used."""

@@ -1,6 +1,6 @@
-"""Training runs: a function on several workers, brought through whatever dies.
+"""Fault-tolerant training runs: one function on several workers.
 
-A name is loaded when it is first used: workers need only what a training function calls.
+Names are loaded when first used: workers need only what a training function calls.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What a trainer's constructor is given: whether it can be that, and how it is kept and shown."""
+"""Checks of the arguments of trainers, and the record of which were given."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from holdfast.errors import ConfigError
 T = TypeVar("T")
 
 
-def given_or(given: T | None, name: str, kind: type[T]) -> T:
-    """Return a copy of the config that was given, or one as it is by itself."""
+def config_or_default(given: T | None, name: str, kind: type[T]) -> T:
+    """Return a copy of the given config, or the default one for None."""
     if given is None:
         return kind()
-    must_be(given, name, kind)
+    must_be_instance(given, name, kind)
     return own_copy(given)
 
 
-def must_be(given: object, name: str, kind: type[Any]) -> None:
-    """Raise if an argument is not of the class that it must be."""
+def must_be_instance(given: object, name: str, kind: type[Any]) -> None:
+    """Raise `ConfigError` if an argument is not an instance of `kind`."""
     if not isinstance(given, kind):
         raise ConfigError(
             f"{name}={shown(given)}: must be a {kind.__name__} of Holdfast, {this_is(given)}",
@@ -43,21 +43,21 @@ def dictionary(given: Any, name: str) -> dict[str, Any]:
 
 
 def named_datasets(given: Any) -> dict[str, Any]:
-    """Return datasets by name."""
+    """Return a copy of the datasets by name; raise if a name or a dataset is none."""
     datasets: dict[Any, Any] = dictionary(given, "datasets")
     for name, dataset in datasets.items():
         if not isinstance(name, str) or not name:
             raise ConfigError(
-                f"datasets has the key {shown(name)}: a dataset is named by a text",
+                f"datasets has the key {shown(name)}: the name of a dataset is a string",
                 hint='datasets={"train": …}',
             )
-        if not callable(dataset):  # what a function makes is known when it is called
+        if not callable(dataset):  # a function's result is checked when it is called
             must_be_dataset(name, dataset)
     return datasets
 
 
 def warn_of_deprecated(kind: str, metadata: object, checkpoint: object) -> None:
-    """Say what became of the arguments that Train V1 had."""
+    """Warn of the deprecated arguments that were given."""
     if metadata is not None:
         warn_deprecated(f"{kind}(metadata=…) is deprecated: pass it inside train_loop_config")
     if checkpoint is not None:
@@ -67,14 +67,13 @@ def warn_of_deprecated(kind: str, metadata: object, checkpoint: object) -> None:
         )
 
 
-def given_to(function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """Return, by name, the arguments of a call that were given and are not None, but the first."""
+def given_arguments(function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return, by name, the arguments of a method call that are not None, without `self`."""
     signature = inspect.signature(function)
     bound = signature.bind(*args, **kwargs).arguments
-    by_kind = {parameter.name: parameter.kind for parameter in signature.parameters.values()}
     given: dict[str, Any] = {}
     for name, value in list(bound.items())[1:]:
-        if by_kind[name] is inspect.Parameter.VAR_KEYWORD:
+        if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
             given |= value
         elif value is not None:
             given[name] = value
@@ -82,7 +81,7 @@ def given_to(function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[st
 
 
 def show_constructor(kind: type[Any]) -> None:
-    """Let `help` and editors show what a constructor takes, and not what `__new__` passes on."""
+    """Make `help` and editors show the signature of `__init__`, not the `*args` of `__new__`."""
     own = inspect.signature(kind.__init__)
     parameters = list(own.parameters.values())[1:]
     kind.__signature__ = own.replace(parameters=parameters, return_annotation=own.empty)

@@ -1,4 +1,4 @@
-"""What prepares a framework in the workers of a plain `DataParallelTrainer`."""
+"""`BackendConfig`: prepares a framework in the workers of a `DataParallelTrainer`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ __all__ = ["BackendConfig"]
 
 
 class BackendConfig:
-    """Subclass it and override `setups` to prepare a framework of your own."""
+    """Does nothing; subclass it and override `setups` to prepare a framework of your own."""
 
     def setups(self) -> Sequence[Callable[[WorkerContext], None]]:
-        """Return what is called in each worker, in order, before the training function."""
+        """Return functions to call in each worker, in order, before the training function."""
         return ()
 
     def modules(self) -> Sequence[str]:
-        """Return what is imported once, before workers are made, because each will want it."""
+        """Return modules that every worker needs; imported once, before workers are started."""
         return ()
 
     def later_modules(self) -> Sequence[str]:
-        """Return what is imported once the first workers run, so that later ones have it at once.
+        """Return modules to import after the first workers have started, for later workers.
 
-        Each should load quickly once those before it are loaded: a worker that is wanted just then
-        waits for one of them.
+        Each should load quickly after those before it: a worker that is started meanwhile waits for
+        the current import.
         """
         return ()

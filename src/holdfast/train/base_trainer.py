@@ -1,4 +1,4 @@
-"""Where `BaseTrainer`, and the error of its `fit`, were found in older releases."""
+"""Former import path of `BaseTrainer` and `TrainingFailedError`."""
 
 from holdfast.train.errors import TrainingFailedError
 from holdfast.train.trainer import BaseTrainer

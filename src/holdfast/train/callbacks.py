@@ -1,4 +1,4 @@
-"""Callbacks of users, called in the driver when ranks have reported or failed."""
+"""User callbacks, called in the driver when ranks have reported or failed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainRunContext:
-    """The run that a callback hears of."""
+    """The run that a callback is called for."""
 
     run_id: str
     run_config: RunConfig
@@ -39,9 +39,9 @@ class TrainRunContext:
 
 
 class UserCallback:
-    """Subclass it, override what you want to hear of, and pass it in `RunConfig(callbacks=[…])`.
+    """Subclass it, override a method, and pass an instance in `RunConfig(callbacks=[…])`.
 
-    It runs in the driver, one call at a time. What it raises is logged and does not end the run.
+    Its methods run in the driver, one at a time. An exception is logged and does not end the run.
     """
 
     def after_report(
@@ -58,20 +58,20 @@ class UserCallback:
         """Workers have failed; another attempt follows if `FailureConfig` allows it."""
 
 
-def must_listen(callbacks: Sequence[object]) -> None:
+def check_callbacks(callbacks: Sequence[object]) -> None:
     """Raise if one of the callbacks would never be called."""
-    for place, callback in enumerate(callbacks):
+    for position, callback in enumerate(callbacks):
         if not hasattr(callback, "after_report") and not hasattr(callback, "after_exception"):
             raise ConfigError(
-                f"callbacks[{place}]={shown(callback)}: it has no method after_report or"
-                f" after_exception and would hear nothing of the run, {this_is(callback)}",
-                hint="subclass holdfast.train.UserCallback; callbacks of Tune hear of trials, in"
+                f"callbacks[{position}]={shown(callback)}: it has no method after_report or"
+                f" after_exception and would never be called, {this_is(callback)}",
+                hint="subclass holdfast.train.UserCallback; callbacks of Tune are for trials, in"
                 " the RunConfig of a Tuner",
             )
 
 
 class CallbackObserver(Observer):
-    """Passes on to one callback what a run does."""
+    """Calls one callback when a run's ranks have reported or failed."""
 
     def __init__(self, callback: UserCallback, context: TrainRunContext) -> None:
         self._callback, self._context = callback, context
@@ -79,8 +79,8 @@ class CallbackObserver(Observer):
     def reported(
         self, step: int, metrics: Mapping[int, Mapping[str, Any]], checkpoint: Checkpoint | None
     ) -> None:
-        listed = [dict(metrics[rank]) for rank in sorted(metrics)]
-        self._call("after_report", listed, checkpoint)
+        by_rank = [dict(metrics[rank]) for rank in sorted(metrics)]
+        self._call("after_report", by_rank, checkpoint)
 
     def group_lost(
         self,
@@ -95,12 +95,12 @@ class CallbackObserver(Observer):
         if failures:
             self._call("after_exception", failures)
 
-    def _call(self, name: str, *facts: object) -> None:
+    def _call(self, name: str, *arguments: object) -> None:
         method = getattr(self._callback, name, None)
         if method is None:
             return
         try:
-            method(self._context, *facts)
+            method(self._context, *arguments)
         except Exception:
             kind = type(self._callback).__qualname__
             log.exception("%s.%s failed; the run goes on", kind, name)

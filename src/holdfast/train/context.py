@@ -1,4 +1,4 @@
-"""Where a worker stands: what `get_context` returns."""
+"""`TrainContext`, which `get_context` returns: the run, and this worker's place in its group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.worker.run_storage import RunStorage
 
 
 class TrainContext:
-    """Where a worker stands in its group."""
+    """The run, and the worker's place in its group."""
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
@@ -25,11 +25,11 @@ class TrainContext:
         return self._context.place.world_size
 
     def get_world_rank(self) -> int:
-        """Return this worker's place among all."""
+        """Return this worker's rank among all workers."""
         return self._context.place.rank
 
     def get_local_rank(self) -> int:
-        """Return this worker's place among those of its node."""
+        """Return this worker's rank among those of its node."""
         return self._context.place.local_rank
 
     def get_local_world_size(self) -> int:
@@ -37,22 +37,22 @@ class TrainContext:
         return self._context.place.local_world_size
 
     def get_node_rank(self) -> int:
-        """Return the place of this node among all."""
+        """Return the rank of this node among all nodes."""
         return self._context.place.node_rank
 
     def get_attempt(self) -> int:
-        """Return the number of this try; the first is 1, and none comes twice in a run's life."""
+        """Return the number of this attempt: from 1, and never reused within a run."""
         return self._context.job.attempt
 
     def get_run_id(self) -> str:
-        """Return what identifies the run for good, wherever its folder is moved."""
+        """Return the run's permanent id, which stays the same if its folder is moved."""
         return self._context.job.run_id
 
     def get_storage(self) -> RunStorage:
-        """Return where the run is kept; `build_checkpoint_path_from_name` is a place in it."""
+        """Return where the run is stored; `build_checkpoint_path_from_name` is a path in it."""
         return RunStorage(self._context.store)
 
-    # ------------------------------------------------------------------ of older eras
+    # ------------------------------------------------------------------ deprecated
 
     def get_metadata(self) -> Mapping[str, Any]:
         """Return the trainer's `metadata`, {} in a trial of a study."""
@@ -60,25 +60,25 @@ class TrainContext:
         return self._context.job.metadata
 
     def get_trial_name(self) -> str:
-        """Return the name of the trial, or of the run if this is not one of a study."""
+        """Return the name of the trial, or of the run if this is no trial."""
         self._warn_of("get_trial_name", "use get_experiment_name")
         job = self._context.job
         return job.run_name if job.trial is None else job.trial.name
 
     def get_trial_id(self) -> str:
-        """Return what identifies the trial in its study, or the run for good."""
+        """Return the id of the trial, or of the run if this is no trial."""
         self._warn_of("get_trial_id", "use get_experiment_name")
         job = self._context.job
         return job.run_id if job.trial is None else job.trial.trial_id
 
     def get_trial_resources(self) -> Any:
-        """Return what a trial has reserved, a mapping for each process; None for a run."""
+        """Return what a trial has reserved, one mapping per process; None if this is no trial."""
         self._warn_of("get_trial_resources", "the trainer's scaling_config says what workers have")
         trial = self._context.job.trial
         return None if trial is None else trial.resources
 
     def get_trial_dir(self) -> str:
-        """Return where the trial, or the run, is kept."""
+        """Return where the trial, or the run, is stored."""
         self._warn_of("get_trial_dir", "use get_storage().url")
         return self._context.store.url
 

@@ -1,4 +1,4 @@
-"""Where `DataParallelTrainer` was found in older releases."""
+"""Former import path of `DataParallelTrainer`."""
 
 from holdfast.train.trainer import DataParallelTrainer
 

@@ -1,4 +1,4 @@
-"""Output of a run on stderr: what workers print, why they were lost, and what a launch does."""
+"""Prints a run on stderr: the output of workers, failure cards, and lines on starts and ends."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from holdfast.engine.base import Engine
 log = logging.getLogger(__name__)
 
 
-class LossWatch(Observer):
-    """Warns once of a metric that is not finite; training goes on."""
+class NotFiniteWatch(Observer):
+    """Warns once for each metric that becomes NaN or infinite; training goes on."""
 
     def __init__(self, score: str | None = None) -> None:
         self._not_finite = NotFinite([score])
@@ -26,13 +26,13 @@ class LossWatch(Observer):
     def rank_reported(self, rank: int, step: int, metrics: Mapping[str, Any]) -> None:
         if news := self._not_finite.news(metrics):
             log.warning(
-                "%s in report %d of rank %d; training goes on, and this is said once for a metric",
+                "%s in report %d of rank %d; training goes on, warned once per metric",
                 in_words(news), step, rank,
             )  # fmt: skip
 
 
 class Display(Observer):
-    """Shows a run on stderr, as far as the level of its `LoggingConfig` allows."""
+    """Prints worker output and failure cards, as far as the log level allows."""
 
     def __init__(self, engine: Engine, level: str, stream: TextIO | None = None) -> None:
         self._engine, self._stream = engine, stream or sys.stderr
@@ -54,30 +54,30 @@ class Display(Observer):
         *,
         is_last: bool,
     ) -> None:
-        if self._shows_cards and not is_last:  # the last one is in the error that is raised
-            print(card, file=self._stream, flush=True)  # it is what people see
+        if self._shows_cards and not is_last:  # the raised error holds the last one
+            print(card, file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Show the rest of what workers have printed."""
+        """Print the rest of the workers' output."""
         if self._echo is not None:
             self._echo.stop()
 
 
 def announce(text: str, log_level: str = "INFO") -> None:
-    """Say one line on stderr, unless the user's level is above INFO.
+    """Print one line on stderr, unless the user's level is above INFO.
 
-    Works in notebooks, where `sys.stderr` is the cell's, and without any stderr at all.
+    Works in notebooks, where `sys.stderr` is the cell's, and without stderr.
     """
     if logging.getLevelNamesMapping()[log_level] > logging.INFO:
         return
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody can read it
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed or missing
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
 
 @contextlib.contextmanager
-def speaking(level: str) -> Iterator[None]:
-    """Have nothing logged below `level`, if that is above warnings; else as `logging` is set."""
+def at_log_level(level: str) -> Iterator[None]:
+    """Silence Holdfast's loggers below `level`, if that is above WARNING, for a while."""
     logger, number = logging.getLogger("holdfast"), logging.getLevelNamesMapping()[level]
     before = logger.level
     if number > logging.WARNING:

@@ -1,12 +1,12 @@
-"""Errors of training runs, by the names their users know, and how a lost run becomes one.
+"""Errors of training runs, with Ray's names, and their construction from a failed run.
 
 RayTrainError
-└── TrainingFailedError    a run did not succeed; `result` is what there is of it
+└── TrainingFailedError    a run failed; `result` is what it achieved until then
     ├── WorkerGroupError   the workers failed more often than FailureConfig allows
     ├── ControllerError    the workers could not be started
     └── PreemptionError    the machines were taken away more often than allowed
 
-Interrupted                the driver was asked to go; the same command carries on
+Interrupted                the driver was asked to stop; the same command carries on
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 
 class RayTrainError(HoldfastError):
-    """What scripts written for Ray Train may catch: whatever a run fails with."""
+    """Base of the errors that a training run fails with."""
 
 
 class TrainingFailedError(RayTrainError, RuntimeError):
-    """A run did not succeed.
+    """A run failed.
 
     Attributes:
-        result: What there is of it, its checkpoints above all.
-        card: One screen that tells what happened, empty if the workers never started.
+        result: What the run achieved until then, above all its checkpoints.
+        card: One screen that shows what happened; empty if the workers never started.
     """
 
     code = "HF200"
@@ -82,7 +82,7 @@ class ControllerError(TrainingFailedError):
     """The workers could not be started.
 
     Attributes:
-        controller_failure: What stood in the way.
+        controller_failure: The reason.
     """
 
     code = "HF202"
@@ -100,7 +100,7 @@ class PreemptionError(TrainingFailedError):
     """The machines were taken away more often than the run allows.
 
     Attributes:
-        preemption_info: Which machines the last attempt was lost to, and the ranks on them.
+        preemption_info: The machines that the last attempt lost, and the ranks on them.
     """
 
     code = "HF203"
@@ -116,18 +116,18 @@ class PreemptionError(TrainingFailedError):
         self.preemption_info = preemption_info
 
 
-RESUMABLE = 75  # the exit code that tells a scheduler to give the same command again
+RESUMABLE = 75  # the exit code that asks a scheduler to run the same command again
 
 
 class Interrupted(SystemExit):
-    """This process was told that its machine will be taken away; what could be saved is saved.
+    """This machine is about to be taken away; what could be saved is saved.
 
-    Not caught, it ends the process with the exit code 75, which tells whoever started it that the
-    same command, given again, carries on. It is no `Exception`, so that code which retries on
-    errors does not go on with a machine that is about to vanish.
+    Uncaught, it ends the process with exit code 75, which means that the same command, run again,
+    carries on. It is no `Exception`, so that code which retries on errors does not continue on a
+    machine that is about to vanish.
 
     Attributes:
-        result: What there is of the run.
+        result: What the run achieved until then.
     """
 
     def __init__(self, message: str) -> None:
@@ -140,24 +140,24 @@ class Interrupted(SystemExit):
 
 
 class WorkerDiedError(ActorDiedError, WorkerCrashedError):
-    """A worker's process ended without a word, hung, or was lost with its node."""
+    """A worker's process died without an exception, hung, or was lost with its node."""
 
     code = "HF210"
 
 
 class WorkerOutOfMemory(WorkerDiedError, OutOfMemoryError):
-    """The kernel ended a worker's process for the memory it used."""
+    """The kernel killed a worker's process for the memory it used."""
 
 
 class WorkerLostWithNode(WorkerDiedError, NodeDiedError):
     """A worker's process was lost with everything else on its node."""
 
 
-# ---------------------------------------------------------------------- from a lost run
+# ---------------------------------------------------------------------- from a failed run
 
 
 def failure_of(outcome: Outcome, *, hint: str | None = None) -> TrainingFailedError:
-    """Return the error that a failed run is raised as; its cause is what the user's code raised."""
+    """Return the error to raise for a failed run; its cause is what the user's code raised."""
     exits = outcome.over.exits
     if not exits:
         refused = ControllerError(
@@ -168,7 +168,7 @@ def failure_of(outcome: Outcome, *, hint: str | None = None) -> TrainingFailedEr
     message = f"{headline(exits)} (attempt {outcome.attempts}, no retries left)"
     error: TrainingFailedError
     if blame(exits) is Blame.PREEMPTION:
-        error = PreemptionError(message, _taken_away(exits), hint=hint)
+        error = PreemptionError(message, _preempted_machines(exits), hint=hint)
     else:
         failures = exceptions_of(exits, outcome.errors)
         error = WorkerGroupError(message, failures, hint=hint)
@@ -179,8 +179,8 @@ def failure_of(outcome: Outcome, *, hint: str | None = None) -> TrainingFailedEr
     return error
 
 
-def _taken_away(exits: Sequence[WorkerExit]) -> PreemptionInfo:
-    """Return which machines a group was lost to; their deadline is not recorded."""
+def _preempted_machines(exits: Sequence[WorkerExit]) -> PreemptionInfo:
+    """Return the machines that were taken away; their deadline is not recorded."""
     ranks: dict[str, list[int]] = {}
     for ended in exits:
         if isinstance(ended, Evicted) and ended.preempted:
@@ -189,7 +189,7 @@ def _taken_away(exits: Sequence[WorkerExit]) -> PreemptionInfo:
 
 
 def interruption_of(ending: Ending, line: str, result: Result) -> BaseException:
-    """Return what a run that was asked to end is raised as."""
+    """Return the exception to raise for a run that was asked to stop."""
     if ending is Ending.STOPPED:
         return KeyboardInterrupt()
     interrupted = Interrupted(line)
@@ -197,24 +197,24 @@ def interruption_of(ending: Ending, line: str, result: Result) -> BaseException:
     return interrupted
 
 
-def how_to_carry_on(checkpoint: str | None, exits: Sequence[WorkerExit]) -> str:
-    """Return what to try after a failure: the same command, but if it is a bug, not at once."""
-    does = f"carries on from {checkpoint}" if checkpoint else "begins again, without a checkpoint"
+def resume_hint(checkpoint: str | None, exits: Sequence[WorkerExit]) -> str:
+    """Return what to try after a failure: the same command, after fixing the bug if it is one."""
+    effect = f"carries on from {checkpoint}" if checkpoint else "begins again, without a checkpoint"
     if (fix := to_fix(exits)) is not None:
-        return f"{fix}; the same command then {does}"
-    return f"the same command again, which {does}"
+        return f"{fix}; the same command then {effect}"
+    return f"the same command again, which {effect}"
 
 
 def exceptions_of(
     exits: Sequence[WorkerExit], errors: Mapping[int, bytes | None]
 ) -> dict[int, BaseException]:
-    """Return what each rank that failed raised, or how its process ended."""
+    """Return, for each rank that failed, what it raised or how its process ended."""
     failed = [ended for ended in exits if ended.has_failed]
     return {ended.rank: _exception_of(ended, errors.get(ended.rank)) for ended in failed}
 
 
 def _exception_of(ended: WorkerExit, pickled: bytes | None) -> BaseException:
-    """Return what a worker raised, as itself where it travels, else as its description."""
+    """Return what a worker raised, or a description of its end if that cannot be unpickled."""
     if pickled is not None:
         try:
             raised = unpack_value(pickled)

@@ -1,4 +1,4 @@
-"""What a training function calls while it runs."""
+"""The functions that a training function calls while it runs."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ def report(
     checkpoint_upload_fn: Callable[[Checkpoint, str], Checkpoint] | None = None,
     validation: bool | ValidationTaskConfig = False,  # noqa: FBT001, FBT002  as in Ray
 ) -> None:
-    """Report metrics and, perhaps, a checkpoint.
+    """Report metrics and, optionally, a checkpoint.
 
-    Metrics alone wait for nobody. With a checkpoint, this returns once it is durable: from then on
-    it is the one offered after any crash of anything. Every rank reports equally often; what each
-    saves becomes one folder.
+    Metrics alone do not wait for other ranks. With a checkpoint, this returns once it is durable:
+    from then on, the run resumes from it after any crash. Every rank must report equally often; the
+    files that each rank saves become one folder.
 
     Args:
-        metrics: Names and numbers.
-        checkpoint: The folder to keep; yours again when this returns, unless it is deleted.
-        checkpoint_dir_name: The name of the checkpoint's folder, if it is not to be numbered.
-        checkpoint_upload_mode: SYNC returns when it is durable. ASYNC returns as soon as the files
-            are out of your hands, and waits only if the two before are not durable yet; what goes
-            wrong is raised by the next report, or at the end. NO_UPLOAD takes a folder that your
+        metrics: Numbers by name.
+        checkpoint: The folder to save; you may change it when this returns, unless it is deleted.
+        checkpoint_dir_name: The name of the checkpoint's folder; by default it is numbered.
+        checkpoint_upload_mode: SYNC returns when it is durable. ASYNC returns as soon as you may
+            change the files, and waits only if the two checkpoints before are not durable yet; its
+            errors are raised by the next report, or at the end. NO_UPLOAD takes a folder that your
             own code has put below the run's.
-        delete_local_checkpoint_after_upload: Whether the folder goes; by default only with ASYNC,
-            which then costs no copy.
-        checkpoint_upload_fn: Your own way to store it: gets the checkpoint and the name of its
-            folder, returns the stored checkpoint, below the run's folder.
-        validation: Whether, and how, the checkpoint is validated as the trainer's
-            `validation_config` says.
+        delete_local_checkpoint_after_upload: Whether the folder is deleted; by default only with
+            ASYNC, which then needs no copy.
+        checkpoint_upload_fn: Your own upload: gets the checkpoint and the name of its folder, and
+            returns the stored checkpoint, below the run's folder.
+        validation: Whether, and how, to validate the checkpoint with the trainer's
+            `validation_config`.
     """
-    context = _inside("report")
+    context = worker_context("report")
     if checkpoint is None:
         if validation:
-            raise ConfigError("validation was asked for, but there is no checkpoint to validate")
+            raise ConfigError("validation was requested, but there is no checkpoint to validate")
         context.reporter.report(metrics)
         return
     mode = checkpoint_upload_mode
@@ -69,8 +69,8 @@ def report(
     wanted = validation_data(validation)
     if wanted is not None and not context.job.validates:
         raise ConfigError(
-            "validation was asked for, but the trainer does not know how to validate",
-            hint="give it one: TorchTrainer(…, validation_config=ValidationConfig(fn=…))",
+            "validation was requested, but the trainer has no validation_config",
+            hint="TorchTrainer(…, validation_config=ValidationConfig(fn=…))",
         )
     _must_be_function(checkpoint_upload_fn)
     deletes = delete_local_checkpoint_after_upload
@@ -94,26 +94,26 @@ def report(
 
 def get_checkpoint() -> Checkpoint | None:
     """Return the newest checkpoint of the run, None if there is none yet."""
-    return _inside("get_checkpoint").checkpoint
+    return worker_context("get_checkpoint").checkpoint
 
 
 def get_context() -> TrainContext:
-    """Return where this worker stands in its group."""
-    return TrainContext(_inside("get_context"))
+    """Return the run, and this worker's place in its group."""
+    return TrainContext(worker_context("get_context"))
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> Any:
-    """Return this rank's part of a dataset that the trainer was given, as a `DataIterator`.
+    """Return this rank's part of a dataset of the trainer, as a `DataIterator`.
 
-    Without a name, the only one there is.
+    The name may be left out if there is only one dataset.
     """
-    shards = _inside("get_dataset_shard").job.shards
+    shards = worker_context("get_dataset_shard").job.shards
     if dataset_name is None and len(shards) == 1:
         return next(iter(shards.values()))
     if dataset_name is None or dataset_name not in shards:
-        known = ", ".join(map(repr, shards)) or "none"
+        names = ", ".join(map(repr, shards)) or "none"
         raise KeyError(
-            f"there is no dataset {dataset_name!r}; the trainer was given: {known}"
+            f"there is no dataset {dataset_name!r}; the trainer was given: {names}"
             " (TorchTrainer(…, datasets={name: dataset}))"
         )
     return shards[dataset_name]
@@ -123,11 +123,11 @@ def get_all_reported_checkpoints(
     consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
     timeout_s: float | None = None,
 ) -> list[ReportedCheckpoint]:
-    """Return the checkpoints that are kept, those of all reports that this rank has made included.
+    """Return the checkpoints that are kept, including those of all reports of this rank.
 
-    So it waits for ranks that have not reported as often, because one may bring the checkpoint; not
-    for one that has returned, or waits for this one at a barrier. VALIDATED waits until none of
-    them is waiting to be validated. After `timeout_s` they are returned as they are then.
+    So it waits for ranks that have reported less often, because one may bring the checkpoint; not
+    for a rank that has returned, or that waits for this one at a barrier. VALIDATED also waits
+    until no checkpoint is pending validation. After `timeout_s` it returns the current state.
     """
     if not isinstance(consistency_mode, CheckpointConsistencyMode):
         raise ConfigError(
@@ -137,22 +137,22 @@ def get_all_reported_checkpoints(
     if timeout_s is not None and not is_number(timeout_s):
         raise ConfigError(f"timeout_s={shown(timeout_s)}: not a number of seconds, or None")
     validated = consistency_mode is CheckpointConsistencyMode.VALIDATED
-    found = _inside("get_all_reported_checkpoints").checkpoints(
-        validated=validated, timeout_s=timeout_s
-    )
+    context = worker_context("get_all_reported_checkpoints")
     return [
         ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus(status))
-        for checkpoint, metrics, status in found
+        for checkpoint, metrics, status in context.checkpoints(
+            validated=validated, timeout_s=timeout_s
+        )
     ]
 
 
 def get_preemption_info() -> PreemptionInfo | None:
     """Return which machines will be taken away and when, None if none will be.
 
-    All ranks call it together and get the same answer, so that they save in the same step. Once a
-    checkpoint is saved after that, the run may be stopped at any moment.
+    All ranks must call it together, and get the same answer, so that they save in the same step.
+    Once a checkpoint is saved after that, the run may be stopped at any moment.
     """
-    notice = _inside("get_preemption_info").notice()
+    notice = worker_context("get_preemption_info").notice()
     if notice is None:
         return None
     deadline_ms = None if notice.deadline is None else int(notice.deadline * 1000)
@@ -160,11 +160,11 @@ def get_preemption_info() -> PreemptionInfo | None:
 
 
 def should_checkpoint() -> bool:
-    """Return whether this would be a good moment to save: a machine leaves, or the group resizes.
+    """Return whether to save now, because a machine will go or the group will be resized.
 
-    All ranks call it together and get the same answer.
+    All ranks must call it together, and get the same answer.
     """
-    return _inside("should_checkpoint").is_save_wanted()
+    return worker_context("should_checkpoint").is_save_wanted()
 
 
 def _must_be_function(upload: object) -> None:
@@ -175,7 +175,8 @@ def _must_be_function(upload: object) -> None:
         )
 
 
-def _inside(name: str) -> WorkerContext:
+def worker_context(name: str) -> WorkerContext:
+    """Return the context of this worker; raise if `holdfast.train.{name}` is called elsewhere."""
     context = current()
     if context is None:
         raise RuntimeError(

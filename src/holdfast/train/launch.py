@@ -1,7 +1,6 @@
-"""One launch of a run: from what a trainer says to how it came out.
+"""One launch of a run: turns a trainer's configs into the controller's plan, and drives it.
 
-Here the configs that users write become the plan that the controller follows, and here is decided
-what the run is told by signals and what people see of it.
+Also connects signals, preemption notices, callbacks and output to the controller.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from holdfast.engine.selection import new_engine
 from holdfast.errors import ConfigError
 from holdfast.train.backend import BackendConfig
 from holdfast.train.callbacks import CallbackObserver, TrainRunContext
-from holdfast.train.display import Display, LossWatch
+from holdfast.train.display import Display, NotFiniteWatch
 from holdfast.train.reported import ValidationConfig, ValidationTaskConfig
 from holdfast.wire import Waiting
 from holdfast.worker.context import WorkerContext, current
@@ -41,21 +40,21 @@ from holdfast.worker.entry import doing_here, is_in_function
 from holdfast.worker.job import Task
 
 ENTRY = "holdfast.worker.entry:main"
-RESERVE_AGAIN_S = 0.1
 ENTRY_INLINE = "holdfast.worker.entry:main_inline"
+RESERVE_AGAIN_S = 0.1
 WORKER_MODULES = ("holdfast.worker.entry", "holdfast.train.functions", "holdfast.train.collective")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """Everything a trainer says about one launch.
+    """Everything a trainer passes on for one launch.
 
     Attributes:
-        function: What workers call, with `config`, or with nothing if that is None.
-        setups: What prepares a framework in each worker.
-        modules: What every worker will want imported.
-        later_modules: What they will want, but the first ones not at once.
-        first_checkpoint: What a run without a checkpoint of its own begins with.
+        function: What workers call with `config`, or without an argument if that is None.
+        setups: Functions that prepare a framework in each worker.
+        modules: Modules that every worker needs.
+        later_modules: Modules to import after the first workers have started.
+        first_checkpoint: What a run without a checkpoint of its own starts from.
     """
 
     function: Callable[..., Any]
@@ -74,30 +73,30 @@ class Launch:
 
     @property
     def is_inline(self) -> bool:
-        """Whether the function runs in this very process."""
+        """Whether the function runs in this process."""
         return self.scaling.max_workers == 0
 
 
-def with_data(launch: Launch) -> Launch:
-    """Return a launch whose workers share what of its datasets is in memory.
+def with_shared_data(launch: Launch) -> Launch:
+    """Return the launch with its in-memory datasets in shared memory.
 
-    Raises if there is no room for it, or if it is known that a worker would get no row.
+    Raises if they do not fit, or if a worker would certainly get no row.
     """
     check_shares(launch.datasets, launch.dataset_config, max(1, launch.scaling.max_workers))
     return launch if launch.is_inline else replace(launch, datasets=shared(launch.datasets))
 
 
 def engine_for(launch: Launch) -> Engine:
-    """Return where the workers will run; raise if they can never fit there."""
+    """Return the engine for the workers; raise if they can never fit there."""
     if launch.is_inline:
         return InlineEngine(ENTRY_INLINE)
     engine = _new_engine(launch)
+    scaling = launch.scaling
     try:
-        _must_fit(launch.scaling, engine)
-        scaling = launch.scaling
+        _must_fit(scaling, engine)
         demand = _demand(scaling, engine)
         while not engine.reserve(demand, scaling.min_workers, scaling.max_workers):
-            _say_waiting()
+            _tell_study_of_waiting()
             engine.next_event(RESERVE_AGAIN_S)
         engine.warm_up()
     except BaseException:
@@ -106,15 +105,15 @@ def engine_for(launch: Launch) -> Engine:
     return engine
 
 
-def _say_waiting() -> None:
-    """Have the study of this trial, if it is one, know that it is not hung."""
+def _tell_study_of_waiting() -> None:
+    """Tell the study, if this process is one of its trials, that it is not hung."""
     trial = current()
     if trial is not None:
         trial.conversation.say(Waiting())
 
 
 def _new_engine(launch: Launch) -> Engine:
-    trial = current()  # if this is the process of one
+    trial = current()  # None unless this process is a trial
     return new_engine(
         ENTRY,
         _modules(launch),
@@ -124,13 +123,13 @@ def _new_engine(launch: Launch) -> Engine:
 
 
 def _modules(launch: Launch) -> list[str]:
-    """Return what every worker will want imported."""
-    of_data = ["holdfast.data.dataset"] if launch.datasets else []
-    return [*WORKER_MODULES, *of_data, *launch.modules]
+    """Return the modules that every worker needs."""
+    data_modules = ["holdfast.data.dataset"] if launch.datasets else []
+    return [*WORKER_MODULES, *data_modules, *launch.modules]
 
 
 def drive(launch: Launch, run: OpenTrainingRun, engine: Engine) -> Outcome:
-    """Run to the end, carrying on from wherever the run is."""
+    """Run to the end, from wherever the run is."""
     run.wait_without_end("training goes on until it reports, and checkpoints wait")
     plan = plan_of(launch, run, engine)
     context = TrainRunContext(
@@ -141,12 +140,12 @@ def drive(launch: Launch, run: OpenTrainingRun, engine: Engine) -> Outcome:
         launch.backend,
         launch.dataset_config,
     )
-    # In this very process everything is seen as it happens.
+    # A function in this process prints and raises here itself.
     level = "CRITICAL" if launch.is_inline else launch.run.logging_config.log_level
     display = Display(engine, level)
-    losses = LossWatch(launch.run.checkpoint_config.checkpoint_score_attribute)
+    not_finite = NotFiniteWatch(launch.run.checkpoint_config.checkpoint_score_attribute)
     callbacks = [CallbackObserver(callback, context) for callback in launch.run.callbacks]
-    controller = RunController(run, engine, plan, observers=[display, losses, *callbacks])
+    controller = RunController(run, engine, plan, observers=[display, not_finite, *callbacks])
     try:
         with _listening(launch.run, controller, engine, run):
             if isinstance(engine, InlineEngine):
@@ -160,14 +159,14 @@ def drive(launch: Launch, run: OpenTrainingRun, engine: Engine) -> Outcome:
 
 
 def plan_of(launch: Launch, run: OpenRun, engine: Engine) -> Plan:
-    """Return what a launch says, in the words of the layers below."""
+    """Return the controller's plan for a launch."""
     failures = launch.run.failure_config
     scaling = launch.scaling
     budget = replace(budget_of(failures), starts_alike=STARTS_ALIKE_MAX)
-    if launch.is_inline:  # what the function raises goes to the caller, who can try again
+    if launch.is_inline:  # the caller gets what the function raises, and can retry
         budget = Budget(failures=0, preemptions=0, starts=0)
-        # What is done here, `doing_here` has: it does not travel, and need not be able to.
-        launch = replace(launch, function=_nothing, config=None, setups=())
+        # `doing_here` holds the real function, which need not be picklable.
+        launch = replace(launch, function=_do_nothing, config=None, setups=())
     return Plan(
         function=launch.function,
         config=launch.config,
@@ -182,7 +181,7 @@ def plan_of(launch: Launch, run: OpenRun, engine: Engine) -> Plan:
         environment=_environment(launch.run.worker_runtime_env),
         first_checkpoint=launch.first_checkpoint,
         metadata=launch.metadata,
-        shards=_dealer(launch),
+        shards=_shard_function(launch),
         hang_timeout_s=failures.hang_timeout_s,
         late_after_s=failures.late_timeout_s,
         notice_s=failures.preemption_notice_s + failures.preemption_grace_s,
@@ -192,11 +191,11 @@ def plan_of(launch: Launch, run: OpenRun, engine: Engine) -> Plan:
     )
 
 
-def _nothing() -> None:
-    """Stand for a function that stays here."""
+def _do_nothing() -> None:
+    """Take the place of a function that runs in this process."""
 
 
-# ---------------------------------------------------------------------- room
+# ---------------------------------------------------------------------- resources
 
 
 def _must_fit(scaling: ScalingConfig, engine: Engine) -> None:
@@ -218,9 +217,10 @@ def _must_fit(scaling: ScalingConfig, engine: Engine) -> None:
 
 
 def _demand(scaling: ScalingConfig, engine: Engine) -> Demand:
-    """Return what each worker needs of what can run out.
+    """Return the resources that each worker must be given.
 
-    On a machine of one's own workers may outnumber its CPUs, and nobody knows what its GPUs are.
+    On an engine that cannot grow, workers may outnumber the CPUs, and the types of its GPUs are
+    not known.
     """
     each = {
         name: need / scaling.max_workers
@@ -231,37 +231,38 @@ def _demand(scaling: ScalingConfig, engine: Engine) -> Demand:
     return Demand(each=each, strategy=scaling.placement_strategy)
 
 
-# ---------------------------------------------------------------------- what workers are given
+# ---------------------------------------------------------------------- inputs of workers
 
 
 def _environment(runtime: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that `worker_runtime_env` sets; of what else it may say, nothing."""
+    """Return the variables that `worker_runtime_env` sets."""
     variables = runtime.get("env_vars") or {}
     return {str(name): str(value) for name, value in variables.items()}
 
 
-def _dealer(launch: Launch) -> Callable[[int], Sequence[Mapping[str, Any]]] | None:
+def _shard_function(launch: Launch) -> Callable[[int], Sequence[Mapping[str, Any]]] | None:
+    """Return a function from a number of workers to the datasets of each; None without any."""
     if not launch.datasets:
         return None
 
-    alive: list[Mapping[str, Any]] = []  # of this attempt: what is shared lasts as long as these
+    alive: list[Mapping[str, Any]] = []  # shared memory of this attempt lasts as long as these
 
-    def deal(workers: int) -> list[Mapping[str, Any]]:
-        made = evaluated(launch.datasets, launch.dataset_config)
-        alive[:] = [made if launch.is_inline else shared(made)]
+    def shards_for(workers: int) -> list[Mapping[str, Any]]:
+        datasets = evaluated(launch.datasets, launch.dataset_config)
+        alive[:] = [datasets if launch.is_inline else shared(datasets)]
         return [shards(alive[0], launch.dataset_config, workers, rank) for rank in range(workers)]
 
-    return deal
+    return shards_for
 
 
 def _validator(launch: Launch) -> Validator | None:
     if launch.validation is None:
         return None
-    usual = launch.validation.task_config or ValidationTaskConfig()
+    task = launch.validation.task_config or ValidationTaskConfig()
     return Validator(
         function=launch.validation.fn,
-        arguments=usual.fn_kwargs or {},
-        timeout_s=usual.timeout_s,
+        arguments=task.fn_kwargs or {},
+        timeout_s=task.timeout_s,
         retries=launch.validation.retries,
         retried_errors=launch.validation.retried_errors,
         engine=lambda: _new_engine(launch),
@@ -275,22 +276,20 @@ def _validator(launch: Launch) -> Validator | None:
 def _listening(
     config: RunConfig, controller: RunController, engine: Engine, run: OpenRun
 ) -> Iterator[None]:
-    """Pass signals and the notices of a cloud on to the run while it goes on."""
+    """Pass signals and preemption notices on to the run while it is driven."""
     with _interrupts(engine, run) as interrupts:
         if isinstance(engine, InlineEngine):
             engine.interrupt = interrupts.insist
-        controller.listen_to(lambda: map(_news, interrupts.take()))
+        controller.listen_to(lambda: map(_notice_or_ending, interrupts.take()))
         source = config.preemption_notices
-        watcher = None
-        if source is not None:
-            watcher = watch(source_named(source), controller.notice)
+        watcher = None if source is None else watch(source_named(source), controller.notice)
         try:
             yield
         finally:
             if watcher is not None:
                 watcher.stop()
     if Interrupt.STOP in interrupts.take():
-        raise KeyboardInterrupt  # it came when the run was over already
+        raise KeyboardInterrupt  # the signal came after the end of the run
 
 
 def _interrupts(engine: Engine, run: OpenRun) -> Interrupts:
@@ -299,13 +298,12 @@ def _interrupts(engine: Engine, run: OpenRun) -> Interrupts:
             run.hurry()
         engine.wake()
 
-    interrupts = Interrupts(wake)
-    if isinstance(engine, InlineEngine):
-        interrupts = Interrupts(wake, insists=is_in_function)
+    is_inline = isinstance(engine, InlineEngine)
+    interrupts = Interrupts(wake, insists=is_in_function) if is_inline else Interrupts(wake)
     return interrupts
 
 
-def _news(interrupt: Interrupt) -> Notice | Ending:
+def _notice_or_ending(interrupt: Interrupt) -> Notice | Ending:
     if interrupt is Interrupt.STOP:
         return Ending.STOPPED
     return Notice(None, None, "a signal to the driver")
@@ -314,17 +312,17 @@ def _news(interrupt: Interrupt) -> Notice | Ending:
 def _drive_inline(controller: RunController, engine: InlineEngine) -> Outcome:
     """Run the function in this thread, and the controller in another.
 
-    What the function raises is raised, unless the run was to end: then that is why.
+    What the function raises is raised, unless it raised because the run was asked to end.
     """
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     raised: BaseException | None = None
-    failed: list[BaseException] = []
+    controller_errors: list[BaseException] = []
 
     def control() -> None:
         try:
-            found.append(controller.drive())
-        except BaseException as error:  # noqa: BLE001  # it is raised below, where it is seen
-            failed.append(error)
+            outcomes.append(controller.drive())
+        except BaseException as error:  # noqa: BLE001  # it is raised below
+            controller_errors.append(error)
         finally:
             engine.close()
 
@@ -336,9 +334,10 @@ def _drive_inline(controller: RunController, engine: InlineEngine) -> Outcome:
         raised = error
     finally:
         thread.join()
-    if failed:
-        raise failed[0]
-    is_ours = engine.has_insisted or found[0].over.ending in (Ending.STOPPED, Ending.PREEMPTED)
-    if raised is not None and not is_ours:
+    if controller_errors:
+        raise controller_errors[0]
+    [outcome] = outcomes
+    was_asked = engine.has_insisted or outcome.over.ending in (Ending.STOPPED, Ending.PREEMPTED)
+    if raised is not None and not was_asked:
         raise raised
-    return found[0]
+    return outcome

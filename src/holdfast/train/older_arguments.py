@@ -1,7 +1,6 @@
-"""Arguments of older eras, and of clusters: they are taken, and Train says what became of them.
+"""Warnings of config arguments that Train accepts but does not use.
 
-A config does not warn when it is built: Tune uses the same classes and means most of these. Only a
-trainer knows that it does not.
+A trainer warns, not the config when it is built: Tune shares the classes and uses most of these.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _ADVICE: dict[type, dict[str, str]] = {
         "checkpoint_at_end": "a training function saves by report(…, checkpoint=…)",
     },
     RunConfig: {
-        "sync_config": "files go straight to storage_path, nothing is left to be moved",
+        "sync_config": "files are written directly to storage_path",
         "verbose": "use logging_config=LoggingConfig(log_level=…)",
         "stop": "a training function stops by returning",
         "progress_reporter": "use callbacks",
-        "log_to_file": "the output of every rank is kept in a file of its own",
+        "log_to_file": "the output of every rank has a log file anyway",
         "local_dir": "use storage_path",
     },
 }
@@ -52,10 +51,7 @@ _IGNORED: dict[type, dict[str, str]] = {
 
 
 def warn_of_older_arguments(scaling: ScalingConfig, run: RunConfig) -> None:
-    """Warn, at the user's line, of each argument that was set and that Train does not need.
-
-    Python shows a `DeprecationWarning` once for each line, or as often as its filters say.
-    """
+    """Warn, at the user's line, of each argument that was set and that Train does not use."""
     given: dict[type, object] = {
         ScalingConfig: scaling,
         RunConfig: run,
@@ -63,18 +59,18 @@ def warn_of_older_arguments(scaling: ScalingConfig, run: RunConfig) -> None:
         CheckpointConfig: run.checkpoint_config,
     }
     for kind, config in given.items():
-        untouched = kind()
+        default = kind()
         for name, advice in _ADVICE[kind].items():
-            if getattr(config, name) != getattr(untouched, name):
+            if getattr(config, name) != getattr(default, name):
                 warn_deprecated(f"{kind.__name__}({name}=…) is deprecated in Train: {advice}")
-        for name, why in _IGNORED[kind].items():
-            if getattr(config, name) != getattr(untouched, name):
-                warn_user(f"{kind.__name__}({name}=…) is ignored: {why}")
+        for name, reason in _IGNORED[kind].items():
+            if getattr(config, name) != getattr(default, name):
+                warn_user(f"{kind.__name__}({name}=…) is ignored: {reason}")
     _check_runtime_env(run.worker_runtime_env)
 
 
 def _check_runtime_env(given: Mapping[str, Any]) -> None:
-    """Raise if variables are not given by name, and warn of all else: it would be missed silently.
+    """Raise if `env_vars` is not a dictionary, and warn of other keys, which are ignored.
 
     Workers are processes of this machine, so there is nothing to install for them.
     """
@@ -85,8 +81,8 @@ def _check_runtime_env(given: Mapping[str, Any]) -> None:
             f" {this_is(variables)}",
             hint='worker_runtime_env={"env_vars": {"NAME": "value"}}',
         )
-    if others := ", ".join(sorted(set(given) - {"env_vars"})):
+    if ignored := ", ".join(sorted(set(given) - {"env_vars"})):
         warn_user(
-            f"RunConfig(worker_runtime_env=…): {others} is ignored; workers have the Python, the"
+            f"RunConfig(worker_runtime_env=…): {ignored} is ignored; workers have the Python, the"
             " packages and the working directory of this process, and its env_vars"
         )

@@ -1,4 +1,4 @@
-"""What can be said with a report, and what can be known of the checkpoints reported so far."""
+"""Types of a report's arguments, of reported checkpoints, and of their validation."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, Protocol
 from holdfast.api.assignment import assignable
 from holdfast.api.checks import Problems, checking, is_whole, this_is
 from holdfast.api.deprecated import warn_user
-from holdfast.api.did_you_mean import spelled
+from holdfast.api.did_you_mean import rejects_unknown_arguments
 from holdfast.checkpoint import Checkpoint
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.worker.reporting import Mode
 
-RETRIES, RETRIED = "max_retries", "retry_exceptions"  # of what Ray gives a task
+RETRIES, RETRIED = "max_retries", "retry_exceptions"  # options of Ray's remote tasks
 
 
 class CheckpointUploadMode(enum.Enum):
@@ -28,7 +28,7 @@ class CheckpointUploadMode(enum.Enum):
     NO_UPLOAD = "no_upload"
 
     def default_delete_local_checkpoint_after_upload(self) -> bool:
-        """Whether the folder that was reported goes once it is stored, if nobody says."""
+        """Whether the reported folder is deleted, by default, once it is stored."""
         return self is CheckpointUploadMode.ASYNC
 
 
@@ -47,7 +47,7 @@ class CheckpointConsistencyMode(enum.Enum):
 
 
 class ReportedCheckpointStatus(enum.Enum):
-    """How far a checkpoint has come."""
+    """The state of a checkpoint and its validation."""
 
     COMMITTED = "committed"
     PENDING_VALIDATION = "pending_validation"
@@ -58,7 +58,7 @@ class ReportedCheckpointStatus(enum.Enum):
 
 @dataclass(frozen=True)
 class ReportedCheckpoint:
-    """A checkpoint that is kept, with what was reported of it and found by validation."""
+    """A checkpoint that is kept, with its reported metrics and those that validation added."""
 
     checkpoint: Checkpoint
     metrics: dict[str, Any]
@@ -70,7 +70,7 @@ class PreemptionInfo:
     """Machines that will be taken away.
 
     Attributes:
-        deadline_ms: When, in milliseconds since 1970; None if nobody knows.
+        deadline_ms: When, in milliseconds since 1970; None if it is not known.
         preempted_node_to_ranks: The ranks on each of them.
     """
 
@@ -89,20 +89,20 @@ class PreemptionInfo:
 
 
 class ValidationFn(Protocol):
-    """Looks at a checkpoint and returns metrics that are added to its own."""
+    """Returns metrics of a checkpoint, which are added to its own."""
 
     def __call__(self, checkpoint: Checkpoint, **kwargs: Any) -> dict[str, Any]: ...
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True)
 class ValidationTaskConfig:
     """How one checkpoint is validated.
 
     Attributes:
-        fn_kwargs: What the validation function gets besides the checkpoint; plain data.
-        timeout_s: How long it may take; None for as long as it likes.
+        fn_kwargs: Further arguments of the validation function; plain data.
+        timeout_s: How long it may take; None for no limit.
     """
 
     fn_kwargs: Mapping[str, Any] | None = None
@@ -111,29 +111,31 @@ class ValidationTaskConfig:
     def __post_init__(self) -> None:
         with checking(self) as problems:
             if self.timeout_s is not None:
-                problems.seconds("timeout_s", "it is how long it may take", above_zero=True)
+                problems.seconds(
+                    "timeout_s", "it is the time limit of a validation", above_zero=True
+                )
             if not isinstance(self.fn_kwargs, Mapping | None):
                 problems.add("fn_kwargs", f"must be a dictionary, {this_is(self.fn_kwargs)}")
             elif self.fn_kwargs and not _is_plain(dict(self.fn_kwargs)):
-                problems.add("fn_kwargs", "must be plain data, because it is kept with the run")
+                problems.add("fn_kwargs", "must be plain data, because it is stored with the run")
 
     def to_data(self) -> dict[str, Any]:
-        """Return it as the journal keeps it."""
+        """Return it as the journal stores it."""
         return {"fn_kwargs": dict(self.fn_kwargs or {}), "timeout_s": self.timeout_s}
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True)
 class ValidationConfig:
     """How checkpoints are validated while training goes on.
 
     Attributes:
         fn: Called with a checkpoint, in a process of its own, one checkpoint at a time.
-        task_config: How, as far as a report does not say otherwise.
-        ray_remote_kwargs: Of Ray. `max_retries` is how often a validation is tried again whose
-            process has died, -1 for any number, or which has raised one of `retry_exceptions`, a
-            list of classes or True for all. What else is in it is not used, which is said.
+        task_config: The default; a report may pass its own.
+        ray_remote_kwargs: From Ray. `max_retries` is how often to retry a validation whose process
+            died, or that raised one of `retry_exceptions`; -1 for any number. The latter is a list
+            of classes, or True for all. Other keys are ignored, with a warning.
     """
 
     fn: Callable[..., dict[str, Any]]
@@ -150,18 +152,17 @@ class ValidationConfig:
                 _check_remote(self.ray_remote_kwargs, problems)
         unused = sorted(set(self.ray_remote_kwargs or {}) - {RETRIES, RETRIED})
         if unused:
-            named = ", ".join(unused)
-            warn_user(f"ValidationConfig(ray_remote_kwargs=…) does not need, and ignores: {named}")
+            warn_user(f"ValidationConfig(ray_remote_kwargs=…) ignores: {', '.join(unused)}")
 
     @property
     def retries(self) -> int | None:
-        """How often a validation is tried again, None for any number."""
+        """How often to retry a validation, None for any number."""
         given = (self.ray_remote_kwargs or {}).get(RETRIES, 0)
         return None if given == -1 else int(given)
 
     @property
     def retried_errors(self) -> tuple[type[BaseException], ...]:
-        """What it may raise and be tried again."""
+        """The exceptions after which to retry a validation."""
         given = (self.ray_remote_kwargs or {}).get(RETRIED, False)
         return (BaseException,) * bool(given) if isinstance(given, bool) else tuple(given)
 
@@ -173,15 +174,15 @@ def _check_remote(given: object, problems: Problems) -> None:
     retries, errors = given.get(RETRIES, 0), given.get(RETRIED, False)
     if not is_whole(retries) or retries < -1:
         problems.tell(
-            f"ray_remote_kwargs[{RETRIES!r}]={shown(retries)}: it says how often it is tried"
-            " again, -1 for any number"
+            f"ray_remote_kwargs[{RETRIES!r}]={shown(retries)}: it is a number of retries, -1 for"
+            " any number"
         )
     is_list = isinstance(errors, list | tuple) and all(
-        isinstance(one, type) and issubclass(one, BaseException) for one in errors
+        isinstance(error, type) and issubclass(error, BaseException) for error in errors
     )
     if not is_list and not isinstance(errors, bool):
         problems.tell(
-            f"ray_remote_kwargs[{RETRIED!r}]={shown(errors)}: it is a list of classes of errors, or"
+            f"ray_remote_kwargs[{RETRIED!r}]={shown(errors)}: it is a list of exception classes, or"
             " True for all"
         )
 

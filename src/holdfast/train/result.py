@@ -1,4 +1,4 @@
-"""What a run has come to: its metrics, its newest checkpoint, its best ones, its error."""
+"""`Result`: a run's metrics, its newest and best checkpoints, and its error."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Result:
-    """The outcome of a run, or what there is of it so far.
+    """The outcome of a run, or its state so far.
 
     Attributes:
-        metrics: The last ones reported, with what a validation of their checkpoint has added; None
+        metrics: The last ones reported, with those that validation of their checkpoint added; None
             if there were none.
         checkpoint: The newest one, None if there is none.
         error: Why the run failed, None if it did not.
         path: The run's folder, without a scheme.
         best_checkpoints: All that are kept, with their metrics, from worst to best.
         return_value: What rank 0 returned, if the run succeeded.
-        config: The `train_loop_config` of the run, None if that is not known.
+        config: The `train_loop_config` of the run, None if it is not known.
         name: The run's name.
     """
 
@@ -60,10 +60,10 @@ class Result:
     def from_path(
         cls, path: str | os.PathLike[str], storage_filesystem: Any | None = None
     ) -> Result:
-        """Return the result of the run in a folder, without its code; nothing is written.
+        """Return the result of the run in a folder; needs none of its code, and writes nothing.
 
-        `error` says how the run failed, if it did; what its workers raised is there as text.
-        Raises `RunMissing`, which names the right folder, if `path` is not that of a run, and
+        If the run failed, `error` says how, with the tracebacks of its workers as text. Raises
+        `RunMissing`, which names the right folder, if `path` is not the folder of a run, and
         `CannotResume` if it is that of a study.
         """
         store = open_store(path, storage_filesystem)
@@ -81,25 +81,24 @@ class Result:
 
     @property
     def filesystem(self) -> Any:
-        """The filesystem that `path` is on: the one given, or else as pyarrow has them."""
+        """The filesystem that `path` is on: the one given, or else one of pyarrow."""
         if self._filesystem is not None or self._history is None:
             return self._filesystem
-        return filesystem_of(self._history.described)
+        return filesystem_of(describe(self._history.store))
 
     @property
     def metrics_dataframe(self) -> Any:
-        """All metrics ever reported, a row for each step, as pandas has tables.
+        """All metrics ever reported, as a pandas `DataFrame` with one row per step.
 
-        The index is the step: the count of reports that the run had made by then. Every step is
-        there once, however often the run was interrupted. What is `b` inside `a` is in the column
-        `a/b`. It is read from storage when it is first asked for; attempts that began since are not
-        in it.
+        The index is the step: the number of reports that the run had made by then. Every step is
+        there once, however often the run was interrupted. A nested metric has the column `a/b`. The
+        metrics are read from storage on first access; later attempts are not included.
         """
         try:
             import pandas as pd
         except ImportError:
             raise ConfigError(
-                "Result.metrics_dataframe is a table of pandas, and pandas is not installed",
+                "Result.metrics_dataframe needs pandas, which is not installed",
                 hint="pip install pandas",
             ) from None
         rows = [] if self._history is None else self._history.rows()
@@ -109,13 +108,13 @@ class Result:
     def get_best_checkpoint(self, metric: str, mode: Literal["min", "max"]) -> Checkpoint:
         """Return the kept checkpoint with the highest or lowest `metric`, `a/b` if nested.
 
-        Of equals the later one, or the better one by the run's own score. Raises `RuntimeError` if
-        no checkpoint has a number for it.
+        Of equals, the one that comes last in `best_checkpoints`. Raises `RuntimeError` if no
+        checkpoint has a number for it.
         """
         if mode not in ("min", "max"):
-            raise ValueError(f"mode={mode!r}: it is 'min' or 'max'")
+            raise ValueError(f"mode={mode!r}: must be 'min' or 'max'")
         if not isinstance(metric, str):
-            raise ValueError(f"metric={metric!r}: it is the name of a metric, {this_is(metric)}")
+            raise ValueError(f"metric={metric!r}: must be the name of a metric, {this_is(metric)}")
         if not self.best_checkpoints:
             raise RuntimeError(f"there is no checkpoint to choose by {metric!r}")
         scored = [
@@ -135,35 +134,30 @@ class Result:
 
 
 class _HistoryAt:
-    """Where the metrics of a run rest, as they are now: what later attempts do is not in them.
+    """The stored metrics of a run up to its current attempt; later attempts are not included.
 
-    All rows are read when they are asked for, and then kept.
+    All rows are read on first access, and then cached.
     """
 
     def __init__(self, store: Store, checkpoints: list[Kept], attempt: int | None = None) -> None:
-        self._store, self._checkpoints, self._attempt = store, checkpoints, attempt
+        self.store, self._checkpoints, self._attempt = store, checkpoints, attempt
         self._rows: list[Row] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _history_at, (describe(self._store), self._checkpoints, self._attempt)
-
-    @property
-    def described(self) -> dict[str, Any]:
-        """What opens its store again, secrets included."""
-        return describe(self._store)
+        return _history_at, (describe(self.store), self._checkpoints, self._attempt)
 
     def rows(self) -> list[Row]:
         if self._rows is None:
             self._rows = read_metric_rows(
-                self._store, self._checkpoints, until_attempt=self._attempt
+                self.store, self._checkpoints, until_attempt=self._attempt
             ).rows
         return self._rows
 
     def latest_row(self) -> Row | None:
-        """Return the newest metrics; None if there are none, or they cannot be read now."""
+        """Return the newest metrics; None if there are none, or they cannot be read."""
         try:
-            latest = read_latest(self._store, self._checkpoints)
-        except StoreError as error:  # what a run has come to must not depend on this
+            latest = read_latest(self.store, self._checkpoints)
+        except StoreError as error:  # a result must not depend on them
             log.warning("the last metrics cannot be read: %s", error)
             return None
         self._attempt = latest.attempt
@@ -185,11 +179,11 @@ def result_of(
     config: Mapping[str, Any] | None = None,
     filesystem: Any | None = None,
 ) -> Result:
-    """Return what a run's record amounts to, once all its metric rows are written."""
+    """Return the result of a run from its record; all its metric rows must be written."""
     order = [candidate.number for candidate in ranked(retention, record.candidates())]
     best = [
-        (Checkpoint.in_run(store, kept.directory), dict(kept.metrics))
-        for kept in (record.kept[number] for number in order)
+        (Checkpoint.in_run(store, entry.directory), dict(entry.metrics))
+        for entry in (record.kept[number] for number in order)
     ]
     checkpoint, saved = best[order.index(max(order))] if order else (None, None)
     history = _HistoryAt(store, list(record.kept.values()))
@@ -214,7 +208,7 @@ def _failure(run: Run) -> Exception | None:
     """Return the error that a run has failed with, None if it has not."""
     if not isinstance(run.phase, Over) or run.phase.ending is not Ending.FAILED:
         return None
-    # These look at results themselves.
+    # These import this module.
     from holdfast.control.run.plan import Outcome
     from holdfast.train.errors import WorkerGroupError, failure_of
 
@@ -226,16 +220,16 @@ def _failure(run: Run) -> Exception | None:
 
 
 def returned_value(pickled: bytes) -> Any:
-    """Return what the function returned; None, with a warning, if it cannot be had back.
+    """Return what the function returned; None, with a warning, if it cannot be unpickled.
 
-    A tensor on a GPU that this process has not, a class of a module that it cannot import: the run
-    has succeeded all the same.
+    It may be a tensor on a GPU that this process lacks, or of a class that it cannot import; the
+    run has succeeded all the same.
     """
     try:
         return unpack_value(pickled)
     except Exception as error:  # noqa: BLE001  # unpickling runs the value's own code
         warn_user(
-            "the run has succeeded, but what the function returned cannot be unpickled here, so"
-            f" that return_value is None: {type(error).__name__}: {error}"
+            "the run has succeeded, but the value that the function returned cannot be unpickled"
+            f" here, so return_value is None: {type(error).__name__}: {error}"
         )
         return None

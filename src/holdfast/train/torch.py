@@ -1,4 +1,4 @@
-"""Training with PyTorch: the names of `holdfast.frameworks.torch`, where users look for them."""
+"""Training with PyTorch: the public path of `holdfast.frameworks.torch`."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Trainers: what a user builds and calls `fit` on."""
+"""`BaseTrainer` and `DataParallelTrainer`, whose `fit` runs a training function."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import functools
 import inspect
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from holdfast.api.assignment import own_copy
 from holdfast.api.config import RunConfig, ScalingConfig, retention_of
 from holdfast.api.deprecated import warn_deprecated
-from holdfast.api.did_you_mean import spelled
+from holdfast.api.did_you_mean import rejects_unknown_arguments
 from holdfast.api.picklable import must_travel
 from holdfast.api.scaling import must_be_settled
 from holdfast.api.signature import takes_config
@@ -27,61 +27,60 @@ from holdfast.core.run.machine import Ending
 from holdfast.data.config import DataConfig, shared
 from holdfast.engine.local import standard_files
 from holdfast.train.arguments import (
+    config_or_default,
     dictionary,
-    given_or,
-    given_to,
-    must_be,
+    given_arguments,
+    must_be_instance,
     named_datasets,
     show_constructor,
     warn_of_deprecated,
 )
 from holdfast.train.backend import BackendConfig
-from holdfast.train.callbacks import must_listen
-from holdfast.train.display import announce, speaking
-from holdfast.train.errors import failure_of, how_to_carry_on, interruption_of
-from holdfast.train.launch import Launch, drive, engine_for, with_data
+from holdfast.train.callbacks import check_callbacks
+from holdfast.train.display import announce, at_log_level
+from holdfast.train.errors import failure_of, interruption_of, resume_hint
+from holdfast.train.launch import Launch, drive, engine_for, with_shared_data
 from holdfast.train.older_arguments import warn_of_older_arguments
 from holdfast.train.reported import ValidationConfig
 from holdfast.train.restore import restore as restoring
-from holdfast.train.restore.record import Keeper, StoredTrainer, keep_trainer
-from holdfast.train.restore.references import ScriptTrains, is_loading_script
+from holdfast.train.restore.record import RecordBuilder, StoredTrainer, store_trainer
+from holdfast.train.restore.references import ScriptStartedTraining, is_loading_script
 from holdfast.train.result import Result, result_of, returned_value
 from holdfast.train.resume_policy import (
-    allowed,
     closing_line,
-    exists_already,
     opening_line,
+    run_exists_error,
+    settle_name,
     standing_of,
 )
-from holdfast.worker.context import WorkerContext
 
-_KEPT_APART = frozenset(
+_RECORDED_APART = frozenset(
     {"train_loop_per_worker", "train_loop_config", "scaling_config", "run_config", "datasets"}
 )
 
 
-@spelled
+@rejects_unknown_arguments
 class BaseTrainer:
-    """What all trainers have in common; of itself it runs one worker.
+    """Base class of trainers.
 
-    A class of your own overrides `training_loop`, which runs in the worker, after `setup`.
+    A subclass overrides `training_loop`, which runs in each worker after `setup`.
 
     Args:
         scaling_config: How many workers there are, and what each needs.
-        run_config: Where the run is kept, under what name, and what it absorbs.
+        run_config: The run's name, where it is stored, and which failures it survives.
         datasets: What the workers read, by name.
-        metadata: Deprecated; `get_context().get_metadata()` in the workers.
-        resume_from_checkpoint: Deprecated; what a new run begins with.
+        metadata: Deprecated; workers read it by `get_context().get_metadata()`.
+        resume_from_checkpoint: Deprecated; the checkpoint that a new run starts from.
     """
 
     __signature__: ClassVar[inspect.Signature]
     _given: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        made = super().__new__(cls)
-        # For the record of how the run was launched; configs that are changed later are not in it.
-        made._given = tuple(map(own_copy, args)), {k: own_copy(v) for k, v in kwargs.items()}
-        return made
+        trainer = super().__new__(cls)
+        # For the trainer's record; later changes to the configs do not affect it.
+        trainer._given = tuple(map(own_copy, args)), {k: own_copy(v) for k, v in kwargs.items()}
+        return trainer
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -96,70 +95,70 @@ class BaseTrainer:
         metadata: Mapping[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
     ) -> None:
-        self.scaling_config = given_or(scaling_config, "scaling_config", ScalingConfig)
+        self.scaling_config = config_or_default(scaling_config, "scaling_config", ScalingConfig)
         must_be_settled(self.scaling_config)
-        self.run_config = given_or(run_config, "run_config", RunConfig)
+        self.run_config = config_or_default(run_config, "run_config", RunConfig)
         self.datasets = named_datasets(datasets)
         self.metadata = dictionary(metadata, "metadata")
         if resume_from_checkpoint is not None:
-            must_be(resume_from_checkpoint, "resume_from_checkpoint", Checkpoint)
+            must_be_instance(resume_from_checkpoint, "resume_from_checkpoint", Checkpoint)
         self.resume_from_checkpoint = resume_from_checkpoint
         warn_of_older_arguments(self.scaling_config, self.run_config)
         warn_of_deprecated(type(self).__name__, metadata, resume_from_checkpoint)
 
     def setup(self) -> None:
-        """Prepare a worker; called in it, before `training_loop`."""
+        """Prepare the worker; called in it before `training_loop`."""
 
     def training_loop(self) -> Any:
         """Train; called in the worker, where `holdfast.train.report` works."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to train")
+        raise NotImplementedError(f"{type(self).__name__} does not override training_loop")
 
     # ------------------------------------------------------------------ running
 
     def fit(self) -> Result:
-        """Run to the end, carrying on from where a run of the same name and storage path is.
+        """Run to the end; a run of the same name and storage path is resumed.
 
         Raises `TrainingFailedError`, with the `Result` so far, if the run fails for good.
         """
         if is_loading_script():
-            raise ScriptTrains
+            raise ScriptStartedTraining
         standard_files.complete()
         config = self.run_config
-        must_listen(config.callbacks)
+        check_callbacks(config.callbacks)
         self._must_travel()
-        launch = with_data(self._launch())
-        engine = engine_for(launch)  # first: it is made quickest before any storage is loaded
+        launch = with_shared_data(self._launch())
+        engine = engine_for(launch)  # first: it starts fastest before storage code is loaded
         try:
-            config = self.run_config = allowed(config)
+            config = self.run_config = settle_name(config)
             store = run_store(config.storage_path, config.name, config.storage_filesystem)
             with OpenTrainingRun.open(store, name=config.name, waits=True) as run:
                 try:
                     self._begin(run)
-                    with speaking(config.logging_config.log_level):
+                    with at_log_level(config.logging_config.log_level):
                         outcome = drive(launch, run, engine)
                 finally:
-                    engine.close()  # nothing writes any more when the run is given back
+                    engine.close()  # so that no worker writes once the lease is released
                 return self._result(run, outcome)
         finally:
             engine.close()
-            sweep_unused()  # workers end too abruptly to tidy up themselves
+            sweep_unused()  # workers end too abruptly to clean up themselves
 
     def as_trainable(self) -> Callable[[dict[str, Any]], None]:
-        """Return what a study runs: `Tuner(trainer)` does it by itself."""
+        """Return a function that a study can run; `Tuner(trainer)` calls this itself."""
         from holdfast.train.as_trial import as_trainable
 
         return as_trainable(self)
 
     def _sharing(self) -> Self:
-        """Return a copy of this trainer that travels without the data that is in memory.
+        """Return a copy whose in-memory datasets are in shared memory, so that it pickles small.
 
-        It is good in other processes while this one lives and holds the copy.
+        Other processes can use it while this process lives and holds the copy.
         """
-        again = copy.copy(self)
-        again.datasets = shared(self.datasets)
+        copied = copy.copy(self)
+        copied.datasets = shared(self.datasets)
         args, kwargs = self._given
-        again._given = args, {**kwargs, "datasets": None}  # noqa: SLF001  # a copy of this one
-        return again
+        copied._given = args, {**kwargs, "datasets": None}  # noqa: SLF001  # a copy of this one
+        return copied
 
     def _launch(self) -> Launch:
         function, config = self._work()
@@ -168,63 +167,48 @@ class BaseTrainer:
             config=config,
             scaling=self.scaling_config,
             run=self.run_config,
-            setups=self._setups(),
-            modules=self._modules(),
-            later_modules=self._later_modules(),
             datasets=self.datasets,
             first_checkpoint=self.resume_from_checkpoint,
             metadata=self.metadata,
         )
 
     def _must_travel(self) -> None:
-        """Raise, before anything begins, if workers cannot be sent what they are to call."""
+        """Raise, before anything starts, if the training function cannot be sent to workers."""
         if self.scaling_config.max_workers > 0:
             must_travel(*self._work())
 
     def _work(self) -> tuple[Callable[..., Any], Mapping[str, Any] | None]:
-        """Return what workers call, and with what, None for nothing."""
+        """Return the function that workers call, and its config, None to call it without one."""
         return functools.partial(_train, self._sharing()), None
 
     def _begin(self, run: OpenTrainingRun) -> None:
-        """Say what is about to happen, and keep what `restore` needs."""
+        """Announce what the launch does, and store the record that `restore` needs."""
         config = self.run_config
         if config.resume == "never" and run.lease.epoch > 1:
-            raise exists_already(run.store)  # another driver was quicker
+            raise run_exists_error(run.store)  # another driver was faster
         standing = standing_of(run.record, run.history.run)
         line = opening_line(
             run.identity.name, run.store.url, standing, policy=config.resume, now=time.time()
         )
         announce(line, config.logging_config.log_level)
-        keep_trainer(run, self._record)
+        store_trainer(run, self._record)
 
-    def _record(self, keeper: Keeper) -> StoredTrainer:
-        """Return what is kept of this trainer."""
+    def _record(self, builder: RecordBuilder) -> StoredTrainer:
+        """Return the record of this trainer."""
         kind = type(self)
-        given = given_to(kind.__init__, self, *self._given[0], **self._given[1])
+        given = given_arguments(kind.__init__, self, *self._given[0], **self._given[1])
         return StoredTrainer(
             trainer=f"{kind.__module__}:{kind.__qualname__}",
-            function=keeper.function(getattr(self, "train_loop_per_worker", None)),
-            config=keeper.config(getattr(self, "train_loop_config", None)),
-            run_config=keeper.fields(self.run_config),
-            scaling_config=keeper.fields(self.scaling_config),
-            arguments=keeper.values(
-                {name: value for name, value in given.items() if name not in _KEPT_APART}
+            function=builder.function(getattr(self, "train_loop_per_worker", None)),
+            config=builder.config(getattr(self, "train_loop_config", None)),
+            run_config=builder.fields(self.run_config),
+            scaling_config=builder.fields(self.scaling_config),
+            arguments=builder.values(
+                {name: value for name, value in given.items() if name not in _RECORDED_APART}
             ),
             datasets=sorted(self.datasets),
-            not_kept=keeper.not_kept,
+            not_kept=builder.not_kept,
         )
-
-    def _setups(self) -> Sequence[Callable[[WorkerContext], None]]:
-        """Return what prepares a framework in each worker, before the training function."""
-        return ()
-
-    def _modules(self) -> Sequence[str]:
-        """Return what every worker will want imported."""
-        return ()
-
-    def _later_modules(self) -> Sequence[str]:
-        """Return what later workers will want imported at once, and the first ones soon."""
-        return ()
 
     def _result(self, run: OpenTrainingRun, outcome: Outcome) -> Result:
         config = self.run_config
@@ -247,12 +231,12 @@ class BaseTrainer:
             line = closing_line(run.identity.name, ending, checkpoint)
             announce(line, config.logging_config.log_level)
             raise interruption_of(ending, line, result)
-        error = failure_of(outcome, hint=how_to_carry_on(checkpoint, outcome.over.exits))
+        error = failure_of(outcome, hint=resume_hint(checkpoint, outcome.over.exits))
         error.result = result
         result.error = error
         raise error
 
-    # ------------------------------------------------------------------ of older eras
+    # ------------------------------------------------------------------ deprecated
 
     @classmethod
     def restore(
@@ -263,29 +247,29 @@ class BaseTrainer:
         scaling_config: ScalingConfig | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Return a trainer that carries on with the run at `path`; deprecated.
+        """Return a trainer that resumes the run at `path`; deprecated.
 
-        What is not passed again is as it was at the last launch, except for datasets, which are
-        never kept. Today the same trainer with the same `(storage_path, name)` does it.
+        Arguments that are not passed are those of the last launch, except for datasets, which are
+        not stored. Instead, build the same trainer with the same `(storage_path, name)`.
 
-        Raises `ValueError` if there is no such run, or it cannot be made again from what is there.
+        Raises `ValueError` if there is no such run, or its record does not suffice.
         """
         warn_deprecated(
             f"{cls.__name__}.restore is deprecated: build the trainer as before, with the same"
             " RunConfig(storage_path, name), and fit() carries on"
         )
-        again = {"datasets": datasets, "scaling_config": scaling_config, **kwargs}
+        given = {"datasets": datasets, "scaling_config": scaling_config, **kwargs}
         kind = None if cls is BaseTrainer else cls
-        trainer: Self = restoring.restored(kind, path, storage_filesystem, again)
+        trainer: Self = restoring.restored_trainer(kind, path, storage_filesystem, given)
         return trainer
 
     @classmethod
     def can_restore(
         cls, path: str | os.PathLike[str], storage_filesystem: object | None = None
     ) -> bool:
-        """Whether `restore(path)` would give a trainer that runs; deprecated.
+        """Whether `restore(path)`, given the datasets, would return a working trainer; deprecated.
 
-        Datasets aside, which must be passed to it. Looks on and changes nothing.
+        Changes nothing.
         """
         warn_deprecated(
             f"{cls.__name__}.can_restore is deprecated: fit() carries on by itself with a run of"
@@ -294,20 +278,20 @@ class BaseTrainer:
         return restoring.can_restore(path, storage_filesystem)
 
 
-@spelled
+@rejects_unknown_arguments
 class DataParallelTrainer(BaseTrainer):
-    """Runs one function on several workers, and brings it through whatever dies.
+    """Runs one function on several workers, and recovers from failures.
 
     Args:
-        train_loop_per_worker: The training function; it takes nothing, or a dictionary.
+        train_loop_per_worker: The training function; it takes no argument, or a dictionary.
         train_loop_config: That dictionary.
-        backend_config: What prepares a framework in the workers.
+        backend_config: Prepares a framework in the workers.
         scaling_config: How many workers there are, and what each needs.
-        run_config: Where the run is kept, under what name, and what it absorbs.
+        run_config: The run's name, where it is stored, and which failures it survives.
         datasets: What the workers read, by name: datasets, or functions that make them.
         dataset_config: How the datasets are split among the workers.
-        resume_from_checkpoint: Deprecated; what a new run begins with.
-        metadata: Deprecated; `get_context().get_metadata()` in the workers.
+        resume_from_checkpoint: Deprecated; the checkpoint that a new run starts from.
+        metadata: Deprecated; workers read it by `get_context().get_metadata()`.
         validation_config: How checkpoints are validated.
     """
 
@@ -325,17 +309,17 @@ class DataParallelTrainer(BaseTrainer):
         metadata: Mapping[str, Any] | None = None,
         validation_config: ValidationConfig | None = None,
     ) -> None:
-        takes_config(train_loop_per_worker)  # which raises if it is no training function
+        takes_config(train_loop_per_worker)  # raises if it is no training function
         self.train_loop_per_worker = train_loop_per_worker
         if train_loop_config is not None:
             dictionary(train_loop_config, "train_loop_config")
         self.train_loop_config = train_loop_config
         if backend_config is not None:
-            must_be(backend_config, "backend_config", BackendConfig)
+            must_be_instance(backend_config, "backend_config", BackendConfig)
         if dataset_config is not None:
-            must_be(dataset_config, "dataset_config", DataConfig)
+            must_be_instance(dataset_config, "dataset_config", DataConfig)
         if validation_config is not None:
-            must_be(validation_config, "validation_config", ValidationConfig)
+            must_be_instance(validation_config, "validation_config", ValidationConfig)
         self.backend_config, self.dataset_config = own_copy(backend_config), dataset_config
         self.validation_config = own_copy(validation_config)
         super().__init__(
@@ -349,7 +333,7 @@ class DataParallelTrainer(BaseTrainer):
     def _must_travel(self) -> None:
         super()._must_travel()
         if self.validation_config is not None:
-            must_travel(self.validation_config.fn, None, what="validation")
+            must_travel(self.validation_config.fn, None, role="validation")
 
     def _work(self) -> tuple[Callable[..., Any], Mapping[str, Any] | None]:
         given = self.train_loop_config
@@ -357,21 +341,16 @@ class DataParallelTrainer(BaseTrainer):
         return self.train_loop_per_worker, (given or {}) if takes else None
 
     def _launch(self) -> Launch:
+        backend = BackendConfig() if self.backend_config is None else self.backend_config
         return replace(
             super()._launch(),
+            setups=backend.setups(),
+            modules=backend.modules(),
+            later_modules=backend.later_modules(),
             dataset_config=self.dataset_config,
             backend=self.backend_config,
             validation=self.validation_config,
         )
-
-    def _setups(self) -> Sequence[Callable[[WorkerContext], None]]:
-        return self.backend_config.setups() if self.backend_config is not None else ()
-
-    def _modules(self) -> Sequence[str]:
-        return self.backend_config.modules() if self.backend_config is not None else ()
-
-    def _later_modules(self) -> Sequence[str]:
-        return self.backend_config.later_modules() if self.backend_config is not None else ()
 
     @classmethod
     def restore(  # type: ignore[override]  # as in Ray, whose classes do not agree either
@@ -381,10 +360,7 @@ class DataParallelTrainer(BaseTrainer):
         train_loop_config: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Return a trainer that carries on with the run at `path`; deprecated.
-
-        `BaseTrainer.restore` says how, and what else can be passed.
-        """
+        """Return a trainer that resumes the run at `path`, as `BaseTrainer.restore`; deprecated."""
         return super().restore(
             path,
             train_loop_per_worker=train_loop_per_worker,

@@ -8,16 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from holdfast.api.assignment import assignable
+from holdfast.api.assignment import assignable, config_repr
 from holdfast.api.checks import checking
-from holdfast.api.config_repr import readable
 from holdfast.api.deprecated import warn_deprecated
-from holdfast.api.did_you_mean import spelled
+from holdfast.api.did_you_mean import rejects_unknown_arguments
 from holdfast.control.study.plan import Resumption
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True, repr=False)
 class TuneConfig:
     """What a study searches for, and how.
@@ -71,7 +70,7 @@ class TuneConfig:
             warn_deprecated("chdir_to_trial_dir is ignored: the working directory stays as it is")
 
     def __repr__(self) -> str:
-        return readable(self, TuneConfig())
+        return config_repr(self, TuneConfig())
 
     @property
     def budget_s(self) -> float | None:
@@ -87,7 +86,7 @@ class _ResumeType(enum.Enum):
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True)
 class ResumeConfig:
     """What happens to finished, unfinished and failed trials when a study resumes."""

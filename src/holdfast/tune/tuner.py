@@ -11,7 +11,7 @@ from holdfast import settings
 from holdfast.api.assignment import own_copy
 from holdfast.api.config import RunConfig
 from holdfast.api.deprecated import warn_user
-from holdfast.api.did_you_mean import spelled
+from holdfast.api.did_you_mean import rejects_unknown_arguments
 from holdfast.control.host.preemption import source_named
 from holdfast.control.study.plan import Resumption
 from holdfast.core.names import shown
@@ -72,7 +72,7 @@ else:
             return super().__get__(instance, owner)
 
 
-@spelled
+@rejects_unknown_arguments
 class Tuner:
     """Runs a trainable with many configs and finds the best.
 

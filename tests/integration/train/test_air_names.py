@@ -75,7 +75,7 @@ def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.usefixtures("nothing_said")
 def test_outside_of_a_training_function_a_warning_and_a_default_are_the_answer(name: str) -> None:
-    with pytest.warns(RuntimeWarning, match=rf"session\.{name}\(\) has no meaning here") as caught:
+    with pytest.warns(RuntimeWarning, match=rf"session\.{name}\(\) has no effect here") as caught:
         answer = getattr(session, name)()
 
     assert answer == OUTSIDE[name]

@@ -39,7 +39,7 @@ def waits_not() -> None: ...
 
 
 BAD: dict[str, tuple[Callable[[], object], str]] = {
-    "two arguments": (lambda: DataParallelTrainer(two), "wants 2 arguments (a, b)"),
+    "two arguments": (lambda: DataParallelTrainer(two), "requires 2 arguments (a, b)"),
     "not a function": (lambda: DataParallelTrainer("train"), "'train' is not a function"),  # type: ignore[arg-type]
     "async": (lambda: DataParallelTrainer(waits), "`waits` is `async def`"),
     "half a worker": (lambda: ScalingConfig(num_workers=0.5), "num_workers=0.5"),  # type: ignore[arg-type]

@@ -140,7 +140,7 @@ def test_what_could_not_be_kept_is_told(lab: Lab) -> None:
 
     lab.fit(say_word, config={"word": "x"}, callbacks=[Callback()])
 
-    with pytest.warns(UserWarning, match="was kept: RunConfig.callbacks"):
+    with pytest.warns(UserWarning, match="not stored: RunConfig.callbacks"):
         DataParallelTrainer.restore(lab.run)
     DataParallelTrainer.restore(lab.run, run_config=RunConfig(callbacks=[Callback()]))
 

@@ -39,7 +39,7 @@ def test_a_run_that_must_be_there_is_carried_on_with(lab: Lab) -> None:
 
 
 def test_a_run_that_must_be_there_and_is_not_is_not_begun(lab: Lab) -> None:
-    with pytest.raises(RunMissing, match="begins none") as refused:
+    with pytest.raises(RunMissing, match="starts none") as refused:
         fit(lab, "must")
 
     assert str(lab.run) in str(refused.value)
@@ -51,7 +51,7 @@ def test_a_run_that_must_be_new_is_begun_once(lab: Lab) -> None:
     assert fit(lab, "never") == 0
     before = everything(lab.run)
 
-    with pytest.raises(CannotResume, match="carries on with none") as refused:
+    with pytest.raises(CannotResume, match="resumes none") as refused:
         fit(lab, "never")
 
     assert str(lab.run) in str(refused.value)
@@ -64,9 +64,9 @@ def test_of_two_launches_that_must_be_new_only_one_trains(
 ) -> None:
     """The other has looked before the first began, and is a moment late."""
     fit(lab, "never")
-    monkeypatch.setattr(resume_policy, "must_be_allowed", lambda config, store: None)
+    monkeypatch.setattr(resume_policy, "check_resume_policy", lambda config, store: None)
 
-    with pytest.raises(CannotResume, match="carries on with none"):
+    with pytest.raises(CannotResume, match="resumes none"):
         fit(lab, "never")
 
     assert len(lab.begun()) == 1

@@ -112,7 +112,7 @@ def test_a_scaling_config_that_nobody_would_draw_from_is_refused() -> None:
     scaling = ScalingConfig(num_workers=tune.grid_search([1, 2]))  # type: ignore[arg-type]
     trainer = DataParallelTrainer(report_size)
 
-    with pytest.raises(ValueError, match="what only a study can draw"):
+    with pytest.raises(ValueError, match="which only a study can draw"):
         DataParallelTrainer(report_size, scaling_config=scaling)
     with pytest.raises(ValueError, match="at scaling_config: fields of a ScalingConfig are drawn"):
         tune.Tuner(lambda config: None, param_space={"scaling_config": scaling})

@@ -1,4 +1,4 @@
-"""Configs that are built step by step: each assignment is checked, and nobody else is surprised."""
+"""Assignments to configs are checked, and do not affect trainers and tuners built before."""
 
 from __future__ import annotations
 
@@ -178,13 +178,13 @@ def loop() -> None:
 
 def test_a_trainer_does_not_change_with_the_configs_it_was_given() -> None:
     run, scaling = RunConfig("a", "runs"), train.ScalingConfig()
-    how = train.ValidationConfig(fn=dict)
+    config = train.ValidationConfig(fn=dict)
     trainer = train.DataParallelTrainer(
-        loop, scaling_config=scaling, run_config=run, validation_config=how
+        loop, scaling_config=scaling, run_config=run, validation_config=config
     )
     run.name, scaling.num_workers = "b", 5
     run.failure_config.max_failures = 9
-    how.task_config = train.ValidationTaskConfig(timeout_s=1.0)
+    config.task_config = train.ValidationTaskConfig(timeout_s=1.0)
 
     assert trainer.run_config.name == "a" and trainer.scaling_config.num_workers == 1
     assert trainer.run_config.failure_config.max_failures == 0
@@ -193,9 +193,9 @@ def test_a_trainer_does_not_change_with_the_configs_it_was_given() -> None:
 
 
 def test_a_study_does_not_change_with_the_configs_it_was_given(tmp_path: Path) -> None:
-    run, how = RunConfig("a", str(tmp_path)), TuneConfig(num_samples=2)
-    tuner = tune.Tuner(lambda config: {"x": 1}, run_config=run, tune_config=how)
-    run.name, how.num_samples = "b", 7
+    run, config = RunConfig("a", str(tmp_path)), TuneConfig(num_samples=2)
+    tuner = tune.Tuner(lambda config: {"x": 1}, run_config=run, tune_config=config)
+    run.name, config.num_samples = "b", 7
 
     assert len(tuner.fit()) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

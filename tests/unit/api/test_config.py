@@ -33,7 +33,7 @@ from holdfast.errors import ConfigError
 
 
 def _build(kind: type, *given: Any, **named: Any) -> Any:
-    """Return a config of values that type checkers would refuse."""
+    """Return a config with values that type checkers would refuse."""
     return kind(*given, **named)
 
 
@@ -75,13 +75,15 @@ SIGNATURES = {
 @pytest.mark.parametrize("kind", SIGNATURES, ids=lambda kind: kind.__name__)
 def test_arguments_have_the_names_order_and_defaults_of_ray(kind: type) -> None:
     plain = inspect.signature(kind).replace(return_annotation=inspect.Signature.empty)
-    bare = [one.replace(annotation=one.empty) for one in plain.parameters.values()]
+    bare = [
+        parameter.replace(annotation=parameter.empty) for parameter in plain.parameters.values()
+    ]
 
     assert str(plain.replace(parameters=bare)) == f"({SIGNATURES[kind]})"
 
 
 def test_a_config_of_the_air_era_is_taken_whole_and_without_a_warning() -> None:
-    """Tune uses the same classes, and means what it says; Train warns when it meets them."""
+    """Tune uses these arguments; Train warns of them."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         config = RunConfig(
@@ -124,9 +126,9 @@ def test_every_launch_without_a_name_gets_one_of_its_own_even_within_a_second() 
     by_second = defaultdict(list)
     for _ in range(200):
         name = RunConfig().name
-        found = re.fullmatch(r"(holdfast_run-\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)-[0-9a-f]{8}", name)
-        assert found, name
-        by_second[found[1]].append(name)
+        match = re.fullmatch(r"(holdfast_run-\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)-[0-9a-f]{8}", name)
+        assert match, name
+        by_second[match[1]].append(name)
 
     assert max(map(len, by_second.values())) > 1, "no two names of one second: a slow machine?"
     assert all(len(set(names)) == len(names) for names in by_second.values())
@@ -175,7 +177,7 @@ EXAMPLES = [
     SyncConfig(upload_dir="s3://lab/up"),
     RunConfig("x", "runs", failure_config=FailureConfig(3), callbacks=[1], resume="must"),
 ]
-every_config = pytest.mark.parametrize("config", EXAMPLES, ids=lambda one: type(one).__name__)
+every_config = pytest.mark.parametrize("config", EXAMPLES, ids=lambda config: type(config).__name__)
 
 
 @every_config
@@ -185,10 +187,10 @@ def test_a_config_comes_back_from_a_pickle_equal(config: Any) -> None:
 
 @every_config
 def test_configs_with_the_same_values_are_equal_and_others_are_not(config: Any) -> None:
-    other = RunConfig("y", "runs") if isinstance(config, RunConfig) else type(config)()
+    different = RunConfig("y", "runs") if isinstance(config, RunConfig) else type(config)()
 
     assert copy.deepcopy(config) == config
-    assert config != other
+    assert config != different
 
 
 @every_config

@@ -37,7 +37,7 @@ def _problems(kind: type, *given: Any, **named: Any) -> list[str]:
         (FailureConfig, {"fail_fast": "rise"}, "fail_fast='rise': must be True, False or 'raise'"),
         (FailureConfig, {"fail_fast": 2}, "fail_fast=2: must be True, False or 'raise'"),
         (FailureConfig, {"preemption_grace_s": -1}, "preemption_grace_s=-1: less than 0; it is"),
-        (FailureConfig, {"preemption_grace_s": math.inf}, "preemption_grace_s=inf: without an end"),
+        (FailureConfig, {"preemption_grace_s": math.inf}, "preemption_grace_s=inf: must be finite"),
         (FailureConfig, {"relax_collectives_on_preemption": "no"}, "relax_collectives_on_preempti"),
         (FailureConfig, {"hang_timeout_s": 0}, "hang_timeout_s=0: not above 0; it is how long"),
         (
@@ -46,7 +46,7 @@ def _problems(kind: type, *given: Any, **named: Any) -> list[str]:
             "hang_timeout_s=nan: not a number of seconds",
         ),
         (FailureConfig, {"backoff_max_s": False}, "backoff_max_s=False: not a number of seconds"),
-        (FailureConfig, {"backoff_max_s": math.inf}, "backoff_max_s=inf: without an end; it is"),
+        (FailureConfig, {"backoff_max_s": math.inf}, "backoff_max_s=inf: must be finite; it is"),
         (CheckpointConfig, {"num_to_keep": 0}, "num_to_keep=0: less than 1; it is how many check"),
         (CheckpointConfig, {"num_to_keep": True}, "num_to_keep=True: not a whole number, this is"),
         (CheckpointConfig, {"checkpoint_score_attribute": ""}, "checkpoint_score_attribute='': em"),

@@ -1,4 +1,4 @@
-"""A misspelt argument is told with the one that was probably meant."""
+"""The error for a misspelt argument suggests the one probably meant."""
 
 from __future__ import annotations
 

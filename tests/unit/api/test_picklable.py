@@ -208,11 +208,11 @@ def test_an_object_that_refuses_by_itself_is_named(script: dict[str, Any]) -> No
 
 
 def test_things_that_hold_each_other_are_no_endless_search() -> None:
-    one: dict[str, Any] = {"lock": threading.Lock()}
-    one["itself"] = one
+    cycle: dict[str, Any] = {"lock": threading.Lock()}
+    cycle["itself"] = cycle
 
-    with pytest.raises(ConfigError, match="the variable `one` it uses"):
-        must_travel(lambda: one, None)
+    with pytest.raises(ConfigError, match="the variable `cycle` it uses"):
+        must_travel(lambda: cycle, None)
 
 
 def test_a_function_of_a_module_travels_by_name_whatever_it_uses() -> None:

@@ -48,22 +48,24 @@ values = st.recursive(
 
 
 def at_rest(value: object) -> Any:
-    """Return what comes back of a value after it was written down."""
+    """Return a value after a round trip through JSON."""
     return from_plain(unseal(seal({"value": to_plain(value)}))["value"])
 
 
-def is_same(one: object, two: object) -> bool:
+def is_same(left: object, right: object) -> bool:
     """Whether two values are equal, and of the same types all the way down."""
-    if type(one) is not type(two):
+    if type(left) is not type(right):
         return False
-    if isinstance(one, float) and isinstance(two, float):
-        return (math.isnan(one) and math.isnan(two)) or repr(one) == repr(two)
-    if isinstance(one, dict) and isinstance(two, dict):
-        pairs = zip(one.items(), two.items(), strict=False)
-        return len(one) == len(two) and all(map(is_same, *zip(*pairs, strict=True)) if one else [])
-    if isinstance(one, list | tuple) and isinstance(two, list | tuple):
-        return len(one) == len(two) and all(map(is_same, one, two))
-    return one == two
+    if isinstance(left, float) and isinstance(right, float):
+        return (math.isnan(left) and math.isnan(right)) or repr(left) == repr(right)
+    if isinstance(left, dict) and isinstance(right, dict):
+        pairs = zip(left.items(), right.items(), strict=False)
+        return len(left) == len(right) and all(
+            map(is_same, *zip(*pairs, strict=True)) if left else []
+        )
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(is_same, left, right))
+    return left == right
 
 
 @given(values)
@@ -142,7 +144,7 @@ SECRETS = "access_key=AKIA&secret_key=hush&session_token=hush"
 
 
 @pytest.mark.parametrize(
-    ("location", "kept"),
+    ("location", "reference"),
     [
         ("s3://lab/run/c", "s3://lab/run/c"),
         (f"s3://lab/run/c?region=eu&{SECRETS}", "s3://lab/run/c?region=eu"),
@@ -153,8 +155,8 @@ SECRETS = "access_key=AKIA&secret_key=hush&session_token=hush"
         ("gs://lab/c?service_account_key=hush&endpoint=e", "gs://lab/c?endpoint=e"),
     ],
 )
-def test_what_opens_a_store_is_not_written_down(location: str, kept: str) -> None:
-    assert reference_to(Checkpoint(location)) == kept
+def test_what_opens_a_store_is_not_written_down(location: str, reference: str) -> None:
+    assert reference_to(Checkpoint(location)) == reference
 
 
 def test_a_checkpoint_of_a_run_is_kept_without_the_secrets_of_its_store() -> None:
@@ -170,9 +172,9 @@ def test_a_checkpoint_of_a_run_is_kept_without_the_secrets_of_its_store() -> Non
         {**checkpoint.__getstate__(), "_run": (Bucket().describe(), "checkpoint_000001")}
     )
 
-    kept = reference_to(checkpoint)
+    reference = reference_to(checkpoint)
 
-    assert kept == "s3://lab/run/checkpoint_000001?endpoint_override=http%3A%2F%2Fhere"
+    assert reference == "s3://lab/run/checkpoint_000001?endpoint_override=http%3A%2F%2Fhere"
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ ASHA = "holdfast.tune.schedulers.async_hyperband:AsyncHyperBandScheduler"
 
 
 @pytest.mark.parametrize(
-    ("find", "path", "found"),
+    ("find", "path", "expected"),
     [
         (recorded_class, ASHA, AsyncHyperBandScheduler),
         (recorded_class, f"{HERE}:Mine", Mine),
@@ -76,10 +76,10 @@ ASHA = "holdfast.tune.schedulers.async_hyperband:AsyncHyperBandScheduler"
     ],
 )
 def test_what_a_script_has_loaded_is_found_where_it_is_defined(
-    find: Callable[[object, Trust], Any], path: str, found: object
+    find: Callable[[object, Trust], Any], path: str, expected: object
 ) -> None:
-    assert find(path, RESTORING) is found
-    assert find(path, RUNNING) is found
+    assert find(path, RESTORING) is expected
+    assert find(path, RUNNING) is expected
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_a_pair_of_numbers_makes_a_group_elastic(
 
 
 @pytest.mark.parametrize(
-    ("named", "cpus", "gpus", "tpus", "others"),
+    ("named", "cpus", "gpus", "tpus", "additional"),
     [
         ({}, 1, 0, 0, {}),
         ({"use_gpu": True}, 0, 1, 0, {}),
@@ -45,14 +45,14 @@ def test_a_pair_of_numbers_makes_a_group_elastic(
     ],
 )
 def test_what_a_worker_needs(
-    named: dict[str, Any], cpus: float, gpus: float, tpus: float, others: dict[str, float]
+    named: dict[str, Any], cpus: float, gpus: float, tpus: float, additional: dict[str, float]
 ) -> None:
     config = ScalingConfig(**named)
 
     assert config.num_cpus_per_worker == cpus
     assert config.num_gpus_per_worker == gpus
     assert config.num_tpus_per_worker == tpus
-    assert config.additional_resources_per_worker == others
+    assert config.additional_resources_per_worker == additional
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_workers_on_a_slice_of_tpus_name_it() -> None:
         ({"use_tpu": None}, "use_tpu=None: not True or False, this is NoneType"),
         ({"placement_strategy": "pack"}, "placement_strategy='pack': must be 'PACK', 'SPREAD',"),
         ({"accelerator_type": ""}, "accelerator_type='': empty; it names a kind of accelerator"),
-        ({"topology": 4}, "topology=4: not a text; it names the shape of a TPU slice"),
+        ({"topology": 4}, "topology=4: not a string; it names the shape of a TPU slice"),
         ({"elastic_resize_monitor_interval_s": -1}, "elastic_resize_monitor_interval_s=-1: less"),
         ({"elastic_resize_monitor_interval_s": math.nan}, "elastic_resize_monitor_interval_s=nan"),
         ({"resources_per_worker": 2}, 'resources_per_worker=2: not a dictionary such as {"CPU"'),
@@ -116,8 +116,11 @@ def test_workers_on_a_slice_of_tpus_name_it() -> None:
             "resources_per_worker['GPU']=0: with use_gpu=True a worker needs some of it",
         ),
         ({"use_gpu": True, "use_tpu": True}, "use_gpu=True: not together with use_tpu=True; a"),
-        ({"label_selector": "zone=a"}, "label_selector='zone=a': not a dictionary of texts, nor"),
-        ({"label_selector": {"zone": 1}}, "label_selector={'zone': 1}: not a dictionary of text"),
+        ({"label_selector": "zone=a"}, "label_selector='zone=a': not a dictionary of strings, nor"),
+        (
+            {"label_selector": {"zone": 1}},
+            "label_selector={'zone': 1}: not a dictionary of strings",
+        ),
         ({"label_selector": [{}], "num_workers": (1, 3)}, "label_selector=[{}]: 1 for 3 workers;"),
         (
             {"use_tpu": True, "num_workers": 2, "topology": "4x4"},

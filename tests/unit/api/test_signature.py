@@ -90,8 +90,8 @@ def test_what_a_decorator_returns_gets_a_config_if_there_is_one() -> None:
 REFUSED: dict[str, tuple[Any, str]] = {
     "text": ("train", "train_loop_per_worker='train' is not a function, this is str"),
     "the result of a call": (None, "train_loop_per_worker=None is not a function"),
-    "two arguments": (with_two, "`with_two` wants 2 arguments (config, rank)"),
-    "by name": (by_name, "`by_name` wants lr by name"),
+    "two arguments": (with_two, "`with_two` requires 2 arguments (config, rank)"),
+    "by name": (by_name, "`by_name` requires lr by name"),
     "a builtin": (max, "cannot tell which arguments `max` takes"),
     "async": (waiting, "`waiting` is `async def`: calling it runs nothing"),
     "async in a partial": (functools.partial(waiting, {}), "`waiting` is `async def`"),

@@ -1,4 +1,4 @@
-"""What the commands print of names, metrics and errors that somebody else has written."""
+"""The commands print names, metrics and errors of untrusted records safely."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def texts(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def is_clean(text: str) -> bool:
-    return all(one.isprintable() or one == "\n" for one in text)
+    return all(char.isprintable() or char == "\n" for char in text)
 
 
 @pytest.fixture
@@ -72,13 +72,13 @@ def lab(tmp_path: Path) -> Path:
 def test_no_text_of_a_record_reaches_the_terminal_as_a_command(
     form: list[str], lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = [texts(capsys, "ls", lab, *form)]
+    outputs = [texts(capsys, "ls", lab, *form)]
     folders = (lab / "run", lab / "study", lab / "study" / "train_a1", lab / "\x1b[2Jx")
     for command in (["show"], ["logs"], ["verify"], ["gc", "--dry-run"]):
-        said += [texts(capsys, *command, folder, *form) for folder in folders]
+        outputs += [texts(capsys, *command, folder, *form) for folder in folders]
 
-    assert [text for text in said if not is_clean(text)] == []
-    assert any("loss" in text for text in said), "they did say something"
+    assert [text for text in outputs if not is_clean(text)] == []
+    assert any("loss" in text for text in outputs), "they did say something"
 
 
 def test_colours_of_a_log_are_left_on_a_terminal_and_nothing_else(
@@ -153,7 +153,7 @@ def test_a_pipe_or_a_device_in_place_of_a_record_holds_nobody_up(
     logs.mkdir(parents=True)
     os.mkfifo(logs / "rank-0.log")
 
-    said = texts(capsys, "ls", tmp_path)
+    output = texts(capsys, "ls", tmp_path)
 
-    assert all(name in said for name in ("good", "pipe", "device"))
+    assert all(name in output for name in ("good", "pipe", "device"))
     assert "cannot read" in texts(capsys, "logs", tmp_path / "good")

@@ -1,4 +1,4 @@
-"""Ranks without processes, by torch's own stand-in for a process group; and something to load."""
+"""Ranks without processes, by torch's fake process group, and a dataset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Numbers(Dataset[int]):
 
 @pytest.fixture
 def be_rank() -> Iterator[Ranks]:
-    """Make this process one rank of some, as often as is wanted; nobody else is there."""
+    """Make this process a rank of a fake group, any number of times."""
 
     def be(rank: int, ranks: int) -> None:
         if dist.is_initialized():

@@ -1,4 +1,4 @@
-"""How data loaders are split among ranks, and what of them stays."""
+"""Data loaders are split among ranks, and are otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from torch.utils.data import (
 )
 
 from holdfast.errors import ConfigError
-from holdfast.frameworks.torch.loaders import DealtSampler, MovingLoader, SeedOfRank, moved
+from holdfast.frameworks.torch.loaders import DeviceLoader, RankSeeding, SplitSampler, moved
 from holdfast.train.torch import ResumableSampler, prepare_data_loader
 from tests.unit.frameworks.conftest import Numbers, Ranks
 
@@ -36,7 +36,7 @@ META = torch.device("meta")
 
 
 def _seen(be_rank: Ranks, ranks: int, **given: Any) -> list[list[int]]:
-    """Return what each rank gets of a prepared loader."""
+    """Return the samples that each rank gets of a prepared loader."""
     seen = []
     for rank in range(ranks):
         be_rank(rank, ranks)
@@ -89,14 +89,14 @@ def test_the_choices_of_another_sampler_are_dealt_out(be_rank: Ranks) -> None:
     ranks = _seen(be_rank, 3, dataset=Numbers(20), sampler=SubsetRandomSampler(chosen))
 
     assert sorted(_all(ranks)) == chosen
-    assert [len(one) for one in ranks] == [2, 2, 2]
+    assert [len(samples) for samples in ranks] == [2, 2, 2]
 
 
 def test_drawing_with_weights_keeps_its_weights(be_rank: Ranks) -> None:
     sampler = WeightedRandomSampler([0.0, 1.0, 0.0, 1.0], 40)
     ranks = _seen(be_rank, 2, dataset=Numbers(4), sampler=sampler)
 
-    assert [len(one) for one in ranks] == [20, 20]
+    assert [len(samples) for samples in ranks] == [20, 20]
     assert set(_all(ranks)) == {1, 3}
 
 
@@ -104,7 +104,7 @@ def test_drawing_again_and_again_stays_so(be_rank: Ranks) -> None:
     sampler = RandomSampler(Numbers(4), replacement=True, num_samples=40)
     ranks = _seen(be_rank, 2, dataset=Numbers(4), sampler=sampler)
 
-    assert [len(one) for one in ranks] == [20, 20]
+    assert [len(samples) for samples in ranks] == [20, 20]
 
 
 class Unmeasured(Dataset[int]):
@@ -141,7 +141,7 @@ def test_what_is_dealt_out_is_all_of_it_in_equal_parts(size: int, ranks: int, ep
     chosen = list(range(100, 100 + size))
     parts = []
     for rank in range(ranks):
-        sampler = DealtSampler(SubsetRandomSampler(chosen), ranks, rank)
+        sampler = SplitSampler(SubsetRandomSampler(chosen), ranks, rank)
         sampler.set_epoch(epoch)
         parts.append(list(sampler))
         assert len(sampler) == len(parts[-1])
@@ -155,7 +155,7 @@ def test_what_is_dealt_out_is_all_of_it_in_equal_parts(size: int, ranks: int, ep
 def test_dealing_out_leaves_the_random_numbers_of_a_rank_alone() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    list(DealtSampler(SubsetRandomSampler(range(9)), 2, 0))
+    list(SplitSampler(SubsetRandomSampler(range(9)), 2, 0))
 
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -243,16 +243,16 @@ def test_what_a_user_does_in_the_processes_of_a_loader_is_still_done() -> None:
     drawn = []
     for rank in (0, 1, 0):
         torch.manual_seed(1)
-        SeedOfRank(done.append, rank)(4)
+        RankSeeding(done.append, rank)(4)
         drawn.append((torch.rand(1).item(), random.random(), float(np.random.rand())))
 
     assert done == [4, 4, 4]
     assert drawn[0] == drawn[2]
-    assert all(mine != other for mine, other in zip(drawn[0], drawn[1], strict=True))
+    assert all(mine != theirs for mine, theirs in zip(drawn[0], drawn[1], strict=True))
 
 
 def test_what_seeds_the_processes_of_a_loader_can_be_sent_there() -> None:
-    pickle.loads(pickle.dumps(SeedOfRank(None, 3)))(0)
+    pickle.loads(pickle.dumps(RankSeeding(None, 3)))(0)
 
 
 class Endless(Sampler[int]):
@@ -316,7 +316,7 @@ def test_every_tensor_in_a_batch_is_moved_and_all_else_stays() -> None:
 
 def test_a_moving_loader_is_a_loader_like_its_own_whose_batches_are_elsewhere() -> None:
     loader: DataLoader[Any] = DataLoader(Numbers(5), batch_size=2)
-    moving = MovingLoader(loader, META, overlaps=True)
+    moving = DeviceLoader(loader, META, overlaps=True)
 
     assert [batch.device for batch in moving] == [META] * 3
     assert len(moving) == 3
@@ -359,7 +359,7 @@ class Drawing(Sampler[int]):
 
 
 def _epochs(be_rank: Ranks, ranks: int, make: Any) -> list[list[list[int]]]:
-    """Return what each rank gets in each of three epochs of a loader that `make` makes."""
+    """Return each rank's samples in three epochs of the loader that `make` returns."""
     seen: list[list[list[int]]] = []
     for rank in range(ranks):
         be_rank(rank, ranks)
@@ -429,8 +429,8 @@ def test_dealing_out_leaves_all_random_numbers_of_a_rank_alone() -> None:
     expected = drawn()
     random.seed(3)
     np.random.seed(3)
-    list(DealtSampler(Drawing(9, random.shuffle), 2, 0))
-    list(DealtSampler(Drawing(9, np.random.shuffle), 2, 0))
+    list(SplitSampler(Drawing(9, random.shuffle), 2, 0))
+    list(SplitSampler(Drawing(9, np.random.shuffle), 2, 0))
 
     assert drawn() == expected
 
@@ -444,7 +444,7 @@ def test_an_order_that_ranks_cannot_agree_on_is_refused(be_rank: Ranks, shuffle:
     be_rank(0, 2)
     loader = prepare_data_loader(DataLoader(Numbers(30), sampler=Drawing(30, shuffle)))
 
-    with pytest.raises(ConfigError, match="Drawing chooses otherwise each time") as caught:
+    with pytest.raises(ConfigError, match="Drawing chooses differently each time") as caught:
         list(loader)
 
     assert "set_epoch(epoch)" in str(caught.value)

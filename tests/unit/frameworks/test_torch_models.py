@@ -60,18 +60,18 @@ def test_sharding_without_a_gpu_is_refused(be_rank: Ranks) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"model": nn.Linear}, "is not a torch.nn.Module, this is the class Linear itself"),
         ({"model": None}, "model=None is not a torch.nn.Module"),
         ({"model": nn.Linear(1, 1), "parallel_strategy": "dpp"}, "parallel_strategy='dpp'"),
     ],
 )
-def test_what_cannot_be_prepared_is_refused(given: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_prepared_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         prepare_model(**given)
 
-    assert said in raised.value.message
+    assert message in raised.value.message
 
 
 def test_a_worker_that_sees_only_its_own_gpus_counts_them_from_zero() -> None:

@@ -1,4 +1,4 @@
-"""Where the names for torch are found, and what finding them costs."""
+"""The import paths of the names for torch, and what importing them costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of older scripts: they work, and say what to write today."""
+"""Deprecated functions work, and their warnings name the replacement."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def test_a_model_with_mixed_precision_can_be_saved_and_copied() -> None:
         accelerate(amp=True)
     model = prepare_model(nn.Linear(3, 2))
 
-    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
-        assert other(torch.ones(1, 3)).dtype == torch.bfloat16
-        assert list(other.state_dict()) == ["weight", "bias"]
+    for copied in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert copied(torch.ones(1, 3)).dtype == torch.bfloat16
+        assert list(copied.state_dict()) == ["weight", "bias"]
 
 
 def test_scaled_losses_lead_to_the_steps_that_others_do(
@@ -181,6 +181,6 @@ def test_only_a_dictionary_is_saved_as_a_state() -> None:
 def test_an_object_beside_the_model_is_refused() -> None:
     with (
         pytest.warns(DeprecationWarning, match=DEPRECATED),
-        pytest.raises(ConfigError, match="keeps files, not objects"),
+        pytest.raises(ConfigError, match="holds files, not objects"),
     ):
         TorchCheckpoint.from_state_dict({}, preprocessor=object())

@@ -1,4 +1,4 @@
-"""Random numbers that go on where they were, or begin where they are told."""
+"""Random numbers that continue from a saved state, or start from a seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.train.torch import enable_reproducibility, rng_state, set_rng_stat
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Leave random numbers, and how torch computes, to other tests as they were."""
+    """Restore the generators, and torch's settings, after a test."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
     state = rng_state()
     cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
@@ -75,7 +75,7 @@ def test_taking_the_state_draws_nothing() -> None:
 def test_what_is_no_state_is_refused_and_changes_nothing(state: Any) -> None:
     before = rng_state()
 
-    with pytest.raises(ConfigError, match="this is not what rng_state"):
+    with pytest.raises(ConfigError, match="must be what rng_state"):
         set_rng_state(state)
 
     expected = _draw()

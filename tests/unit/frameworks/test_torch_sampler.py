@@ -1,4 +1,4 @@
-"""A sampler that stops and goes on: each sample once, whatever happens to the ranks."""
+"""`ResumableSampler`: each sample comes once, however often ranks stop and resume."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _group(size: int, ranks: int, **given: Any) -> list[ResumableSampler]:
 
 
 def _train(group: list[ResumableSampler], batch: int, steps: int) -> list[int]:
-    """Return what the ranks train on in so many steps together, or until the epoch is over."""
+    """Return the samples all ranks train on in `steps` steps, or until the epoch is over."""
     if steps == 0:
         return []
     passes = [iter(sampler) for sampler in group]
     trained: list[int] = []
     for _ in range(steps):
-        batches = [list(itertools.islice(one, batch)) for one in passes]
+        batches = [list(itertools.islice(samples, batch)) for samples in passes]
         trained += itertools.chain.from_iterable(batches)
         for sampler in group:
             sampler.advance(batch)
@@ -60,7 +60,7 @@ def test_each_sample_comes_exactly_once_in_an_epoch_however_often_it_is_cut(
             sampler.set_epoch(epoch)
         trained += _train(group, batch, steps)
         states = [sampler.state_dict() for sampler in group]
-        assert all(one == states[0] for one in states)
+        assert all(each == states[0] for each in states)
         state = states[0]
 
     assert sorted(trained) == list(range(size))
@@ -89,7 +89,7 @@ def test_all_ranks_get_equally_many_and_at_most_one_less_than_there_are_ranks_is
         if group[0].consumed == size:
             break
 
-    most = max([ranks, *(one for one, _, _ in attempts)])
+    most = max([ranks, *(count for count, _, _ in attempts)])
     if tail == "repeat":
         assert set(trained) == set(range(size))
         assert trained.total() - size < most
@@ -240,7 +240,7 @@ def test_only_a_number_of_samples_is_counted(samples: Any) -> None:
 
 
 def _loop(loader: DataLoader[Any], sampler: ResumableSampler, batch: int) -> list[int]:
-    """Return what an epoch of a training loop gets."""
+    """Return the samples of one epoch of a training loop."""
     seen: list[int] = []
     for samples in loader:
         seen += samples.tolist()
@@ -264,14 +264,14 @@ def test_a_rank_with_a_sample_less_begins_the_next_epoch_with_the_others() -> No
     loaders = [DataLoader(Numbers(5), batch_size=1, sampler=sampler) for sampler in group]
 
     for epoch in range(3):
-        passes = [_loop(*one, 1) for one in zip(loaders, group, strict=True)]
+        passes = [_loop(*pair, 1) for pair in zip(loaders, group, strict=True)]
         assert passes == [[0, 2, 4], [1, 3]]
         assert [sampler.epoch for sampler in group] == [epoch, epoch]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_pass_that_was_left_is_followed_by_the_rest_of_its_epoch(workers: int) -> None:
-    """Live as after a resume; also if the loader had asked for all samples by then."""
+    """The same without a resume, even if the loader had asked for all samples by then."""
     sampler = ResumableSampler(Numbers(10), 1, 0, shuffle=False)
     loader: DataLoader[Any] = DataLoader(
         Numbers(10), batch_size=2, sampler=sampler, num_workers=workers
@@ -347,13 +347,13 @@ def test_its_length_is_known_without_an_order(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
-        ({"consumed": -3}, "consumed is -3: it is between 0 and 10"),
-        ({"consumed": 11}, "consumed is 11: it is between 0 and 10"),
+        ({"consumed": -3}, "consumed is -3: must be between 0 and 10"),
+        ({"consumed": 11}, "consumed is 11: must be between 0 and 10"),
         ({"consumed": 2.5}, "consumed is 2.5: not a whole number"),
         ({"consumed": True}, "consumed is True: not a whole number"),
-        ({"epoch": -1}, "epoch is -1: it is 0 or more"),
+        ({"epoch": -1}, "epoch is -1: must be 0 or more"),
         ({"epoch": "1"}, "epoch is '1': not a whole number"),
         ({"seed": None}, "seed is None: not a whole number"),
         ({"shuffle": "no"}, "shuffle is 'no': must be True or False"),
@@ -361,7 +361,7 @@ def test_its_length_is_known_without_an_order(monkeypatch: pytest.MonkeyPatch) -
     ids=str,
 )
 def test_a_state_that_cannot_be_is_refused_and_changes_nothing(
-    changed: dict[str, Any], said: str
+    changed: dict[str, Any], message: str
 ) -> None:
     sampler = ResumableSampler(range(10), 1, 0)
     before = sampler.state_dict()
@@ -369,7 +369,7 @@ def test_a_state_that_cannot_be_is_refused_and_changes_nothing(
     with pytest.raises(ConfigError) as caught:
         sampler.load_state_dict(before | changed)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "pass what state_dict() returned" in str(caught.value)
     assert sampler.state_dict() == before
 

@@ -20,7 +20,7 @@ from holdfast.train import (
     ScalingConfig,
     ValidationConfig,
 )
-from holdfast.train.arguments import given_to
+from holdfast.train.arguments import given_arguments
 from holdfast.train.backend import BackendConfig
 from holdfast.train.data_parallel_trainer import DataParallelTrainer as SameTrainer
 from holdfast.train.trainer import BaseTrainer
@@ -98,7 +98,7 @@ def test_the_import_paths_of_older_releases_lead_to_the_same_class() -> None:
         ({"run_config": "bert-7"}, "run_config='bert-7': must be a RunConfig of Holdfast"),
         ({"train_loop_config": [1]}, "train_loop_config=[1]: must be a dictionary, this is list"),
         ({"datasets": [1]}, "datasets=[1]: must be a dictionary"),
-        ({"datasets": {3: []}}, "datasets has the key 3: a dataset is named by a text"),
+        ({"datasets": {3: []}}, "datasets has the key 3: the name of a dataset is a string"),
         ({"datasets": {"": []}}, "datasets has the key ''"),
         ({"metadata": "x"}, "metadata='x': must be a dictionary"),
         ({"resume_from_checkpoint": "/c"}, "resume_from_checkpoint='/c': must be a Checkpoint"),
@@ -177,9 +177,9 @@ def test_arguments_are_known_by_name_however_they_were_given() -> None:
 
     made = Made(1)
 
-    assert given_to(Made.__init__, made, 1, b=2, c=None, d=4) == {"a": 1, "b": 2, "d": 4}
+    assert given_arguments(Made.__init__, made, 1, b=2, c=None, d=4) == {"a": 1, "b": 2, "d": 4}
 
 
 def test_a_base_trainer_without_a_loop_says_so() -> None:
-    with pytest.raises(NotImplementedError, match="BaseTrainer does not say how to train"):
+    with pytest.raises(NotImplementedError, match="BaseTrainer does not override training_loop"):
         BaseTrainer().training_loop()

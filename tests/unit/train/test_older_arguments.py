@@ -89,7 +89,7 @@ def test_what_means_nothing_on_one_machine_is_warned_of() -> None:
     with pytest.warns(UserWarning, match=r"is ignored: ") as caught:
         warn_of_older_arguments(scaling, run)
 
-    assert [str(one.message).partition("=")[0] for one in caught] == [
+    assert [str(warning.message).partition("=")[0] for warning in caught] == [
         "ScalingConfig(accelerator_type",
         "ScalingConfig(label_selector",
         "FailureConfig(relax_collectives_on_preemption",

@@ -43,15 +43,15 @@ def test_a_run_that_carries_on_says_from_where_and_why_it_may() -> None:
 def test_the_line_says_how_the_run_came_out_the_last_time(
     ending: Ending | None, words: str
 ) -> None:
-    said = line(Standing(starts=1, ending=ending, checkpoint="c", saved=NOW))
+    text = line(Standing(starts=1, ending=ending, checkpoint="c", saved=NOW))
 
-    assert f"run 'bert-7', {words}, carries on from c (saved 0 s ago); started once before" in said
+    assert f"run 'bert-7', {words}, carries on from c (saved 0 s ago); started once before" in text
 
 
 def test_a_run_without_a_checkpoint_begins_again() -> None:
-    said = line(Standing(starts=3, ending=Ending.FAILED), policy="must")
+    text = line(Standing(starts=3, ending=Ending.FAILED), policy="must")
 
-    assert said == (
+    assert text == (
         "holdfast: run 'bert-7', which had failed, begins again, because it has no checkpoint;"
         " started 3 times before [RunConfig(resume='must')]"
     )
@@ -93,14 +93,14 @@ def test_a_run_cut_off_in_an_attempt_has_no_ending() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "said"), [("DEBUG", "x\n"), ("INFO", "x\n"), ("WARNING", ""), ("ERROR", "")]
+    ("level", "printed"), [("DEBUG", "x\n"), ("INFO", "x\n"), ("WARNING", ""), ("ERROR", "")]
 )
 def test_a_line_is_said_unless_the_level_is_above_info(
-    level: str, said: str, capsys: pytest.CaptureFixture[str]
+    level: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     announce("x", level)
 
-    assert capsys.readouterr() == ("", said)
+    assert capsys.readouterr() == ("", printed)
 
 
 @pytest.mark.parametrize("stream", ["none", "closed"])

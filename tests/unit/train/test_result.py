@@ -1,4 +1,4 @@
-"""`Result`: what a run has come to, also when it is opened from its folder alone."""
+"""`Result`: the outcome of a run, also when it is read from its folder alone."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def happen(run: OpenRun, *events: Event) -> None:
 def report(run: OpenRun, *metrics: dict[str, Any], attempt: int = 1, after: int = 0) -> None:
     rows = MetricRows(run.store, run.lease.epoch)
     rows.begin(attempt, after)
-    for step, one in enumerate(metrics, start=after + 1):
-        rows.append(step, attempt, one, 0.0)
+    for step, row in enumerate(metrics, start=after + 1):
+        rows.append(step, attempt, row, 0.0)
     rows.close()
 
 
@@ -95,10 +95,10 @@ def test_a_checkpoint_that_says_no_step_still_gives_its_metrics(run: OpenRun, fi
 
 
 def test_a_run_that_reported_nothing_has_no_metrics_and_an_empty_table(run: OpenRun) -> None:
-    found = result(run)
+    outcome = result(run)
 
-    assert (found.metrics, found.checkpoint, found.error) == (None, None, None)
-    assert len(found.metrics_dataframe) == 0
+    assert (outcome.metrics, outcome.checkpoint, outcome.error) == (None, None, None)
+    assert len(outcome.metrics_dataframe) == 0
 
 
 def test_a_report_of_no_metrics_is_a_report(run: OpenRun) -> None:
@@ -129,12 +129,12 @@ def test_the_table_has_a_row_for_each_step_once_after_a_rewind(run: OpenRun) -> 
 def test_the_table_is_of_the_result_and_not_of_what_came_after(run: OpenRun) -> None:
     nothing = result(run)
     report(run, {"loss": 1.0}, {"loss": 0.9})
-    found = result(run)
+    outcome = result(run)
     report(run, {"loss": 0.5}, attempt=2, after=1)
 
     assert len(nothing.metrics_dataframe) == 0
-    assert found.metrics == {"loss": 0.9}
-    assert list(found.metrics_dataframe["loss"]) == [1.0, 0.9]
+    assert outcome.metrics == {"loss": 0.9}
+    assert list(outcome.metrics_dataframe["loss"]) == [1.0, 0.9]
     assert list(result(run).metrics_dataframe["loss"]) == [1.0, 0.5]
 
 
@@ -157,9 +157,9 @@ def test_a_store_that_fails_now_does_not_cost_the_result_of_a_run(
             return super().entries(prefix)
 
     with open_run(Deaf()) as run:
-        found = result(run)
+        outcome = result(run)
 
-    assert found.metrics is None
+    assert outcome.metrics is None
     assert "the last metrics cannot be read: the line is noisy" in caplog.text
 
 
@@ -193,16 +193,16 @@ def test_checkpoints_are_ordered_from_worst_to_best(run: OpenRun, files: Path) -
 def test_the_best_checkpoint_is_chosen_by_any_metric(run: OpenRun, files: Path) -> None:
     for step, loss in enumerate([math.nan, 2.0, 1.0, 2.0, 1.0, "high"], start=1):
         commit_to(run, files, step=step, metrics={"a": {"loss": loss}})
-    found = result(run)
+    outcome = result(run)
 
-    assert found.get_best_checkpoint("a/loss", "max").path.endswith("checkpoint_000003")
-    assert found.get_best_checkpoint("a/loss", "min").path.endswith("checkpoint_000004")
+    assert outcome.get_best_checkpoint("a/loss", "max").path.endswith("checkpoint_000003")
+    assert outcome.get_best_checkpoint("a/loss", "min").path.endswith("checkpoint_000004")
     with pytest.raises(RuntimeError, match=r"no checkpoint has a number for 'b'.*: a/loss"):
-        found.get_best_checkpoint("b", "min")
+        outcome.get_best_checkpoint("b", "min")
     with pytest.raises(ValueError, match="mode='best'"):
-        found.get_best_checkpoint("a/loss", "best")  # type: ignore[arg-type]
+        outcome.get_best_checkpoint("a/loss", "best")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="metric=3"):
-        found.get_best_checkpoint(3, "min")  # type: ignore[arg-type]
+        outcome.get_best_checkpoint(3, "min")  # type: ignore[arg-type]
 
 
 def test_without_checkpoints_there_is_no_best_one(run: OpenRun) -> None:
@@ -227,17 +227,17 @@ def test_a_run_opened_from_its_folder_tells_its_name_and_all_there_is(
         commit_to(run, files, step=2, metrics={"epoch": 4})
     moved = folder.rename(tmp_path / "elsewhere")
 
-    found = Result.from_path(moved)
+    outcome = Result.from_path(moved)
 
-    assert found.name == "bert-7"
-    assert found.path == str(moved)
-    assert found.metrics is not None and found.metrics["epoch"] == 4
-    assert list(found.metrics_dataframe["epoch"]) == [3, 4]
-    assert found.checkpoint is not None
-    with found.checkpoint.as_directory() as opened:
+    assert outcome.name == "bert-7"
+    assert outcome.path == str(moved)
+    assert outcome.metrics is not None and outcome.metrics["epoch"] == 4
+    assert list(outcome.metrics_dataframe["epoch"]) == [3, 4]
+    assert outcome.checkpoint is not None
+    with outcome.checkpoint.as_directory() as opened:
         assert Path(opened, "model.pt").read_bytes() == b"weights"
-    assert isinstance(found.filesystem, pyarrow.fs.LocalFileSystem)
-    assert (found.error, found.return_value, found.config) == (None, None, None)
+    assert isinstance(outcome.filesystem, pyarrow.fs.LocalFileSystem)
+    assert (outcome.error, outcome.return_value, outcome.config) == (None, None, None)
 
 
 def test_a_failed_run_opened_from_its_folder_says_how_it_failed(run: OpenRun) -> None:
@@ -301,10 +301,10 @@ def test_a_run_can_be_opened_through_a_filesystem_of_the_users(tmp_path: Path, f
         commit_to(run, files, step=2, metrics={"epoch": 1})
 
     for filesystem in (fsspec.filesystem("file"), pyarrow.fs.LocalFileSystem()):
-        found = Result.from_path(str(folder), storage_filesystem=filesystem)
-        assert found.metrics == {"epoch": 1}
-        assert list(found.metrics_dataframe["epoch"]) == [0, 1]
-        assert found.filesystem is filesystem
+        outcome = Result.from_path(str(folder), storage_filesystem=filesystem)
+        assert outcome.metrics == {"epoch": 1}
+        assert list(outcome.metrics_dataframe["epoch"]) == [0, 1]
+        assert outcome.filesystem is filesystem
 
 
 def test_opening_a_result_writes_nothing(tmp_path: Path) -> None:

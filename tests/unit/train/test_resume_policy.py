@@ -11,7 +11,7 @@ from holdfast.control.record.open_run import open_run
 from holdfast.errors import CannotResume, RunMissing
 from holdfast.storage.base import Store
 from holdfast.storage.local.store import LocalStore
-from holdfast.train.resume_policy import allowed, must_be_allowed
+from holdfast.train.resume_policy import check_resume_policy, settle_name
 
 Policy = Literal["auto", "must", "never"]
 
@@ -32,7 +32,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("resume", ["auto", "never"])
 def test_a_new_run_may_begin_unless_there_must_be_one(resume: Policy, store: Store) -> None:
-    must_be_allowed(RunConfig("run", resume=resume), store)
+    check_resume_policy(RunConfig("run", resume=resume), store)
 
 
 @pytest.mark.parametrize("resume", ["auto", "must"])
@@ -41,12 +41,12 @@ def test_a_run_may_be_carried_on_with_unless_there_must_be_none(
 ) -> None:
     make_run(store)
 
-    must_be_allowed(RunConfig("run", resume=resume), store)
+    check_resume_policy(RunConfig("run", resume=resume), store)
 
 
 def test_a_run_that_must_be_there_and_is_not_is_missed(store: Store, tmp_path: Path) -> None:
     with pytest.raises(RunMissing, match="resume='must'") as refused:
-        must_be_allowed(RunConfig("run", resume="must"), store)
+        check_resume_policy(RunConfig("run", resume="must"), store)
 
     assert store.url in str(refused.value)
     assert refused.value.hint
@@ -58,7 +58,7 @@ def test_a_run_that_must_not_be_there_is_left_as_it_is(store: Store, tmp_path: P
     before = everything(tmp_path)
 
     with pytest.raises(CannotResume, match="resume='never'") as refused:
-        must_be_allowed(RunConfig("run", resume="never"), store)
+        check_resume_policy(RunConfig("run", resume="never"), store)
 
     assert store.url in str(refused.value)
     assert refused.value.hint
@@ -69,13 +69,13 @@ def test_a_run_that_has_lost_its_identity_is_still_a_run(store: Store) -> None:
     make_run(store)
     store.delete(RUN_KEY)
 
-    must_be_allowed(RunConfig("run", resume="must"), store)
+    check_resume_policy(RunConfig("run", resume="must"), store)
     with pytest.raises(CannotResume, match="already"):
-        must_be_allowed(RunConfig("run", resume="never"), store)
+        check_resume_policy(RunConfig("run", resume="never"), store)
 
 
 def test_a_run_without_a_name_cannot_be_carried_on_with(store: Store) -> None:
     with pytest.raises(RunMissing, match="has no name") as refused:
-        allowed(RunConfig(resume="must", storage_path=store.url))
+        settle_name(RunConfig(resume="must", storage_path=store.url))
 
     assert "name=" in str(refused.value.hint)

@@ -1,7 +1,7 @@
-"""Training with PyTorch: a trainer, and what its training functions call.
+"""Training with PyTorch: a trainer, and the functions that training functions call.
 
-`TorchTrainer` and `TorchConfig` are to be had without torch being imported, because a driver often
-has no other use for it. Users find all names in `holdfast.train.torch`.
+`TorchTrainer` and `TorchConfig` do not import torch, because a driver often has no other use for
+it. Users import all names from `holdfast.train.torch`.
 """
 
 from __future__ import annotations

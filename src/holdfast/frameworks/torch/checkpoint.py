@@ -1,4 +1,4 @@
-"""`TorchCheckpoint`: a model in a folder, as older scripts save and load it."""
+"""`TorchCheckpoint`, deprecated: a checkpoint that holds one model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TorchCheckpoint(Checkpoint):
     def from_state_dict(
         cls, state_dict: Mapping[str, Any], *, preprocessor: object = None
     ) -> TorchCheckpoint:
-        """Return a checkpoint of a model's state; the folder it is in goes when it goes."""
+        """Return a checkpoint of a model's state, in a temporary folder that is deleted with it."""
         if not isinstance(state_dict, Mapping):
             raise ConfigError(
                 f"state_dict={shown(state_dict)} is not a dictionary, {this_is(state_dict)}",
@@ -41,9 +41,9 @@ class TorchCheckpoint(Checkpoint):
 
     @classmethod
     def from_model(cls, model: nn.Module, *, preprocessor: object = None) -> TorchCheckpoint:
-        """Return a checkpoint of a model with its code's names; the folder goes when it goes.
+        """Return a checkpoint of a whole model, in a temporary folder that is deleted with it.
 
-        Only who trusts the file may load it again, and only where the model's class is found.
+        The model is pickled: load it only if you trust the file, and where its class is importable.
         """
         if not isinstance(model, nn.Module):
             raise ConfigError(
@@ -60,7 +60,7 @@ class TorchCheckpoint(Checkpoint):
         )
         if preprocessor is not None:
             raise ConfigError(
-                f"preprocessor={shown(preprocessor)}: a checkpoint keeps files, not objects",
+                f"preprocessor={shown(preprocessor)}: a checkpoint holds files, not objects",
                 hint="save it in a file of the checkpoint, or in its metadata",
             )
         folder = tempfile.mkdtemp(prefix="holdfast-model-")
@@ -76,7 +76,7 @@ class TorchCheckpoint(Checkpoint):
     def get_model(self, model: nn.Module | None = None) -> nn.Module:
         """Return the model that was saved; if it was a state, it is loaded into `model`.
 
-        A whole model is loaded by running what its file says: open none from a stranger.
+        Loading a whole model runs code from its file: do not open one that you do not trust.
         """
         with self.as_directory() as folder:
             path = os.path.join(folder, self.MODEL_FILENAME)
@@ -98,7 +98,7 @@ class TorchCheckpoint(Checkpoint):
 
 
 def _without_wrapper(state: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:
-    """Return a state without the names that DistributedDataParallel had put before its own."""
+    """Return a state without the prefix that DistributedDataParallel puts before names."""
     if all(name.startswith("module.") for name in state) and not hasattr(model, "module"):
         return {name.removeprefix("module."): value for name, value in state.items()}
     return state

@@ -1,4 +1,4 @@
-"""How the workers of a torch run find each other; torch itself is not needed to say so."""
+"""`TorchConfig`: how the process group of a torch run is made; does not import torch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.api.assignment import assignable
+from holdfast.api.assignment import assignable, config_repr
 from holdfast.api.checks import checking
-from holdfast.api.config_repr import readable
-from holdfast.api.did_you_mean import spelled
+from holdfast.api.did_you_mean import rejects_unknown_arguments
 from holdfast.train.backend import BackendConfig
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ PRELOADED = (
 )
 
 # Building an optimizer or DistributedDataParallel loads torch._dynamo, which takes as long as torch
-# itself. The first workers load it side by side, so it would be no gain to have them wait for it;
-# later ones have it at once. It comes in parts: what it loads, and takes long, is named before it.
+# itself. The first workers load it in parallel and would gain nothing from waiting for it; later
+# ones start with it loaded. Its slowest dependencies come before it, as steps of their own.
 PRELOADED_LATER = (
     "mpmath",
     "sympy",
@@ -40,18 +39,18 @@ PRELOADED_LATER = (
 
 
 @assignable
-@spelled
+@rejects_unknown_arguments
 @dataclass(unsafe_hash=True, repr=False)
 class TorchConfig(BackendConfig):
     """How the process group of a torch run is made.
 
     Attributes:
-        backend: What torch calls it, such as "gloo"; None takes "nccl" for workers with GPUs and
+        backend: Torch's name of it, such as "gloo"; None takes "nccl" for workers with GPUs and
             "gloo" for others.
-        init_method: "env" or "tcp", as in older scripts. There is no difference: the ranks always
-            meet through their driver, and the variables of "env" are always set.
-        timeout_s: How long an operation waits for a rank that lives and does not come. A rank that
-            dies is noticed at once.
+        init_method: "env" or "tcp", for older scripts. There is no difference: ranks always meet
+            through their driver, and the variables of "env" are always set.
+        timeout_s: How long an operation waits for a rank that is alive but does not join it. A
+            rank that dies is noticed at once.
     """
 
     backend: str | None = None
@@ -65,15 +64,15 @@ class TorchConfig(BackendConfig):
             meaning = "it is how long an operation waits for the other ranks"
             if problems.seconds("timeout_s", meaning, above_zero=True):
                 if math.isinf(self.timeout_s):
-                    problems.add("timeout_s", f"without an end; {meaning}")
+                    problems.add("timeout_s", f"must be finite; {meaning}")
                 elif self.timeout_s > _TIMEOUT_MAX_S:
                     problems.add("timeout_s", "longer than torch can count")
 
     def __repr__(self) -> str:
-        return readable(self, TorchConfig())
+        return config_repr(self, TorchConfig())
 
     def setups(self) -> Sequence[Callable[[WorkerContext], None]]:
-        return (Joining(self),)
+        return (JoinProcessGroup(self),)
 
     def modules(self) -> Sequence[str]:
         return PRELOADED
@@ -83,8 +82,8 @@ class TorchConfig(BackendConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
-    """What a worker does before its function; it travels there without torch being loaded here."""
+class JoinProcessGroup:
+    """Joins the process group in a worker; sending it there does not load torch in the driver."""
 
     config: TorchConfig
 

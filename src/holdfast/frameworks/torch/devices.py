@@ -1,4 +1,4 @@
-"""Which devices are this worker's, and how many ranks it trains with."""
+"""The devices of this worker, its rank, and how many ranks it trains with."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def get_devices() -> list[torch.device]:
     gpus = context.place.gpus
     if gpus is None:
         return [torch.device("cpu")]
-    found = indices(gpus, torch.cuda.device_count(), rank=context.place.rank)
-    return [torch.device("cuda", index) for index in found]
+    numbers = indices(gpus, torch.cuda.device_count(), rank=context.place.rank)
+    return [torch.device("cuda", number) for number in numbers]
 
 
 def indices(gpus: tuple[str, ...], visible: int, *, rank: int) -> list[int]:
-    """Return by which numbers torch knows a worker's GPUs.
+    """Return the numbers by which torch addresses a worker's GPUs.
 
-    A process that sees no others counts them from 0; one that sees all of its node's, as the node
-    does.
+    A process that sees only its own GPUs counts them from 0; one that sees all of its node uses the
+    node's numbers.
     """
     if len(gpus) == visible:
         return list(range(visible))
@@ -43,14 +43,14 @@ def indices(gpus: tuple[str, ...], visible: int, *, rank: int) -> list[int]:
     raise ConfigError(
         f"rank {rank} was given the GPUs {', '.join(gpus) or '(none)'}, but torch sees"
         f" {visible} of them",
-        hint="see whether torch was built for CUDA, and what CUDA_VISIBLE_DEVICES says",
+        hint="check that torch was built for CUDA, and the value of CUDA_VISIBLE_DEVICES",
     )
 
 
 def world_size(asker: str) -> int:
-    """Return with how many ranks this process trains; 1 outside a training function.
+    """Return how many ranks this process trains with; 1 outside a training function.
 
-    Raises `RuntimeError` where there are others, but no process group to reach them by.
+    Raises `RuntimeError` if there are other workers but no process group.
     """
     if dist.is_available() and dist.is_initialized():
         return dist.get_world_size()

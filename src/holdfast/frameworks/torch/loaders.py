@@ -1,4 +1,4 @@
-"""Data loaders made ready for a worker: each rank takes its part, on its own device."""
+"""`prepare_data_loader`: gives each rank its part of a data loader, on its own device."""
 
 from __future__ import annotations
 
@@ -37,20 +37,19 @@ def prepare_data_loader(
     move_to_device: bool = True,  # noqa: FBT001, FBT002
     auto_transfer: bool = True,  # noqa: FBT001, FBT002
 ) -> DataLoader[Any]:
-    """Return a loader like this one that gives each rank its part, on its device.
+    """Return a copy of the loader that gives each rank its part, on its device.
 
-    Among several ranks, a `DistributedSampler` takes the place of the loader's own order, shuffled
-    if that was; call `loader.sampler.set_epoch(epoch)` at the beginning of every epoch, or all have
-    the same order. A sampler of another kind, or one of batches, keeps its say, and its choices are
-    dealt out to the ranks; its own `set_epoch`, if it has one, is called too. Everything else about
-    the loader stays. A loader whose sampler splits already (it has `num_replicas` and `rank`), or
-    whose dataset is iterable and so has no order to split, stays whole. The processes of a loader
-    draw other random numbers on each rank.
+    With several ranks, a `DistributedSampler` replaces sequential and shuffled order; call
+    `loader.sampler.set_epoch(epoch)` at the start of every epoch, or all epochs have the same
+    order. Any other sampler, or batch sampler, still chooses, and its choices are split among the
+    ranks; its own `set_epoch`, if it has one, is called too. The rest of the loader is unchanged. A
+    loader is not split if its sampler splits already (it has `num_replicas` and `rank`), or if its
+    dataset is iterable. A loader's processes draw different random numbers on each rank.
 
     Args:
         data_loader: It is not changed.
-        add_dist_sampler: Whether each rank is to get its part only.
-        move_to_device: Whether batches are to be on this worker's device.
+        add_dist_sampler: Whether each rank gets only its part.
+        move_to_device: Whether to move batches to this worker's device.
         auto_transfer: Whether to move the next batch to a GPU while this one is computed; that
             needs `pin_memory=True`.
     """
@@ -71,34 +70,34 @@ def prepare_data_loader(
         data_loader = _seeded(data_loader, rank)
     device = devices.get_device()
     if move_to_device and device.type != "cpu":
-        return MovingLoader(data_loader, device, overlaps=auto_transfer)
+        return DeviceLoader(data_loader, device, overlaps=auto_transfer)
     return data_loader
 
 
 def _is_split(loader: DataLoader[Any]) -> bool:
-    """Whether a sampler chooses for one rank already."""
-    samplers = [one for part in (loader.sampler, loader.batch_sampler) for one in _chain(part)]
+    """Whether a sampler of the loader chooses for one rank already."""
     return any(
-        isinstance(one, SPLIT_ALREADY) or (hasattr(one, "num_replicas") and hasattr(one, "rank"))
-        for one in samplers
+        isinstance(sampler, SPLIT_ALREADY)
+        or (hasattr(sampler, "num_replicas") and hasattr(sampler, "rank"))
+        for sampler in (*_chain(loader.sampler), *_chain(loader.batch_sampler))
     )
 
 
 def _chain(sampler: object) -> Iterator[Any]:
-    """Yield a sampler, and those that it draws from, as one of batches does."""
-    for _ in range(8):  # none has more below it, but one may have itself
+    """Yield a sampler and those it draws from, as a batch sampler does."""
+    for _ in range(8):  # more than any real chain; one that contains itself must end, too
         if sampler is None:
             return
         yield sampler
-        below = getattr(sampler, "batch_sampler", None)
-        sampler = below if below is not None else getattr(sampler, "sampler", None)
+        inner = getattr(sampler, "batch_sampler", None)
+        sampler = inner if inner is not None else getattr(sampler, "sampler", None)
 
 
 def _log_iterable(dataset: object, ranks: int, rank: int) -> None:
     if rank == 0:
         log.warning(
             "%s is iterable, so each of the %d ranks gets all of its samples, unless it splits them"
-            " itself: if it does, say so with add_dist_sampler=False; else use a map-style dataset,"
+            " itself: if it does, pass add_dist_sampler=False; else use a map-style dataset,"
             " or holdfast.data",
             type(dataset).__name__,
             ranks,
@@ -106,12 +105,12 @@ def _log_iterable(dataset: object, ranks: int, rank: int) -> None:
 
 
 def _split(loader: DataLoader[Any], ranks: int, rank: int) -> DataLoader[Any]:
-    """Return a copy of the loader that differs in what it takes, and in nothing else.
+    """Return a copy of the loader that differs only in its sampler.
 
-    A copy, because only the loader's own class knows all that it was made with.
+    A copy, because only the loader's own class knows all its constructor arguments.
     """
     mine = copy.copy(loader)
-    changed = vars(mine)  # a loader lets nobody set its sampler; this one has not been used yet
+    changed = vars(mine)  # bypasses the loader's check that its sampler is never replaced
     changed["_iterator"] = None
     if _batches_itself(loader):
         sampler = _sampler_of(loader, ranks, rank)
@@ -119,23 +118,23 @@ def _split(loader: DataLoader[Any], ranks: int, rank: int) -> DataLoader[Any]:
         if loader.batch_size is not None:
             changed["batch_sampler"] = BatchSampler(sampler, loader.batch_size, loader.drop_last)
     else:
-        # Both: what sets the epoch of a loader does it by `loader.sampler`.
-        changed["sampler"] = changed["batch_sampler"] = DealtSampler(
+        # Both, because scripts set the epoch by `loader.sampler`.
+        changed["sampler"] = changed["batch_sampler"] = SplitSampler(
             loader.batch_sampler, ranks, rank
         )
     return mine
 
 
 def _seeded(loader: DataLoader[Any], rank: int) -> DataLoader[Any]:
-    """Return a copy of the loader whose processes have random numbers of their rank."""
+    """Return a copy of the loader whose processes are seeded by their rank."""
     mine = copy.copy(loader)
     vars(mine)["_iterator"] = None
-    mine.worker_init_fn = SeedOfRank(loader.worker_init_fn, rank)
+    mine.worker_init_fn = RankSeeding(loader.worker_init_fn, rank)
     return mine
 
 
 def _batches_itself(loader: DataLoader[Any]) -> bool:
-    """Whether the loader makes batches, or none, of what its sampler gives."""
+    """Whether the loader batches what its sampler gives, or passes on single samples."""
     return loader.batch_size is not None or loader.batch_sampler is None
 
 
@@ -144,38 +143,38 @@ def _sampler_of(loader: DataLoader[Any], ranks: int, rank: int) -> DistributedSa
         return DistributedSampler(loader.dataset, ranks, rank, shuffle=False)
     if _is_plain_shuffle(loader.sampler, loader.dataset):
         return DistributedSampler(loader.dataset, ranks, rank, shuffle=True)
-    return DealtSampler(loader.sampler, ranks, rank)
+    return SplitSampler(loader.sampler, ranks, rank)
 
 
 def _is_plain_shuffle(sampler: object, dataset: Any) -> bool:
-    """Whether a sampler gives every sample once; it may also draw some again, or leave some out."""
+    """Whether a sampler gives every sample exactly once, in random order."""
     if not isinstance(sampler, RandomSampler) or sampler.replacement:
         return False
     return len(sampler) == len(dataset)
 
 
-class DealtSampler(DistributedSampler[Any]):
-    """Deals out to the ranks what another sampler chooses.
+class SplitSampler(DistributedSampler[Any]):
+    """Splits the choices of another sampler among the ranks.
 
-    All ranks ask it with the generators of torch, Python and numpy at the same seed, which
-    `set_epoch` changes, so that they see the same choices. One that chooses by something else, so
-    that ranks could not agree, is refused. Where choices do not go round, some are given twice.
+    All ranks seed the generators of torch, Python and numpy alike when they ask it, by a seed that
+    `set_epoch` changes, so that they see the same choices. A sampler that still chooses differently
+    each time is refused. If the choices cannot be split evenly, some are given twice.
     """
 
     def __init__(self, sampler: Iterable[Any] | None, ranks: int, rank: int) -> None:
         if not isinstance(sampler, Sized) or not isinstance(sampler, Iterable):
             raise ConfigError(
                 f"the loader's sampler {shown(sampler)} has no length, so its choices cannot be"
-                f" dealt out to {ranks} ranks",
+                f" split among {ranks} ranks",
                 hint="give it a __len__, or let it choose for one rank and pass"
                 " add_dist_sampler=False",
             )
         super().__init__(_Choices(sampler), ranks, rank, shuffle=False)
         self._choices: Iterable[Any] = sampler
-        self._must_be_tried: bool = _may_choose_by_chance(sampler)
+        self._is_unproven: bool = _may_ignore_seeds(sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """Have another epoch's choices next: this sampler's, and those of any it draws from."""
+        """Set the epoch of this sampler and of those it draws from."""
         super().set_epoch(epoch)
         for sampler in _chain(self._choices):
             if callable(getattr(sampler, "set_epoch", None)):
@@ -183,9 +182,9 @@ class DealtSampler(DistributedSampler[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         chosen = self._chosen()
-        if self._must_be_tried:
-            self._must_choose_the_same_as(chosen)
-            self._must_be_tried = False
+        if self._is_unproven:
+            self._must_choose_alike(chosen)
+            self._is_unproven = False
         missing = -len(chosen) % self.num_replicas
         while missing and chosen:
             added = chosen[:missing]
@@ -193,31 +192,31 @@ class DealtSampler(DistributedSampler[Any]):
         return iter(chosen[self.rank :: self.num_replicas])
 
     def _chosen(self) -> list[Any]:
-        with drawing_alike(self.seed + self.epoch), contextlib.ExitStack() as stack:
+        with seeded_generators(self.seed + self.epoch), contextlib.ExitStack() as stack:
             for sampler in _chain(self._choices):
                 stack.enter_context(_generator_of(sampler, self.seed + self.epoch))
             return list(self._choices)
 
-    def _must_choose_the_same_as(self, chosen: list[Any]) -> None:
+    def _must_choose_alike(self, chosen: list[Any]) -> None:
         if list(map(_plain, self._chosen())) != list(map(_plain, chosen)):
-            names = " of ".join(type(one).__name__ for one in _chain(self._choices))
+            names = " of ".join(type(sampler).__name__ for sampler in _chain(self._choices))
             raise ConfigError(
-                f"the sampler {names} chooses otherwise each time it is asked, so that the"
-                f" {self.num_replicas} ranks would not agree on who gets which sample",
-                hint="give it a set_epoch(epoch) from which its choices follow, as"
-                " DistributedSampler has; or draw from torch's, Python's or numpy's own generator,"
-                " which all ranks seed alike for it",
+                f"the sampler {names} chooses differently each time, so that the"
+                f" {self.num_replicas} ranks would not agree on which rank gets which sample",
+                hint="give it a set_epoch(epoch) that determines its choices, as DistributedSampler"
+                " has; or draw from the global generator of torch, Python or numpy, which all ranks"
+                " seed alike for it",
             )
 
 
-def _may_choose_by_chance(sampler: object) -> bool:
-    """Whether a sampler of the user's might choose by something that no seed or epoch reaches."""
+def _may_ignore_seeds(sampler: object) -> bool:
+    """Whether a user's sampler might choose by something that no seed or epoch determines."""
     chain = list(_chain(sampler))
-    if any(hasattr(one, "set_epoch") for one in chain):
+    if any(hasattr(link, "set_epoch") for link in chain):
         return False
     return any(
-        not isinstance(one, Sequence) and not type(one).__module__.startswith("torch.")
-        for one in chain
+        not isinstance(link, Sequence) and not type(link).__module__.startswith("torch.")
+        for link in chain
     )
 
 
@@ -226,8 +225,8 @@ def _plain(choice: Any) -> Any:
 
 
 @contextlib.contextmanager
-def drawing_alike(seed: int) -> Iterator[None]:
-    """Have all generators of this process at a seed for a while, and then where they were."""
+def seeded_generators(seed: int) -> Iterator[None]:
+    """Seed all generators of this process, and restore their states afterwards."""
     numpy = sys.modules.get("numpy")
     python_state = random.getstate()
     numpy_state = None if numpy is None else numpy.random.get_state()
@@ -246,7 +245,7 @@ def drawing_alike(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _generator_of(sampler: Any, seed: int) -> Iterator[None]:
-    """Have a sampler draw from a generator at a seed, in place of one of its own."""
+    """Replace a sampler's own generator, if it has one, by a seeded one for a while."""
     own = getattr(sampler, "generator", None)
     if not isinstance(own, torch.Generator):
         yield
@@ -259,7 +258,7 @@ def _generator_of(sampler: Any, seed: int) -> Iterator[None]:
 
 
 class _Choices(torch.utils.data.Dataset[Any]):
-    """How many choices there are, for a class that asks a dataset."""
+    """A dataset with the length of a sampler, which `DistributedSampler` asks for."""
 
     def __init__(self, sampler: Sized) -> None:
         self._sampler = sampler
@@ -268,11 +267,11 @@ class _Choices(torch.utils.data.Dataset[Any]):
         return len(self._sampler)
 
 
-class SeedOfRank:
-    """Seeds each process of a loader by its rank too, and then does what the user wanted there.
+class RankSeeding:
+    """Seeds each process of a loader by its rank too, and then calls the user's own function.
 
-    Ranks that have called `torch.manual_seed` alike would otherwise all get the same random
-    augmentations from their loaders' processes.
+    Otherwise ranks that call `torch.manual_seed` alike would all get the same random augmentations
+    from their loaders' processes.
     """
 
     def __init__(self, then: Callable[[int], None] | None, rank: int) -> None:
@@ -289,11 +288,11 @@ class SeedOfRank:
             self._then(worker)
 
 
-class MovingLoader(DataLoader[Any]):
+class DeviceLoader(DataLoader[Any]):
     """A loader whose batches are moved to a device.
 
     Args:
-        loader: Where they come from; all that it has, this one has.
+        loader: Where they come from; this loader has all its attributes.
         overlaps: Whether the next batch is moved while this one is computed.
     """
 
@@ -313,22 +312,22 @@ class MovingLoader(DataLoader[Any]):
         return (moved(batch, self._device) for batch in self._loader)
 
     def _overlapped(self) -> Iterator[Any]:
-        """Yield each batch while the next one is on its way, in a stream of its own."""
-        aside = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        ready: list[Any] = []
+        """Yield each batch while the next one is copied, in a stream of its own."""
+        copying = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        pending: list[Any] = []
         for batch in self._loader:
-            with torch.cuda.stream(aside):
-                ready.append(moved(batch, self._device, non_blocking=True))
-            if len(ready) > 1:
-                yield self._arrived(ready.pop(0), aside)
-        for batch in ready:
-            yield self._arrived(batch, aside)
+            with torch.cuda.stream(copying):
+                pending.append(moved(batch, self._device, non_blocking=True))
+            if len(pending) > 1:
+                yield self._copied(pending.pop(0), copying)
+        for batch in pending:
+            yield self._copied(batch, copying)
 
-    def _arrived(self, batch: Any, aside: torch.cuda.Stream) -> Any:
-        here = torch.cuda.current_stream(self._device)
-        here.wait_stream(aside)
+    def _copied(self, batch: Any, copying: torch.cuda.Stream) -> Any:
+        computing = torch.cuda.current_stream(self._device)
+        computing.wait_stream(copying)
         for tensor in _tensors(batch):
-            tensor.record_stream(here)  # else its memory could be used again too early
+            tensor.record_stream(computing)  # else its memory could be reused too early
         return batch
 
 
@@ -339,16 +338,16 @@ def moved(item: Any, device: torch.device, *, non_blocking: bool = False) -> Any
     if callable(getattr(item, "to", None)):
         return item.to(device)
     if isinstance(item, Mapping):
-        pairs = {key: moved(one, device, non_blocking=non_blocking) for key, one in item.items()}
+        pairs = {key: moved(part, device, non_blocking=non_blocking) for key, part in item.items()}
         return pairs if type(item) is dict else _same_kind(item, pairs)
     if isinstance(item, list | tuple):
-        parts = [moved(one, device, non_blocking=non_blocking) for one in item]
+        parts = [moved(part, device, non_blocking=non_blocking) for part in item]
         return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
     return item
 
 
 def _same_kind(item: Mapping[Any, Any], pairs: dict[Any, Any]) -> Mapping[Any, Any]:
-    """Return a mapping of the same class with other values, a plain one if there is no way."""
+    """Return a mapping of the same class with these pairs, or a plain one if it has no `update`."""
     changed = copy.copy(item)
     if not hasattr(changed, "update"):
         return pairs
@@ -359,9 +358,6 @@ def _same_kind(item: Mapping[Any, Any], pairs: dict[Any, Any]) -> Mapping[Any, A
 def _tensors(item: Any) -> Iterator[torch.Tensor]:
     if isinstance(item, torch.Tensor):
         yield item
-    elif isinstance(item, Mapping):
-        for one in item.values():
-            yield from _tensors(one)
-    elif isinstance(item, list | tuple):
-        for one in item:
-            yield from _tensors(one)
+    elif isinstance(item, Mapping | list | tuple):
+        for part in item.values() if isinstance(item, Mapping) else item:
+            yield from _tensors(part)

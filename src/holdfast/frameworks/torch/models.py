@@ -1,4 +1,4 @@
-"""Models made ready for a worker: moved to its device, wrapped so that ranks train as one."""
+"""`prepare_model`: moves a model to a worker's device and wraps it for distributed training."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ def prepare_model(
     parallel_strategy: Literal["ddp", "fsdp"] | None = "ddp",
     parallel_strategy_kwargs: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Return the model on this worker's device, wrapped if it is trained with other ranks.
+    """Return the model on this worker's device, wrapped if there are other ranks.
 
-    One worker alone gets its model back without a wrapper; so does a call outside a training
-    function.
+    A single worker, or a call outside a training function, gets the model without a wrapper.
 
     Args:
         model: The model; moving it changes it in place.
-        move_to_device: Whether to move it, or where to, as torch writes it.
+        move_to_device: Whether to move it, or the device to move it to.
         parallel_strategy: "ddp" keeps a whole model on every rank, "fsdp" a part of it, which
             needs GPUs; None does not wrap it.
         parallel_strategy_kwargs: Passed on to the wrapper.
     """
-    _must_be_sound(model, parallel_strategy)
+    _check_arguments(model, parallel_strategy)
     ranks = world_size("prepare_model")
     if isinstance(move_to_device, str):
         move_to_device = torch.device(move_to_device)
@@ -57,12 +56,12 @@ def _sharded(model: nn.Module, device: torch.device, extra: dict[str, Any]) -> n
             "parallel_strategy='fsdp': torch shards models on GPUs only, and this worker has none",
             hint="set ScalingConfig(use_gpu=True), or use 'ddp'",
         )
-    from torch.distributed.fsdp import FullyShardedDataParallel  # loads much that few need
+    from torch.distributed.fsdp import FullyShardedDataParallel  # slow to import
 
     return FullyShardedDataParallel(model, **extra)
 
 
-def _must_be_sound(model: object, strategy: object) -> None:
+def _check_arguments(model: object, strategy: object) -> None:
     if not isinstance(model, nn.Module):
         raise ConfigError(
             f"model={shown(model)} is not a torch.nn.Module, {this_is(model)}",

@@ -1,4 +1,4 @@
-"""Mixed precision as older scripts ask for it; all of it works, and says what torch has today."""
+"""Deprecated functions for mixed precision; they work, and their warnings name torch's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.api.deprecated import warn_deprecated
 
 @dataclass
 class _Precision:
-    """Whether this process trains with mixed precision, and with what it scales losses."""
+    """Whether this process trains with mixed precision, and the scaler of its losses."""
 
     mixed: bool = False
     scaler: torch.amp.GradScaler | None = None
@@ -26,9 +26,9 @@ _precision = _Precision()
 
 
 def accelerate(amp: bool = False) -> None:  # noqa: FBT001, FBT002  # as users know it
-    """Have `prepare_model`, `prepare_optimizer` and `backward` use mixed precision, if `amp`.
+    """Make `prepare_model`, `prepare_optimizer` and `backward` use mixed precision, if `amp`.
 
-    That is half precision with scaled losses on GPUs, bfloat16 on CPUs. Deprecated: use
+    This is half precision with scaled losses on GPUs, bfloat16 on CPUs. Deprecated: use
     `torch.autocast`.
     """
     warn_deprecated("holdfast.train.torch.accelerate is deprecated; use torch.autocast")
@@ -39,9 +39,9 @@ def accelerate(amp: bool = False) -> None:  # noqa: FBT001, FBT002  # as users k
 
 
 def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Return the optimizer, made to step with losses that `backward` has scaled.
+    """Return the optimizer, changed to step with losses that `backward` has scaled.
 
-    Deprecated: use `torch.amp.GradScaler`, where it is needed.
+    Deprecated: use `torch.amp.GradScaler` where it is needed.
     """
     warn_deprecated(
         "holdfast.train.torch.prepare_optimizer is deprecated; use the optimizer itself, with"
@@ -63,7 +63,7 @@ def backward(tensor: torch.Tensor) -> None:
 
 
 def with_mixed_precision(model: nn.Module, device: torch.device) -> nn.Module:
-    """Return the model, made to compute with mixed precision if `accelerate` asked for it."""
+    """Return the model, changed to compute with mixed precision if `accelerate(amp=True)`."""
     if _precision.mixed:
         vars(model)["forward"] = _Autocast(model.forward, device.type)
     return model
@@ -83,9 +83,9 @@ class _Autocast:
 
 
 def _scaled_step(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> MethodType:
-    """Return a step of the optimizer that goes through the scaler, which in turn calls `step`.
+    """Return an optimizer step that goes through the scaler, which in turn calls `step`.
 
-    A method, because schedulers of learning rates wrap it as one.
+    It is a method, because learning-rate schedulers wrap it as one.
     """
     plain_step, is_inside = optimizer.step, False
 

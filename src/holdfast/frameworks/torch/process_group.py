@@ -1,8 +1,8 @@
-"""How ranks become one process group: rank 0 opens a store, the others are told where it is.
+"""Joins the ranks of a group into one process group: rank 0 opens a store, the others connect.
 
-The port is one that the kernel has just given, the driver passes it on within one attempt, and on
-one machine nothing of it, neither the store nor gloo, listens to the outside or asks a name server.
-Nothing has to be taken down: a worker that is done ends its process, which waits for nobody.
+The kernel chooses the port and the driver passes it on within one attempt. On one machine neither
+the store nor gloo listens on outside addresses or asks a name server. Nothing has to be taken down:
+a worker that is done ends its process without waiting for others.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from holdfast.frameworks.torch.config import TorchConfig
     from holdfast.worker.context import WorkerContext
 
-# An address of nobody (RFC 5737): asking for the way there tells our own, and sends nothing.
+# Addresses for documentation (RFC 5737, 3849): a UDP socket connected there has our own address,
+# and sends nothing.
 _ELSEWHERE = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 
-_ours: dist.ProcessGroup | None = None
+_our_group: dist.ProcessGroup | None = None
 
 
 class ProcessGroupError(HoldfastError, RuntimeError):
@@ -42,14 +43,14 @@ class ProcessGroupError(HoldfastError, RuntimeError):
 def join(context: WorkerContext, config: TorchConfig) -> None:
     """Make this worker a member of its group's process group; return once all are.
 
-    In a driver's own process there may be one that its user has made; that is left as it is.
+    A process group that the user made, in the driver's own process, is left as it is.
 
     Raises `ProcessGroupError`, which names the rank, if joining fails.
     """
-    global _ours  # noqa: PLW0603  # as the group itself is, in torch
-    if dist.is_initialized() and dist.group.WORLD is not _ours:
+    global _our_group  # noqa: PLW0603  # as the group itself is, in torch
+    if dist.is_initialized() and dist.group.WORLD is not _our_group:
         return
-    leave()  # what an earlier run in this very process has joined
+    leave()  # the group of an earlier run in this process
     place = context.place
     _share_processors(place)
     timeout = timedelta(seconds=config.timeout_s)
@@ -63,7 +64,9 @@ def join(context: WorkerContext, config: TorchConfig) -> None:
             where = f"{address} {store.port}"
             context.meet(where.encode())
         else:
-            where = _told(context.meet())
+            if (data := context.meet()) is None:
+                raise ProcessGroupError("rank 0 ended before it could say where to meet")
+            where = data.decode()
             host, port = where.split()
             store = TCPStore(host, int(port), place.world_size, timeout=timeout)
         _describe_in_environment(place, *where.split())
@@ -72,9 +75,9 @@ def join(context: WorkerContext, config: TorchConfig) -> None:
         dist.init_process_group(
             backend, store=store, rank=place.rank, world_size=place.world_size, timeout=timeout
         )
-        _ours = dist.group.WORLD
+        _our_group = dist.group.WORLD
         context.at_end(leave)
-        # Whoever went on, and perhaps ended, before all have joined would take their store along.
+        # If rank 0 ended before all have joined, their store would be gone.
         context.meet()
     except HoldfastError:
         raise
@@ -82,26 +85,20 @@ def join(context: WorkerContext, config: TorchConfig) -> None:
         raise ProcessGroupError(
             f"rank {place.rank} of {place.world_size} on {place.node} could not join the process"
             f" group (backend {backend!r}, store {where.replace(' ', ':')}): {error}",
-            hint="see whether the nodes reach each other, and TorchConfig(backend=…)",
+            hint="check that the nodes reach each other, and TorchConfig(backend=…)",
         ) from error
 
 
 def leave() -> None:
-    """Leave the process group that `join` has joined, if any; it waits for nobody."""
-    if dist.is_initialized() and dist.group.WORLD is _ours:
+    """Leave the process group that `join` has joined, if any, without waiting for other ranks."""
+    if dist.is_initialized() and dist.group.WORLD is _our_group:
         dist.destroy_process_group()
 
 
-def _told(data: bytes | None) -> str:
-    if data is None:
-        raise ProcessGroupError("rank 0 was gone before it could say where to meet")
-    return data.decode()
-
-
 def _open_store(address: str, world_size: int, timeout: timedelta) -> TCPStore:
-    """Return a store that listens at `address` only, on a port that the kernel chose.
+    """Return a store that listens only at `address`, on a port that the kernel chooses.
 
-    Left to itself, torch's store would listen at every address of the machine.
+    By default torch's store listens at every address of the machine.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family, backlog=world_size) as server:
@@ -134,26 +131,26 @@ def _address(place: Place) -> str:
                 probe.connect((elsewhere, 9))
                 return str(probe.getsockname()[0])
         except OSError:
-            continue  # no way out by this protocol
-    return LOOPBACK  # no network at all, so the other nodes are this machine too
+            continue  # no route by this protocol
+    return LOOPBACK  # no network at all, so the other nodes are on this machine too
 
 
 def _use_interface_of(address: str) -> None:
-    """Have gloo use the interface with this address, unless the user has named one.
+    """Make gloo use the interface with this address, unless the user has named one.
 
-    By itself gloo looks up the host's name, which in a container may be unknown, or slow to be, and
-    on many machines is an address that no other machine reaches.
+    By default gloo looks up the host's name, which may be unknown or slow in a container, and on
+    many machines is an address that no other machine reaches.
     """
     if is_in_environment("GLOO_SOCKET_IFNAME"):
         return
     for name, addresses in psutil.net_if_addrs().items():
-        if any(one.address.partition("%")[0] == address for one in addresses):
+        if any(own.address.partition("%")[0] == address for own in addresses):
             add_to_environment({"GLOO_SOCKET_IFNAME": name})
             return
 
 
 def _describe_in_environment(place: Place, address: str, port: str) -> None:
-    """Set the variables that `torchrun` sets, for code that reads them."""
+    """Set the variables that `torchrun` sets."""
     add_to_environment(
         {
             "MASTER_ADDR": address,

@@ -1,4 +1,4 @@
-"""Random numbers: the same ones again where that is wanted, and where a run left off."""
+"""Random numbers: reproducible ones, and the state to save and restore with a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from holdfast.settings import add_to_environment
 def enable_reproducibility(seed: int = 0) -> None:
     """Make this process draw the same numbers, and compute the same results, every time.
 
-    Seeds Python, numpy and torch, and has torch take deterministic algorithms only; an operation
-    that has none raises. Ranks that shall draw different numbers pass different seeds. What a
-    resumed run must also know is where in its sequence it was: see `rng_state`.
+    Seeds Python, numpy and torch, and makes torch use deterministic algorithms only; an operation
+    that has none raises. For different numbers on each rank, pass different seeds. A resumed run
+    must also restore its position in the sequence: see `rng_state`.
     """
     torch.manual_seed(seed)
     random.seed(seed)
@@ -27,17 +27,17 @@ def enable_reproducibility(seed: int = 0) -> None:
     torch.use_deterministic_algorithms(True)  # noqa: FBT003  # torch's own signature
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
-    add_to_environment({"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})  # what cuBLAS wants for it
+    add_to_environment({"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})  # cuBLAS requires it
 
 
 def rng_state() -> dict[str, Any]:
-    """Return where this process is in all its random sequences: Python's, numpy's, torch's.
+    """Return the states of this process's random generators: Python's, numpy's, torch's.
 
     Save it with every checkpoint, each rank its own (`rng-{rank}.pt`), with `torch.save`; it holds
-    nothing but plain data and tensors, so that `torch.load(…, weights_only=True)` reads it.
+    only plain data and tensors, so that `torch.load(…, weights_only=True)` reads it.
 
-    A `DataLoader` draws a number each time it is iterated; give it a `generator` of its own, or an
-    epoch that was resumed draws one more than it would have.
+    A `DataLoader` draws a number each time it is iterated; give it its own `generator`, or a
+    resumed epoch draws one more than it would have.
     """
     version, internal, gauss = random.getstate()
     state: dict[str, Any] = {
@@ -47,36 +47,36 @@ def rng_state() -> dict[str, Any]:
     if (numpy := sys.modules.get("numpy")) is not None:
         state["numpy"] = _plain(numpy.random.get_state(legacy=False))
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        # Not before: to ask would make this process use a GPU.
+        # Only then: asking would make this process use a GPU.
         state["cuda"] = torch.cuda.get_rng_state_all()
     return state
 
 
 def set_rng_state(state: Mapping[str, Any]) -> None:
-    """Go on in all random sequences from where `rng_state` found them.
+    """Restore the generators to the states that `rng_state` returned.
 
-    A GPU that the state does not know, or that is not here, is left alone.
+    GPUs that are not in the state, or not on this machine, are skipped.
     """
     try:
         version, internal, gauss = state["python"]
         cpu = state["torch"]
     except (KeyError, TypeError, ValueError):
         raise ConfigError(
-            "state: this is not what rng_state() returns", hint="set_rng_state(rng_state())"
+            "state: must be what rng_state() returned", hint="set_rng_state(rng_state())"
         ) from None
     random.setstate((version, tuple(internal), gauss))
     torch.set_rng_state(cpu.cpu())
     if "numpy" in state:
-        import numpy as np  # also if nothing has needed it yet: it will go on from here
+        import numpy as np  # even if unused so far: it must continue from this state
 
         np.random.set_state(_arrays(state["numpy"], np))
     if "cuda" in state and torch.cuda.is_available():
-        for index, one in enumerate(state["cuda"][: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(one.cpu(), index)
+        for index, gpu in enumerate(state["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(gpu.cpu(), index)
 
 
 def _plain(value: Any) -> Any:
-    """Return numpy's description of a generator with lists in place of arrays."""
+    """Return a generator state of numpy with lists in place of arrays."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     return value.tolist() if hasattr(value, "tolist") else value

@@ -1,4 +1,4 @@
-"""A sampler that can stop in the middle of an epoch and go on later, with any number of ranks."""
+"""A sampler that resumes in the middle of an epoch, with any number of ranks."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ _STATE_HINT = "pass what state_dict() returned"
 
 
 class ResumableSampler(Sampler[int]):
-    """Gives each rank its part of every epoch, and knows what of it has been trained on.
+    """Gives each rank its part of every epoch, and counts what has been trained on.
 
     An epoch is one order of all samples, the same for all ranks; they take from it in turn. So what
-    they have trained on together is always a beginning of that order, and its length says
-    everything: whoever goes on with the rest, and with how many ranks, each sample comes once. ::
+    they have trained on together is always a prefix of that order, and its length is all there is
+    to save: with any number of ranks for the rest, each sample comes once. ::
 
         sampler = ResumableSampler(dataset, seed=17)
         loader = DataLoader(dataset, batch_size=32, sampler=sampler)
         # resuming: sampler.load_state_dict(saved)
         for epoch in range(sampler.epoch, epochs):
-            sampler.set_epoch(epoch)  # goes back to the beginning only if the epoch is another
+            sampler.set_epoch(epoch)  # starts over only if the epoch changes
             for batch in loader:
                 ...
                 sampler.advance(32)
                 # saving: sampler.state_dict()
 
-    Counting is the loop's, because a loader with processes of its own has asked for samples long
-    before they are trained on.
+    The loop counts, because a loader with processes of its own asks for samples long before they
+    are trained on.
 
     Args:
-        dataset: Only its length is asked for.
-        num_replicas: How many ranks there are; those of the process group if not given.
+        dataset: Only its length is used.
+        num_replicas: How many ranks there are; by default those of the process group.
         rank: Which of them this is.
-        shuffle: Whether an epoch is in random order, another one each epoch, or as the dataset is.
-        seed: What that order is drawn from; the same on all ranks.
-        tail: What becomes of the last samples of an epoch, where there is not one for each rank.
-            All ranks must make equally many steps, so "repeat" gives the first samples of the epoch
-            to the ranks that would have none, and "drop" leaves the last ones out. With "uneven",
-            every sample comes exactly once, and some ranks get one more than others.
+        shuffle: Whether each epoch has a random order of its own, or the order of the dataset.
+        seed: The seed of that order; the same on all ranks.
+        tail: What to do with the last samples of an epoch if there are fewer than ranks. All ranks
+            must make equally many steps, so "repeat" gives the first samples of the epoch to the
+            ranks that would have none, and "drop" leaves the last ones out. With "uneven", every
+            sample comes exactly once, and some ranks get one more than others.
     """
 
     def __init__(
@@ -63,17 +63,19 @@ class ResumableSampler(Sampler[int]):
     ) -> None:
         self.epoch = 0
         self.consumed = 0
-        self.num_replicas = _ranks() if num_replicas is None else num_replicas
+        if num_replicas is None:
+            num_replicas = devices.world_size("ResumableSampler")
+        self.num_replicas = num_replicas
         self.rank = devices.rank() if rank is None else rank
         self._size, self._shuffle, self._seed, self._tail = len(dataset), shuffle, seed, tail
         self._has_begun = self._was_counted = self._gave_all = False
         self._passes = self._counted_at_a_time = 0
-        self._must_be_sound()
+        self._check_arguments()
 
-    def _must_be_sound(self) -> None:
+    def _check_arguments(self) -> None:
         if not is_whole(self.num_replicas) or self.num_replicas < 1:
             raise ConfigError(
-                f"num_replicas={shown(self.num_replicas)}: there is one rank at least"
+                f"num_replicas={shown(self.num_replicas)}: there is at least one rank"
             )
         if not is_whole(self.rank) or not 0 <= self.rank < self.num_replicas:
             raise ConfigError(
@@ -86,7 +88,7 @@ class ResumableSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         if self._is_over():
-            self.set_epoch(self.epoch + 1)  # nobody did
+            self.set_epoch(self.epoch + 1)  # the loop did not call it
         self._has_begun, self._was_counted, self._gave_all = True, False, False
         self._passes += 1
         return self._indices(self._rest()[self.rank :: self.num_replicas], self._passes)
@@ -96,11 +98,11 @@ class ResumableSampler(Sampler[int]):
         self._gave_all = number == self._passes
 
     def _is_over(self) -> bool:
-        """Whether a pass has come to the end of the epoch, as far as can be known.
+        """Whether a pass has reached the end of the epoch, as far as can be known.
 
-        What is left then is less than is counted at a time: a last batch that `drop_last` has left
-        out, or the sample that this rank has less than others. A loader's processes ask for all
-        samples early, so that all were given says nothing by itself.
+        Then less is left than `advance` counts at a time: a last batch that `drop_last` left out,
+        or the sample that this rank has less than others. That all samples were given proves
+        nothing by itself, because a loader's processes ask for them early.
         """
         if not self._has_begun:
             return False
@@ -110,17 +112,17 @@ class ResumableSampler(Sampler[int]):
         )
 
     def __len__(self) -> int:
-        """How many samples a whole epoch has for this rank, also where one is resumed.
+        """The number of samples that a whole epoch has for this rank.
 
-        A loop that goes on in the middle of an epoch gets fewer.
+        A loop that resumes in the middle of an epoch gets fewer.
         """
         if self._tail == "uneven":
             return len(range(self.rank, self._size, self.num_replicas))
-        whole, more = divmod(self._size, self.num_replicas)
-        return whole + (1 if more and self._tail == "repeat" else 0)
+        each, rest = divmod(self._size, self.num_replicas)
+        return each + (1 if rest and self._tail == "repeat" else 0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch; if it is this one, stay where it is."""
+        """Go to the start of an epoch; if it is the current one, keep the position."""
         if not is_whole(epoch) or epoch < 0:
             raise ConfigError(
                 f"epoch={shown(epoch)}: epochs are counted from 0",
@@ -131,9 +133,9 @@ class ResumableSampler(Sampler[int]):
             self.epoch, self.consumed, self._has_begun = int(epoch), 0, False
 
     def advance(self, samples: int) -> None:
-        """Count `samples` that this rank has trained on, and as many of every other rank.
+        """Count `samples` that this rank has trained on, and as many for every other rank.
 
-        More than were left, as a whole batch where the last one was smaller, count as those.
+        The count stops at the end of the epoch, so a smaller last batch may count as a whole one.
         """
         if not is_whole(samples) or samples < 0:
             raise ConfigError(
@@ -144,11 +146,11 @@ class ResumableSampler(Sampler[int]):
         self.consumed = min(self._end(), self.consumed + samples * self.num_replicas)
 
     def state_dict(self) -> dict[str, int | bool]:
-        """Return what another sampler must know to go on from here; the same on every rank."""
+        """Return the state from which another sampler resumes; the same on every rank."""
         if self._has_begun and not self._was_counted and self._end() > self.consumed:
             warnings.warn(
-                "the position of a ResumableSampler is saved, but nothing of this pass was counted;"
-                " call sampler.advance(batch_size) after each batch",
+                "the position of a ResumableSampler is saved, but no sample of this pass was"
+                " counted; call sampler.advance(batch_size) after each batch",
                 stacklevel=2,
             )
         return {
@@ -160,7 +162,7 @@ class ResumableSampler(Sampler[int]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state_dict` was called, in the order that it was of."""
+        """Resume from where `state_dict` was called, in the same order of samples."""
         if any(name not in state for name in _FIELDS):
             raise ConfigError(
                 f"state={shown(state)} is not the state of a ResumableSampler, {this_is(state)}",
@@ -169,38 +171,38 @@ class ResumableSampler(Sampler[int]):
         if state["size"] != self._size:
             raise ConfigError(
                 f"the state is of a dataset with {state['size']} samples, and this one has"
-                f" {self._size}: what was trained on cannot be told",
-                hint="resume with the same dataset, or begin an epoch without the state",
+                f" {self._size}: the samples trained on cannot be determined",
+                hint="resume with the same dataset, or start an epoch without the state",
             )
-        self._must_be_possible(state)
+        self._check_state(state)
         self.epoch, self.consumed = int(state["epoch"]), int(state["consumed"])
         self._seed, self._shuffle = int(state["seed"]), state["shuffle"]
         self._has_begun = self._was_counted = self._gave_all = False
 
-    def _must_be_possible(self, state: Mapping[str, Any]) -> None:
+    def _check_state(self, state: Mapping[str, Any]) -> None:
         lines = [
             f"{name} is {shown(state[name])}: not a whole number"
             for name in ("epoch", "consumed", "seed")
             if not is_whole(state[name])
         ]
         if is_whole(state["epoch"]) and state["epoch"] < 0:
-            lines.append(f"epoch is {state['epoch']}: it is 0 or more")
+            lines.append(f"epoch is {state['epoch']}: must be 0 or more")
         if is_whole(state["consumed"]) and not 0 <= state["consumed"] <= self._size:
-            lines.append(f"consumed is {state['consumed']}: it is between 0 and {self._size}")
+            lines.append(f"consumed is {state['consumed']}: must be between 0 and {self._size}")
         if not isinstance(state["shuffle"], bool):
             lines.append(f"shuffle is {shown(state['shuffle'])}: must be True or False")
         if lines:
             listed = "; ".join(lines)
-            raise ConfigError(f"this is no state of a ResumableSampler: {listed}", hint=_STATE_HINT)
+            raise ConfigError(f"not the state of a ResumableSampler: {listed}", hint=_STATE_HINT)
 
     def _end(self) -> int:
-        """Return how much of the epoch is consumed when it is over."""
+        """Return how many samples are consumed when the epoch is over."""
         if self._tail != "drop":
             return self._size
         return self._size - (self._size - self.consumed) % self.num_replicas
 
     def _rest(self) -> list[int]:
-        """Return what is left of the epoch for all ranks together, in order."""
+        """Return the remaining samples of the epoch, in order, for all ranks together."""
         order = self._order()
         rest = order[self.consumed : self._end()]
         if self._tail == "repeat":
@@ -214,7 +216,3 @@ class ResumableSampler(Sampler[int]):
         generator = torch.Generator().manual_seed(self._seed + self.epoch)
         order: list[int] = torch.randperm(self._size, generator=generator).tolist()
         return order
-
-
-def _ranks() -> int:
-    return devices.world_size("ResumableSampler")

@@ -1,1 +1,1 @@
-"""Trainers made again from a run's folder, as `restore(path)` of older eras does."""
+"""The deprecated `restore(path)`: rebuilds a trainer from a run's folder."""

@@ -1,11 +1,11 @@
-"""What is kept of a trainer so that the deprecated `restore(path)` needs nothing but the path.
+"""The record of a trainer, from which the deprecated `restore(path)` rebuilds it.
 
-One sealed line of JSON, `.holdfast/trainer.json`. It holds what the launch was given, as far as it
-is plain data, and where the training function is found. It has no code, no storage path, nothing of
-what opens a store, and no environment of workers. But `train_loop_config` is kept as it was given,
-because `restore` must call the function with it, and a closure is kept with all it holds: if these
-hold a key or a token, so does the record. On a disk nobody else can read it therefore; in a bucket,
-whoever can read the run can. The run itself never reads it: a launch means what it says.
+It is one sealed line of JSON, `.holdfast/trainer.json`, with the arguments of the launch, as far as
+they are plain data, and where the training function is found. It holds no code, no storage path, no
+credentials of a store, and no environment of workers. But `train_loop_config` is stored as given,
+because `restore` must call the function with it, and a closure is stored with its variables: if
+these hold a key or a token, so does the record. So on a disk only its owner can read it; in a
+bucket, everyone who can read the run. Only `restore` reads it; a launch uses its own arguments.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ log = logging.getLogger(__name__)
 
 TRAINER_KEY = ".holdfast/trainer.json"
 FORMAT = 1
+_HOW_TO_RESUME = "build the trainer as before, with the same storage_path and name: it carries on"
 
-# Where a run is and how it is entered is said by whoever restores it; and what workers find in
-# their environment is where keys and tokens are.
+# The call of `restore` itself gives the location and the resume policy; and the environment of
+# workers often holds keys and tokens.
 _NEVER_KEPT = frozenset({"name", "storage_path", "storage_filesystem", "local_dir", "resume"})
 _SECRET = frozenset({"worker_runtime_env"})
 
 
 class _Reference(TypedDict):
-    """What a record says of a function or a config, of whatever kind."""
+    """A reference to a function or a config, of any kind."""
 
     kind: str
     module: NotRequired[str | None]
@@ -70,16 +71,16 @@ _NEEDED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTrainer:
-    """A trainer as its record says it.
+    """The contents of a trainer's record.
 
     Attributes:
         trainer: The class, `module:Name`.
         function: Where the training function is found; see `references`.
-        config: What it is called with: plain data, or where the pickle is; None if nothing was.
-        run_config, scaling_config: Fields that are not as they are by themselves.
-        arguments: What else the constructor was given.
+        config: Its config: plain data, or a reference to a pickle; None if there was none.
+        run_config, scaling_config: Fields that differ from the default.
+        arguments: Other arguments of the constructor.
         datasets: The names of the datasets.
-        not_kept: What could not be kept and must be given again to have an effect.
+        not_kept: Arguments that could not be stored and must be passed again to have an effect.
     """
 
     trainer: str
@@ -105,21 +106,21 @@ class StoredTrainer:
         return stored
 
 
-class Keeper:
-    """Puts together the record of a trainer, and the pickles that it refers to."""
+class RecordBuilder:
+    """Builds the record of a trainer, and collects the pickles that it refers to."""
 
     def __init__(self) -> None:
         self.pickles: dict[str, bytes] = {}
         self.not_kept: list[str] = []
 
     def function(self, function: Callable[..., Any] | None) -> dict[str, Any]:
-        """Return where a training function is found again; None is one of the trainer's own."""
+        """Return a reference to a training function; None stands for the trainer's own."""
         if function is None:
             return {"kind": "none"}
         return reference_to_function(function) or self._pickled(function)
 
     def config(self, config: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """Return a training function's config as plain data, or where its pickle is."""
+        """Return a training function's config as plain data, or a reference to its pickle."""
         if config is None:
             return None
         try:
@@ -128,81 +129,82 @@ class Keeper:
             return self._pickled(config)
 
     def fields(self, config: RunConfig | ScalingConfig) -> dict[str, Any]:
-        """Return the fields of a config that were set."""
-        kind, plain = type(config).__name__, type(config)()
+        """Return the fields of a config that differ from the default."""
+        kind, default = type(config).__name__, type(config)()
+        names = [item.name for item in dataclasses.fields(config) if item.name not in _NEVER_KEPT]
         changed = {
-            one.name: getattr(config, one.name)
-            for one in dataclasses.fields(config)
-            if one.name not in _NEVER_KEPT and getattr(config, one.name) != getattr(plain, one.name)
+            name: getattr(config, name)
+            for name in names
+            if getattr(config, name) != getattr(default, name)
         }
         return self.values(changed, prefix=f"{kind}.", skipped=_SECRET)
 
     def values(
         self, given: Mapping[str, Any], *, prefix: str = "", skipped: frozenset[str] = frozenset()
     ) -> dict[str, Any]:
-        """Return what is plain of some values, and note what is not."""
-        kept = {}
+        """Return the values that are plain data, and add the names of others to `not_kept`."""
+        plain = {}
         for name, value in given.items():
             try:
                 if name in skipped:
                     raise NotPlain("it may hold secrets")
-                kept[name] = to_plain(value)
+                plain[name] = to_plain(value)
             except NotPlain:
                 self.not_kept.append(f"{prefix}{name}")
-        return kept
+        return plain
 
     def _pickled(self, value: object) -> dict[str, Any]:
         data = pickled(value)
         if len(data) > KEPT_BYTES_MAX:
             return {
                 "kind": "lost",
-                "why": f"with {len(data) / 1e6:.0f} MB it was too large to keep",
+                "why": f"with {len(data) / 1e6:.0f} MB it was too large to store",
             }
         reference = reference_to_pickle(data)
         self.pickles[key_of(reference)] = data
         return reference
 
 
-def keep_trainer(run: OpenRun, make: Callable[[Keeper], StoredTrainer]) -> None:
-    """Bring the record of the trainer up to date; for the holder of the run.
+def store_trainer(run: OpenRun, make: Callable[[RecordBuilder], StoredTrainer]) -> None:
+    """Write the trainer's record, if it has changed; for the holder of the run's lease.
 
-    A failure costs nothing but `restore`, so it is told and the run goes on.
+    A failure affects only `restore`, so it is logged and the run goes on.
     """
     try:
-        keeper = Keeper()
-        line = seal(make(keeper).to_record()) + b"\n"
+        builder = RecordBuilder()
+        line = seal(make(builder).to_record()) + b"\n"
         if _read(run.store) == line and all(
-            _is_there(run.store, *one) for one in keeper.pickles.items()
+            _is_stored(run.store, key, data) for key, data in builder.pickles.items()
         ):
             return
         run.lease.check()
-        closed = closed_to_others(run.store)
-        for key, data in keeper.pickles.items():
-            closed.put(key, data)
-        closed.put(TRAINER_KEY, line)  # from here on the new ones count, and not before
+        private = closed_to_others(run.store)
+        for key, data in builder.pickles.items():
+            private.put(key, data)
+        private.put(TRAINER_KEY, line)  # last: this is what makes the new pickles count
         for entry in list(run.store.entries(FOLDER)):
-            if entry.key not in keeper.pickles:
+            if entry.key not in builder.pickles:
                 run.store.delete(entry.key)
     except LeaseLost:
         raise
     except Exception as error:  # noqa: BLE001  # pickling runs the user's code
         log.warning(
-            "%s could not be written, so that restore(%r) will not work; the run goes on,"
-            " and the same command carries on with it: %s",
+            "%s could not be written, so restore(%r) will not work; the run goes on, and the same"
+            " command resumes it: %s",
             TRAINER_KEY, run.store.url, error,
         )  # fmt: skip
 
 
 def read_trainer(store: Store) -> StoredTrainer:
-    """Return what is kept of the trainer of the run in `store`.
+    """Return the trainer's record of the run in `store`.
 
-    Raises `CannotRestore` if nothing is, or it is damaged, and `FormatTooNew`.
+    Raises `CannotRestore` if it is missing or damaged, and `FormatTooNew`.
     """
     line = _read(store)
     if line is None:
         raise CannotRestore(
             f"{store.url} has no {TRAINER_KEY}, which says how the run was launched",
-            hint="build the trainer as before, with the same storage_path and name: it carries on",
+            hint=_HOW_TO_RESUME,
         )
     try:
         record = unseal(line.removesuffix(b"\n"))
@@ -216,7 +218,7 @@ def read_trainer(store: Store) -> StoredTrainer:
     except Damaged as error:
         raise CannotRestore(
             f"{store.url}/{TRAINER_KEY}: {error.message}",
-            hint="build the trainer as before, with the same storage_path and name: it carries on",
+            hint=_HOW_TO_RESUME,
         ) from None
 
 
@@ -227,6 +229,6 @@ def _read(store: Store) -> bytes | None:
         return None
 
 
-def _is_there(store: Store, key: str, data: bytes) -> bool:
+def _is_stored(store: Store, key: str, data: bytes) -> bool:
     entry = store.stat(key)
     return entry is not None and entry.size == len(data)

@@ -1,8 +1,8 @@
-"""A training function as a record keeps it: by where it is found, not by what it is.
+"""References to training functions in a trainer's record, and how they are found again.
 
-Three kinds. `import`: a function of a module. `main`: a function of the script that was run, found
-in the script that runs now, if it has one of that name, or else in the file. `pickled`: anything
-else. A `root` is the folder that a module was found below; it is looked at when nothing else helps.
+There are three kinds. `import`: a function of a module. `main`: a function of the script that was
+run, found in the script that runs now, if it has one of that name, or else in the file. `pickled`:
+anything else. A `root` is the folder that a module was imported from, searched as a last resort.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from holdfast.api.recorded_names import Trust, recorded_thing
 from holdfast.errors import CannotResume
 from holdfast.storage.base import Store
 from holdfast.storage.digest import digest_bytes
-from holdfast.train.restore.pickled import by_value, problem_with, unpickled
+from holdfast.train.restore.pickled import pickle_by_value, problem_with, unpickled
 
 _loading: ContextVar[bool] = ContextVar("a script is being loaded for its function", default=False)
 
-_LOADED = "holdfast_script_"  # how the modules are called that scripts are loaded as
+_LOADED = "holdfast_script_"  # prefix of the names of modules that scripts are loaded as
 
 
 class CannotRestore(CannotResume, ValueError):
-    """A run cannot be restored from its folder alone; `ValueError` is what older code expects."""
+    """A run cannot be restored from its folder alone; a `ValueError`, as in Ray."""
 
     code = "HF307"
 
 
-class ScriptTrains(BaseException):
-    """A script that is loaded for its function has come to train; the rest of it is not wanted."""
+class ScriptStartedTraining(BaseException):
+    """Raised by `fit` to end a script that is being loaded only for its training function."""
 
 
 def reference_to_function(function: Callable[..., Any]) -> dict[str, Any] | None:
-    """Return where a function will be found again, None if it has no such place."""
+    """Return a reference to a function by its location, None if it must be pickled."""
     path = import_path(function)
     if path is not None:
         module, _, name = path.partition(":")
@@ -55,8 +55,8 @@ def reference_to_function(function: Callable[..., Any]) -> dict[str, Any] | None
     is_script = home is sys.modules["__main__"] or home.__name__.startswith(_LOADED)
     script, spec = getattr(home, "__file__", None), getattr(home, "__spec__", None)
     code = getattr(inspect.unwrap(function), "__code__", None)
-    is_of_file = code is None or not code.co_filename.startswith("<")  # and not of a cell
-    if not is_script or not script or not os.path.isfile(script) or not is_of_file:
+    is_in_file = code is None or not code.co_filename.startswith("<")  # not in a notebook cell
+    if not is_script or not script or not os.path.isfile(script) or not is_in_file:
         return None
     run_as = None if spec is None or home.__name__ != "__main__" else spec.name
     return {
@@ -70,23 +70,22 @@ def reference_to_function(function: Callable[..., Any]) -> dict[str, Any] | None
 def find_function(store: Store, reference: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the function that a record refers to; raise `CannotRestore` if it is not there."""
     try:
-        found = _find(store, reference)
+        function: Callable[..., Any] = _find(store, reference)
     except CannotRestore:
         raise
-    except ScriptTrains:
-        problem = "its script trains before it comes to the function, or as soon as it is imported"
+    except ScriptStartedTraining:
+        problem = "its script trains before it defines the function, or as soon as it is imported"
         raise _not_found(reference, problem) from None
     except (Exception, SystemExit) as error:  # whatever loading or unpickling a user's code raises
-        said = f"{type(error).__name__}: {error}"
-        raise _not_found(reference, f"loading it raised {said}") from error
-    if not callable(found):
-        raise _not_found(reference, "it is not there any more")
-    function: Callable[..., Any] = found
+        problem = f"loading it raised {type(error).__name__}: {error}"
+        raise _not_found(reference, problem) from error
+    if not callable(function):
+        raise _not_found(reference, "it no longer exists")
     return function
 
 
 def problem_with_function(store: Store, reference: Mapping[str, Any]) -> str | None:
-    """Return why a function would not be found, None if it would; no code of the user's is run."""
+    """Return why a function would not be found, None if it would; runs none of the user's code."""
     match reference["kind"]:
         case "pickled":
             return problem_with(store, reference)
@@ -101,11 +100,11 @@ def problem_with_function(store: Store, reference: Mapping[str, Any]) -> str | N
         case "none":
             return None
         case _:
-            return str(reference.get("why", "it was not kept"))
+            return str(reference.get("why", "it was not stored"))
 
 
 def is_loading_script() -> bool:
-    """Whether the code that calls this runs only because its script is loaded for a function."""
+    """Whether this is called by a script that is being loaded only for its training function."""
     return _loading.get()
 
 
@@ -135,50 +134,49 @@ def _find(store: Store, reference: Mapping[str, Any]) -> Any:
 def _imported(reference: Mapping[str, Any]) -> Any:
     module, root = reference["module"], reference["root"]
     if find_module(module) is None and root is not None:
-        sys.path.append(root)  # and there it stays: workers search where this process does
+        sys.path.append(root)  # for good: workers have the search path of this process
         importlib.invalidate_caches()
     return recorded_thing(f"{module}:{reference['name']}", Trust.RUNNING)
 
 
 def _in_main(name: str) -> Any:
-    """Return what the script that runs now has under a name, whatever its code is by now."""
-    main = sys.modules["__main__"]
-    found = _attribute(main, name)
-    return found if callable(found) and getattr(found, "__module__", "") == "__main__" else None
+    """Return the function of that name in the running script, even if its code has changed."""
+    value = _attribute(sys.modules["__main__"], name)
+    return value if callable(value) and getattr(value, "__module__", "") == "__main__" else None
 
 
 def _loaded(script: str, name: str) -> ModuleType:
-    """Return a script as a module, without what it does when it is run.
+    """Return a script loaded as a module, without training.
 
-    A script without `if __name__ == "__main__":` trains as soon as it is loaded, or reads a command
-    line that is not its own. It ends there; what it has defined by then is what its function had.
+    A script without `if __name__ == "__main__":` trains when it is loaded, or fails on a command
+    line that is not its own. Loading ends there; what it has defined by then must suffice.
     """
-    known = f"{_LOADED}{digest_bytes(script.encode())[:12]}"
-    if known in sys.modules:
-        return sys.modules[known]
-    spec = importlib.util.spec_from_file_location(known, script)
-    assert spec is not None and spec.loader is not None, "it was looked at before"
+    module_name = f"{_LOADED}{digest_bytes(script.encode())[:12]}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    spec = importlib.util.spec_from_file_location(module_name, script)
+    assert spec is not None and spec.loader is not None, "its source was read before"
     module = importlib.util.module_from_spec(spec)
-    sys.modules[known] = module
+    sys.modules[module_name] = module
     folder = os.path.dirname(script)
     if folder not in sys.path:
-        sys.path.append(folder)  # for what lies beside the script; workers need it too
+        sys.path.append(folder)  # for modules beside the script; workers need it too
     try:
         with _while_loading():
             spec.loader.exec_module(module)
-    except (Exception, SystemExit, ScriptTrains) as error:
+    except (Exception, SystemExit, ScriptStartedTraining) as error:
         if _attribute(module, name) is None:
-            del sys.modules[known]
+            del sys.modules[module_name]
             raise
-        if not isinstance(error, ScriptTrains):
+        if not isinstance(error, ScriptStartedTraining):
             warn_user(
-                f"{script} was loaded for its function `{name}` only as far as it goes:"
+                f"{script} was loaded for its function `{name}` only up to an error:"
                 f" {type(error).__name__}: {error}"
             )
     except BaseException:
-        del sys.modules[known]
+        del sys.modules[module_name]
         raise
-    by_value(module)
+    pickle_by_value(module)
     return module
 
 
@@ -198,7 +196,7 @@ def _attribute(thing: Any, path: str) -> Any:
 
 
 def _root(module: str) -> str | None:
-    """Return the folder that a module's outermost package lies in, if it lies in one."""
+    """Return the folder of a module's outermost package, None if it has none."""
     spec = find_module(module.partition(".")[0])
     if spec is None:
         return None
@@ -207,14 +205,14 @@ def _root(module: str) -> str | None:
     return os.path.dirname(os.path.abspath(spec.origin)) if spec.origin else None
 
 
-# ---------------------------------------------------------------------- what would not be found
+# ---------------------------------------------------------------------- problems
 
 
 def _problem_with_module(reference: Mapping[str, Any]) -> str | None:
     module, name = reference["module"], reference["name"]
     loaded = sys.modules.get(module)
     if loaded is not None and module != "__main__":
-        return None if _attribute(loaded, name) is not None else f"{module} has no {name} any more"
+        return None if _attribute(loaded, name) is not None else f"{module} no longer has {name}"
     root = reference.get("root")
     spec = find_module(module) or (find_module(module, [root]) if root else None)
     if spec is None:
@@ -231,7 +229,7 @@ def _problem_with_source(path: str, name: str) -> str | None:
     except (OSError, ValueError, SyntaxError) as error:
         return f"{path} cannot be read: {error}"
     if not defines(source, name.partition(".")[0]):
-        return f"{path} has no {name} any more"
+        return f"{path} no longer has {name}"
     return None
 
 

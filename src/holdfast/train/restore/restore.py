@@ -1,4 +1,4 @@
-"""A trainer made again from a run's folder: what `restore` and `can_restore` of older eras do."""
+"""Rebuilds a trainer from a run's folder, for the deprecated `restore` and `can_restore`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError, HoldfastError, RunMissing, StoreBusy, StoreDenied
 from holdfast.storage import uris
 from holdfast.storage.base import Store
-from holdfast.train.arguments import must_be
+from holdfast.train.arguments import must_be_instance
 from holdfast.train.restore.pickled import problem_with, unpickled
 from holdfast.train.restore.record import StoredTrainer, read_trainer
 from holdfast.train.restore.references import CannotRestore, find_function, problem_with_function
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """A run's folder as the pair that a run is known by.
+    """A run's folder, as the arguments of a `RunConfig`.
 
     Attributes:
-        storage_path: What is around the folder, with the query that a URI may have.
-        name: The folder's own name.
+        storage_path: The parent of the folder, with the query that a URI may have.
+        name: The name of the folder.
     """
 
     storage_path: str
@@ -46,40 +46,39 @@ class RunPlace:
 
 
 def run_place(path: str | os.PathLike[str], filesystem: object | None = None) -> RunPlace:
-    """Return which run is kept at `path`: a folder, or a URI with or without a query."""
+    """Return the place of the run at `path`: a folder, or a URI with or without a query."""
     text = os.fspath(path)
     if not isinstance(text, str):
-        raise ConfigError(f"the path {shown(path)} must be text, not bytes")
+        raise ConfigError(f"the path {shown(path)} must be a string, not bytes")
     uri = uris.split(text)
     if uri is None and filesystem is None:
         text = os.path.abspath(uris.from_home(text))
-    place, mark, query = text, "", ""
+    location, mark, query = text, "", ""
     if uri is not None and uri.scheme not in ("file", "memory"):
-        place, mark, query = text.partition("?")
+        location, mark, query = text.partition("?")
     inner = text if uri is None else uri.path
     name = inner.rstrip("/").rpartition("/")[2]
     if not name:
         raise ConfigError(
             f"{uris.shown_location(text)} cannot be the folder of a run:"
             " that is {storage_path}/{name}",
-            hint="give the path that Result.path had, or that the first launch told",
+            hint="pass Result.path, or the path that the first launch printed",
         )
-    around = place.rstrip("/").removesuffix(name)
-    if around.strip("/") and not around.rstrip("/").endswith(":"):  # file:/// has no less slashes
-        around = around.rstrip("/")
+    parent = location.rstrip("/").removesuffix(name)
+    if parent.strip("/") and not parent.rstrip("/").endswith(":"):  # file:/// keeps its slashes
+        parent = parent.rstrip("/")
     if uri is not None and uri.scheme == "file":
         name = urllib.parse.unquote(name)
-    return RunPlace(around + mark + query, name, filesystem)
+    return RunPlace(parent + mark + query, name, filesystem)
 
 
-# ---------------------------------------------------------------------- whether
+# ---------------------------------------------------------------------- can_restore
 
 
 def can_restore(path: str | os.PathLike[str], filesystem: object | None = None) -> bool:
-    """Whether a trainer can be made again from `path`, and would run; nothing is changed.
+    """Whether a working trainer can be rebuilt from `path`; changes nothing.
 
-    Raises `StoreBusy` or `StoreDenied` if nobody can tell, since storage does not answer or does
-    not let us look.
+    Raises `StoreBusy` or `StoreDenied` if storage does not answer or refuses to.
     """
     try:
         store = run_place(path, filesystem).store()
@@ -91,7 +90,7 @@ def can_restore(path: str | os.PathLike[str], filesystem: object | None = None) 
             log.warning("%s cannot be restored: %s", uris.shown_location(path), error)
         return False
     try:
-        _must_be_of_train(store, view.identity.kind)
+        _must_be_training_run(store, view.identity.kind)
         problem = _problem_with(store, read_trainer(store))
     except (StoreBusy, StoreDenied):
         raise
@@ -108,47 +107,49 @@ def _problem_with(store: Store, stored: StoredTrainer) -> str | None:
     config = stored.config or {"kind": "plain"}
     if config["kind"] == "pickled":
         return problem_with(store, config)
-    return None if config["kind"] == "plain" else str(config.get("why", "it was not kept"))
+    return None if config["kind"] == "plain" else str(config.get("why", "it was not stored"))
 
 
-def _must_be_of_train(store: Store, kind: str) -> None:
+def _must_be_training_run(store: Store, kind: str) -> None:
     if kind != "train":
         raise CannotRestore(
             f"{store.url} is a study, not a training run", hint="use holdfast.tune.Tuner.restore"
         )
 
 
-# ---------------------------------------------------------------------- how
+# ---------------------------------------------------------------------- restore
 
-_WOULD_WARN = ("metadata", "resume_from_checkpoint")  # although nobody has written them now
+_WOULD_WARN = ("metadata", "resume_from_checkpoint")  # arguments that this call did not give
 
 
-def restored(
+def restored_trainer(
     kind: type[Any] | None,
     path: str | os.PathLike[str],
     filesystem: object | None,
-    again: Mapping[str, Any],
+    arguments: Mapping[str, Any],
 ) -> Any:
-    """Return the trainer of the run at `path`, ready to carry on with it.
+    """Return the trainer of the run at `path`, ready to resume it.
 
-    It is one of the class `kind`, which is warned of if another made the run; None is that one.
-    What is given `again` wins over what was kept, unless it is None.
+    It has the class `kind`, with a warning if the run was made by another class, or for None the
+    recorded class. `arguments` that are not None replace recorded ones.
     """
     place = run_place(path, filesystem)
     store = place.store()
     stored = _record_in(store)
-    given = {name: value for name, value in again.items() if value is not None}
+    given = {name: value for name, value in arguments.items() if value is not None}
     _must_be_same_datasets(stored.datasets, given.get("datasets") or {})
     kind = _class_of(kind, stored)
-    own = _kept_arguments(stored, store, place, given)
-    later = {name: own.pop(name) for name in _WOULD_WARN if name in own}
-    # A class takes what its constructor names; what another class was given does not concern it.
-    taken = _parameters(kind)
-    passed = {name: one for name, one in own.items() if taken is None or name in taken}
+    recorded = _recorded_arguments(stored, store, place, given)
+    attributes = {name: recorded.pop(name) for name in _WOULD_WARN if name in recorded}
+    # Another class may have other parameters than the one that made the run.
+    accepted = _parameters(kind)
+    passed = {
+        name: value for name, value in recorded.items() if accepted is None or name in accepted
+    }
     trainer = kind(**given | passed)
-    for name in ("run_config", "scaling_config"):
-        later[name] = own.get(name, given.get(name))  # also of a class that does not ask for it
-    for name, value in later.items():
+    for name in ("run_config", "scaling_config"):  # even if its constructor does not take them
+        attributes[name] = recorded.get(name, given.get(name))
+    for name, value in attributes.items():
         setattr(trainer, name, value)
     return trainer
 
@@ -158,7 +159,7 @@ def _record_in(store: Store) -> StoredTrainer:
         kind = look(store).identity.kind
     except RunMissing as missing:
         raise CannotRestore(missing.message, hint=missing.hint) from None
-    _must_be_of_train(store, kind)
+    _must_be_training_run(store, kind)
     return read_trainer(store)
 
 
@@ -170,51 +171,51 @@ def _class_of(kind: type[Any] | None, stored: StoredTrainer) -> type[Any]:
     from holdfast.train.trainer import BaseTrainer
 
     try:
-        found: Any = recorded_thing(stored.trainer, Trust.RUNNING)
-        if not isinstance(found, type) or not issubclass(found, BaseTrainer):
+        recorded: Any = recorded_thing(stored.trainer, Trust.RUNNING)
+        if not isinstance(recorded, type) or not issubclass(recorded, BaseTrainer):
             raise NameRefused(f"{stored.trainer} is not a trainer")
     except NameRefused as error:
         raise CannotRestore(
             f"the run was made by {stored.trainer}, which cannot be imported: {error}",
             hint="call restore of the class itself",
         ) from error
-    return found
+    return recorded
 
 
-def _kept_arguments(
+def _recorded_arguments(
     stored: StoredTrainer, store: Store, place: RunPlace, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments that come from the record, and are not given again."""
-    own = {
-        name: _value(name, one, place)
-        for name, one in stored.arguments.items()
+    """Return the recorded arguments that are not given again."""
+    recorded = {
+        name: _value(name, value, place)
+        for name, value in stored.arguments.items()
         if name not in given
     }
-    own["run_config"] = _run_config(stored, place, given.get("run_config"))
+    recorded["run_config"] = _run_config(stored, place, given.get("run_config"))
     if "scaling_config" not in given:
         fields = _value("scaling_config", stored.scaling_config, place)
-        own["scaling_config"] = ScalingConfig(**fields)
+        recorded["scaling_config"] = ScalingConfig(**fields)
     if "train_loop_per_worker" not in given and stored.function["kind"] != "none":
-        own["train_loop_per_worker"] = find_function(store, stored.function)
+        recorded["train_loop_per_worker"] = find_function(store, stored.function)
     if "train_loop_config" not in given and stored.config is not None:
-        own["train_loop_config"] = _config(store, stored.config, place)
+        recorded["train_loop_config"] = _config(store, stored.config, place)
     missing = [name for name in stored.not_kept if name.partition(".")[0] not in _covered(given)]
     if missing:
         warn_user(
-            f"not everything the run was launched with was kept: {', '.join(missing)};"
-            " what is not passed to restore again has no effect"
+            f"some arguments of the run's launch were not stored: {', '.join(missing)};"
+            " pass them to restore again, or they have no effect"
         )
-    return own
+    return recorded
 
 
 def _covered(given: Mapping[str, Any]) -> set[str]:
-    """Return what `not_kept` calls the things that are given again."""
+    """Return the arguments that are given again, by their names in `not_kept`."""
     configs = {"run_config": "RunConfig", "scaling_config": "ScalingConfig"}
     return {configs.get(name, name) for name in given}
 
 
 def _run_config(stored: StoredTrainer, place: RunPlace, given: object) -> RunConfig:
-    """Return the config that was given again or kept, of the run as it is found now."""
+    """Return the given or the recorded config, changed to the run's present location."""
     here: dict[str, Any] = {
         "name": place.name,
         "storage_path": place.storage_path,
@@ -222,7 +223,7 @@ def _run_config(stored: StoredTrainer, place: RunPlace, given: object) -> RunCon
         "resume": "must",
     }
     if given is not None:
-        must_be(given, "run_config", RunConfig)
+        must_be_instance(given, "run_config", RunConfig)
         assert isinstance(given, RunConfig)
         return replace(given, **here)
     return RunConfig(**_value("run_config", stored.run_config, place), **here)
@@ -237,7 +238,7 @@ def _config(store: Store, reference: Mapping[str, Any], place: RunPlace) -> Any:
         raise CannotRestore(f"the train_loop_config of the run is lost: {problem}", hint=hint)
     try:
         return unpickled(store, reference)
-    except Exception as error:  # the code of what is unpickled may raise anything
+    except Exception as error:  # unpickling runs the user's code
         raise CannotRestore(
             f"the train_loop_config of the run cannot be unpickled: {error}", hint=hint
         ) from error
@@ -248,13 +249,13 @@ def _value(name: str, value: Any, place: RunPlace, trust: Trust = Trust.RESTORIN
         return from_plain(value, beside=place.storage_path, trust=trust)
     except CannotBeMade as error:
         raise CannotRestore(
-            f"{name} of the run cannot be made again: {error}",
+            f"{name} of the run cannot be rebuilt: {error}",
             hint=f"pass it: restore(path, {name}=…)",
         ) from error
 
 
 def _parameters(kind: type[Any]) -> set[str] | None:
-    """Return what a constructor takes by name, None if it takes anything."""
+    """Return the names of a constructor's parameters, None if it takes any `**kwargs`."""
     parameters = inspect.signature(kind).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
@@ -266,14 +267,14 @@ def _must_be_same_datasets(before: list[str], given: Mapping[str, Any]) -> None:
     extra = [name for name in given if name not in before]
     if not missing and not extra:
         return
-    said = [
+    differences = [
         f"{words} {', '.join(map(repr, names))}"
         for words, names in (("missing", missing), ("not there before", extra))
         if names
     ]
     had = ", ".join(map(repr, before)) or "none"
     raise ConfigError(
-        f"a run is restored with the same datasets that it had ({had}): {'; '.join(said)}",
+        f"a run must be restored with the same datasets ({had}): {'; '.join(differences)}",
         hint=f"restore(path, datasets={{{', '.join(f'{name!r}: …' for name in before)}}})"
         if before
         else "leave out datasets=",

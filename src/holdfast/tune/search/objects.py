@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.api.picklable import why_it_stays
+from holdfast.api.picklable import pickling_problem
 from holdfast.core.config_data import Mark, Step, config_from_data, config_to_data
 from holdfast.core.names import shown
 from holdfast.core.plain_data import is_plain_leaf, own
@@ -81,7 +81,7 @@ class Objects:
             value = self._values.get(mark.steps)
             if isinstance(value, ObjectRef):
                 continue
-            if reason := why_it_stays(value):
+            if reason := pickling_problem(value):
                 raise ConfigError(
                     f"param_space has {shown(value)} at {name_of(mark.steps)}, which cannot be"
                     f" sent to the processes of trials: {reason}",

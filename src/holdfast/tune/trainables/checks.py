@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from holdfast.api.picklable import what_stays
+from holdfast.api.picklable import unpicklable_parts
 from holdfast.core.names import shown
 from holdfast.core.plain_data import is_json_leaf
 from holdfast.objects.refs import unshared
@@ -25,7 +25,7 @@ def diagnose_serialization(trainable: Any) -> Literal[True] | set[str]:
     """
     if not callable(trainable):
         raise NotRunnable(f"{shown(trainable)} is neither a function nor a Trainable class")
-    return what_stays(trainable) or True
+    return unpicklable_parts(trainable) or True
 
 
 def validate_save_restore(

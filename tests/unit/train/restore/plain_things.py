@@ -1,4 +1,4 @@
-"""Classes and functions that can be imported, for tests of what is kept by name."""
+"""Classes and functions that can be imported, for tests of values that are recorded by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Slotted:
 
 @dataclass
 class Scaled:
-    """Making it again from its fields would scale it twice."""
+    """Rebuilding it from its fields would scale it twice."""
 
     lr: float
 

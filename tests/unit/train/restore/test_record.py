@@ -1,4 +1,4 @@
-"""The record of a trainer: what is in it, when it is written, and what happens if it cannot be."""
+"""The record of a trainer: its contents, when it is written, and failures to write it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from holdfast.train.restore.pickled import FOLDER
 from holdfast.train.restore.record import (
     FORMAT,
     TRAINER_KEY,
-    Keeper,
+    RecordBuilder,
     StoredTrainer,
-    keep_trainer,
     read_trainer,
+    store_trainer,
 )
 from holdfast.train.restore.references import CannotRestore, find_function
 from tests.unit.train.restore.plain_things import train
@@ -40,8 +40,8 @@ def run(tmp_path: Path) -> OpenRun:
 
 def recording(
     function: Callable[..., Any] | None = train, config: dict[str, Any] | None = None
-) -> Callable[[Keeper], StoredTrainer]:
-    def make(keeper: Keeper) -> StoredTrainer:
+) -> Callable[[RecordBuilder], StoredTrainer]:
+    def make(keeper: RecordBuilder) -> StoredTrainer:
         return StoredTrainer(
             trainer="a:B", function=keeper.function(function), config=keeper.config(config)
         )
@@ -55,7 +55,7 @@ def pickles(run: OpenRun) -> list[str]:
 
 @pytest.mark.req("T-089")
 def test_a_function_that_can_be_imported_leaves_no_pickle(run: OpenRun) -> None:
-    keep_trainer(run, recording(train, {"lr": 0.1, "betas": (0.9, 0.99)}))
+    store_trainer(run, recording(train, {"lr": 0.1, "betas": (0.9, 0.99)}))
 
     assert pickles(run) == []
     assert read_trainer(run.store).function["name"] == "train"
@@ -74,13 +74,13 @@ def test_a_function_that_can_be_imported_leaves_no_pickle(run: OpenRun) -> None:
 def test_only_what_has_no_other_form_is_pickled(
     run: OpenRun, function: Any, config: dict[str, Any] | None, count: int
 ) -> None:
-    keep_trainer(run, recording(function, config))
+    store_trainer(run, recording(function, config))
 
     assert len(pickles(run)) == count
 
 
 def test_the_record_is_one_line_that_any_tool_reads(run: OpenRun, tmp_path: Path) -> None:
-    keep_trainer(run, recording(train, {"lr": 0.1}))
+    store_trainer(run, recording(train, {"lr": 0.1}))
 
     [line] = (tmp_path / "run" / TRAINER_KEY).read_text().splitlines()
     record = json.loads(line)
@@ -89,7 +89,7 @@ def test_the_record_is_one_line_that_any_tool_reads(run: OpenRun, tmp_path: Path
 
 
 def test_the_fields_of_a_config_are_kept_if_they_were_set() -> None:
-    keeper = Keeper()
+    keeper = RecordBuilder()
     config = RunConfig(
         "bert-7",
         "s3://lab/runs?access_key=AKIA&secret_key=hush",
@@ -111,47 +111,47 @@ def test_the_fields_of_a_config_are_kept_if_they_were_set() -> None:
 
 
 def test_the_same_launch_again_writes_nothing(run: OpenRun, tmp_path: Path) -> None:
-    keep_trainer(run, recording())
+    store_trainer(run, recording())
     before = (tmp_path / "run" / TRAINER_KEY).stat().st_ino
 
-    keep_trainer(run, recording())
+    store_trainer(run, recording())
 
     assert (tmp_path / "run" / TRAINER_KEY).stat().st_ino == before
 
 
 def test_a_lost_pickle_is_written_again(run: OpenRun) -> None:
     function = lambda: None  # noqa: E731  # the same object twice, for the same bytes
-    keep_trainer(run, recording(function))
+    store_trainer(run, recording(function))
     [key] = pickles(run)
     run.store.delete(key)
 
-    keep_trainer(run, recording(function))
+    store_trainer(run, recording(function))
 
     assert pickles(run) == [key]
 
 
 def test_a_new_pickle_takes_the_place_of_the_old_one(run: OpenRun) -> None:
-    keep_trainer(run, recording(lambda: "one"))
+    store_trainer(run, recording(lambda: "one"))
     [first] = pickles(run)
-    keep_trainer(run, recording(lambda: "two"))
+    store_trainer(run, recording(lambda: "two"))
     [second] = pickles(run)
-    keep_trainer(run, recording())
+    store_trainer(run, recording())
 
     assert first != second
     assert pickles(run) == []
 
 
 def test_a_death_at_any_moment_leaves_a_record_whose_pickle_is_there(tmp_path: Path) -> None:
-    """The second launch has another function; the power is cut before each thing it does."""
+    """The second launch has another function; the power is cut before each of its writes."""
     function: list[Any] = []
     for moment in itertools.count(1):
         folder = tmp_path / str(moment)
         store = LocalStore(folder)
         run = open_run(store, name="run", beats=False)
-        keep_trainer(run, recording(lambda: "one"))
+        store_trainer(run, recording(lambda: "one"))
         run.store = LocalStore(folder, TappedDisk(PosixDisk(), Fuse(moment)))
         try:
-            keep_trainer(run, recording(lambda: "two"))
+            store_trainer(run, recording(lambda: "two"))
         except PowerCut:
             is_over = False
         else:
@@ -173,12 +173,12 @@ def test_a_failure_to_write_is_told_and_does_no_harm(
 
     monkeypatch.setattr(LocalStore, "put", full)
     with caplog.at_level(logging.WARNING, logger=module.__name__):
-        keep_trainer(run, recording())
+        store_trainer(run, recording())
 
-    [said] = caplog.messages
-    assert "restore(" in said
-    assert "no space left" in said
-    assert "the same command carries on" in said
+    [message] = caplog.messages
+    assert "restore(" in message
+    assert "no space left" in message
+    assert "the same command resumes it" in message
 
 
 def test_a_driver_that_was_replaced_writes_nothing(run: OpenRun, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_driver_that_was_replaced_writes_nothing(run: OpenRun, tmp_path: Path)
     open_run(LocalStore(tmp_path / "run"), beats=False)
 
     with pytest.raises(LeaseLost):
-        keep_trainer(run, recording())
+        store_trainer(run, recording())
 
     with pytest.raises(CannotRestore, match="has no"):
         read_trainer(run.store)
@@ -198,14 +198,14 @@ def test_what_is_too_large_is_not_kept_and_says_so(
     monkeypatch.setattr(module, "KEPT_BYTES_MAX", 1 << 20)
     table = bytes(2 << 20)
 
-    keep_trainer(run, recording(lambda: table))
+    store_trainer(run, recording(lambda: table))
 
     assert pickles(run) == []
     assert "2 MB" in read_trainer(run.store).function["why"]
 
 
 def test_every_change_of_a_byte_is_noticed(run: OpenRun) -> None:
-    keep_trainer(run, recording(train, {"lr": 0.1}))
+    store_trainer(run, recording(train, {"lr": 0.1}))
     whole = run.store.get(TRAINER_KEY).data
     for place in range(len(whole) - 1):
         changed = whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :]

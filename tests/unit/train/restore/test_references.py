@@ -1,4 +1,4 @@
-"""Functions by where they are found; scripts that are changed, moved, or train when loaded."""
+"""References to functions, also of scripts that were changed or moved, or train when loaded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def misses(reference: dict[str, Any]) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a folder for modules and scripts; what is loaded from there is forgotten again."""
+    """Return a folder for modules and scripts; modules from there are unloaded afterwards."""
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
@@ -153,7 +153,7 @@ def test_a_module_that_fails_to_load_says_why(folder: Path) -> None:
 def test_a_function_is_looked_for_in_the_source(
     folder: Path, source: str, is_there: bool | None
 ) -> None:
-    """None: only loading could tell, and then there is none."""
+    """Only loading can show that it does not exist."""
     name = f"lab_d{abs(hash(source))}"
     write(folder / f"{name}.py", source)
     reference = imports(folder, name)
@@ -177,7 +177,7 @@ def test_a_function_that_is_gone_from_a_loaded_module_says_so() -> None:
         "name": "Model.nothing",
     }
 
-    assert "has no Model.nothing any more" in misses(reference)
+    assert "no longer has Model.nothing" in misses(reference)
 
 
 # ---------------------------------------------------------------------- scripts
@@ -256,23 +256,23 @@ def test_a_script_that_trains_as_soon_as_it_is_loaded_is_stopped_there(folder: P
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "reason"),
     [
         ("import argparse\nraise SystemExit(2)\ndef train(): ...", "SystemExit: 2"),
         ("1 / 0\ndef train(): ...", "ZeroDivisionError"),
         (
             "from holdfast.train import DataParallelTrainer as T\nT(print).fit()\ndef train(): ...",
-            "trains before it comes to the function",
+            "trains before it defines the function",
         ),
     ],
 )
 def test_a_script_that_cannot_be_loaded_says_why_and_what_to_pass(
-    folder: Path, source: str, said: str
+    folder: Path, source: str, reason: str
 ) -> None:
     script = write(folder / f"run_e{abs(hash(source))}.py", source)
 
     for _ in range(2):  # what is half loaded must not be taken for whole the next time
-        with pytest.raises(CannotRestore, match=said) as refused:
+        with pytest.raises(CannotRestore, match=reason) as refused:
             find_function(STORE, main_of(script))
 
         assert "train_loop_per_worker=" in str(refused.value.hint)
@@ -289,7 +289,7 @@ def test_a_script_that_fails_after_its_function_is_used_as_far_as_it_goes(folder
         """,
     )
 
-    with pytest.warns(UserWarning, match="run_f.py was loaded .* only as far as it goes"):
+    with pytest.warns(UserWarning, match="run_f.py was loaded .* only up to an error"):
         function = find_function(STORE, main_of(script))
 
     assert function() == "found"

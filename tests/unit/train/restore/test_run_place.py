@@ -1,4 +1,4 @@
-"""From the path of a run's folder to the pair it is known by, and back to the same folder."""
+"""The path of a run's folder becomes storage path and name, which lead back to the folder."""
 
 from __future__ import annotations
 
