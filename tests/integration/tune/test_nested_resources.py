@@ -45,14 +45,12 @@ class Lab:
                     trial=name,
                     gpus=os.environ.get("CUDA_VISIBLE_DEVICES"),
                 )
-                if meet:
-                    (folder / f"here-{name}").touch()
+                if meet:  # only now: a run that has begun holds its GPUs until it ends
+                    (folder / f"all-{config['x']}").touch()
                     for other in range(meet):
                         wait_for(folder / f"all-{other}")
                 note(notes, what="ended", trial=name)
 
-            if meet:
-                (folder / f"all-{config['x']}").touch()
             DataParallelTrainer(
                 loop,
                 scaling_config=ScalingConfig(
