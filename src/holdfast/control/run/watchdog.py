@@ -70,7 +70,7 @@ class Watchdog:
         elif isinstance(message, Leaving):
             self._progress.finished(rank, now)
         else:
-            self._progress.made(rank, now)
+            self._progress.gave_sign(rank, now)
 
     def ended(self, rank: int) -> None:
         """Take in that a worker is gone."""
