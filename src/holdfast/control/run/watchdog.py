@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from holdfast.clock import Clock
 from holdfast.control.run.group import Group
 from holdfast.control.run.plan import Plan
-from holdfast.core.failure.stacks import outside_first
+from holdfast.core.failure.stacks import first_to_stop
 from holdfast.core.run.hang_detection import Learned, Progress
 from holdfast.core.run.outcomes import Evicted, Hung, WorkerExit
 from holdfast.engine.base import Engine
@@ -100,7 +100,7 @@ class Watchdog:
             rank: Hung(rank, group.places[rank].node, idle_s, stacks.get(rank, ""))
             for rank, idle_s in hang.idle_s.items()
         }
-        return Stopped(outside_first(hang.ranks, stacks), exits, self._write(group.attempt, stacks))
+        return Stopped(first_to_stop(hang.ranks, stacks), exits, self._write(group.attempt, stacks))
 
     def _write(self, attempt: int, stacks: Mapping[int, str]) -> str | None:
         """Keep the stacks beside the logs; a disk that is full must not hide the hang."""

@@ -21,7 +21,7 @@ from holdfast.core.failure.card import (
     headline,
     to_fix,
 )
-from holdfast.core.failure.stacks import OURS, crash_report, outside_first
+from holdfast.core.failure.stacks import OURS, crash_report, first_to_stop
 from holdfast.core.run.outcomes import Died, Evicted, Finished, Hung, Raised, WorkerExit
 from tests.unit.core.failure.test_traces import TRACE, deep_trace
 
@@ -163,7 +163,7 @@ def test_a_hang_is_blamed_on_who_is_outside_a_collective_and_every_rank_has_a_li
     stacks = {rank: ELSEWHERE if rank == culprit_rank else in_barrier for rank in range(4)}
     hung = [Hung(rank, "node-0", 5.0, stacks[rank]) for rank in range(4)]
 
-    shown = card(loss(*hung, first_stopped=outside_first([1, 0, 2, 3], stacks)))
+    shown = card(loss(*hung, first_stopped=first_to_stop([1, 0, 2, 3], stacks)))
 
     assert f"rank {culprit_rank} stopped first, here" in shown
     assert 'File "/code/train.py", line 7 in load' in shown
@@ -247,7 +247,7 @@ def test_after_a_bug_the_code_is_to_be_fixed_before_the_same_command_helps(error
 
     shown = card(loss(raised(0, error), then=gave_up))
 
-    assert "try      fix the code at train.py:42; then carry on, with what is saved" in shown
+    assert "try      fix the code at train.py:42; then resume from what is saved" in shown
     assert to_fix([raised(0, error)]) == "fix the code at train.py:42"
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.core.failure.card import Loss, Retry, card
 from holdfast.core.failure.hints import concise
-from holdfast.core.failure.kinds import is_of_the_machine
-from holdfast.core.failure.stacks import above_the_worker
+from holdfast.core.failure.kinds import is_machine_failure
+from holdfast.core.failure.stacks import above_worker_entry
 from holdfast.core.run.budget import Budget
 from holdfast.core.run.machine import DriverStarted, GroupEnded, GroupNotStarted, Run, advance
 from holdfast.core.run.outcomes import Died, Evicted, Hung, Raised, WorkerExit
@@ -88,7 +88,7 @@ def test_what_repeats_itself_is_called_a_bug_only_if_it_is_about_the_code(
 ) -> None:
     told = " ".join(shown(one, repeats=3).split())
 
-    assert is_of_the_machine(one) is is_so
+    assert is_machine_failure(one) is is_so
     assert ("3 times in a row" in told) and ("looks like a bug" in told) is not is_so
     assert ("will not go away by itself" in told) is is_so
 
@@ -111,14 +111,14 @@ Current thread 0x00007f3796ff7b80 (most recent call first):
 def test_what_stood_below_a_worker_when_it_was_forked_is_not_shown() -> None:
     told = shown(Hung(0, "node-0", 9.0, STACKS))
 
-    assert above_the_worker(STACKS, "/venv/holdfast").endswith('train.py", line 8 in train')
+    assert above_worker_entry(STACKS, "/venv/holdfast").endswith('train.py", line 8 in train')
     assert "line 8 in train" in told
     assert "<module>" not in told and "frames of holdfast" not in told
 
 
 @pytest.mark.parametrize("text", ["", "it was put to sleep (SIGSTOP)", STACKS[:-160]])
 def test_stacks_without_a_worker_in_them_are_left_as_they_are(text: str) -> None:
-    assert above_the_worker(text, "/venv/holdfast") == text
+    assert above_worker_entry(text, "/venv/holdfast") == text
 
 
 # ---------------------------------------------------------------------- signatures
