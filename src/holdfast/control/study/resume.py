@@ -98,7 +98,7 @@ def continue_study(
     problems = {one.trial_id: folder_problem(one) for one in study.trials.values()}
     refused = {trial_id: problem for trial_id, problem in problems.items() if problem is not None}
     for trial in list(study.trials.values()):
-        is_open = trial.status is Status.RUNNING or run.is_forgetful
+        is_open = trial.status is Status.RUNNING or run.has_newly_lost_records
         if is_open and trial.trial_id not in refused:
             untold += _take_in_what_was_cut_off(run, trial, journal)
     again: list[Again] = []
@@ -165,7 +165,9 @@ def _take_in_what_was_cut_off(
 ) -> list[tuple[Trial, dict[str, Any]]]:
     """Take in checkpoints that are at rest without the journal knowing; return their results."""
     store = locate.child(run.store, trial.folder)
-    commits = unrecorded_commits(store, run.identity, trial.checkpoints, forgetful=run.is_forgetful)
+    commits = unrecorded_commits(
+        store, run.identity, trial.checkpoints, records_lost=run.has_newly_lost_records
+    )
     for manifest in commits:
         facts = Kept.of(manifest).to_data()
         journal.happen(TrialCheckpointChanged(trial.trial_id, "checkpoint_committed", facts))

@@ -12,7 +12,7 @@ from holdfast.checkpoint import Checkpoint
 from holdfast.checkpoint.commit import Slot
 from holdfast.clock import Clock
 from holdfast.control.record.checkpoints import Checkpoints
-from holdfast.control.record.litter import find_litter, remove_litter, say_strays
+from holdfast.control.record.litter import find_litter, remove_litter, warn_of_strays
 from holdfast.control.study.commit_pool import Aside
 from holdfast.control.study.donors import find_whole
 from holdfast.core.checkpoint.manifest import FileEntry, Manifest, Part
@@ -158,7 +158,7 @@ class TrialCheckpoints(Checkpoints):
             remove_litter(self, [one for one in litter if one.key not in needed])
         if looks and not self._has_said:
             self._has_said = True
-            say_strays(self.store, self.run_id, self.record)
+            warn_of_strays(self.store, self.run_id, self.record)
         if numbers:
             self._record_soon([("litter_swept", {"numbers": numbers})])
 

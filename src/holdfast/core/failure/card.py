@@ -108,9 +108,8 @@ def headline(exits: Sequence[WorkerExit], *, ranks: int | None = None) -> str:
         for group in groups[1:]
         if group.is_failure and not (root.is_hung and group.is_hung)
     )
-    line = (
-        f"{root.who(len(exits) if ranks is None else ranks)} {root.predicate(brief=root.is_hung)}"
-    )
+    total = len(exits) if ranks is None else ranks
+    line = f"{root.who(total)} {root.predicate(brief=root.is_hung)}"
     if root.is_hung and len(root.ranks) > 1:
         line += f", rank {root.exit.rank} first"
     if also_failed:

@@ -52,7 +52,7 @@ def test_a_run_that_is_out_of_sight_sets_nothing_aside(run_path: Path) -> None:
         run.note("said", {})
         run_path.rename(away)
         run_path.mkdir()
-        with pytest.raises(StoreError, match="out of sight"):
+        with pytest.raises(StoreError, match="cannot be found any more"):
             run.newest_good()
         run_path.rmdir()
         away.rename(run_path)
