@@ -238,7 +238,7 @@ def test_a_driver_that_slept_holds_it_against_nobody() -> None:
 
 
 def test_signs_that_came_while_the_driver_was_stuck_are_heard_before_it_judges() -> None:
-    """It asks first thing after it was stuck, and only then comes to what the workers said."""
+    """It checks right after it was stuck, before it reads the messages of the workers."""
     group = Group(2, timeout_s=3.0)
     group.steps(3, 1.0, 0, 1)
     group.sleep(4.0)  # not long enough to be called a sleep, and longer than the timeout
