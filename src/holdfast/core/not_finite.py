@@ -29,14 +29,10 @@ class NotFinite:
         room = METRICS_MAX - len(self._reported)
         if room <= 0:
             return {}
-        unreported = [
-            (name, value)
-            for name, value in self.found(metrics).items()
-            if name not in self._reported
-        ]
-        new = dict(unreported[:room])
+        values = self.found(metrics)
+        new = [name for name in values if name not in self._reported][:room]
         self._reported.update(new)
-        return new
+        return {name: values[name] for name in new}
 
     def _found(self, metrics: Mapping[str, Any], above: str) -> Iterator[tuple[str, float]]:
         for name, value in metrics.items():

@@ -365,14 +365,14 @@ as_loose_json = _text_writer(str, _clean, _stand_in_form)
 as_strict_json = _text_writer(float, _finite, as_it_is)
 
 
-def same(left: Any, right: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
     """Whether two pieces of plain data are equal, in type too; NaN equals NaN."""
-    if type(left) is not type(right):
+    if type(one) is not type(other):
         return False
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, list | tuple):
-        return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, float) and math.isnan(left):
-        return math.isnan(right)
-    return bool(left is right or left == right)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and math.isnan(one):
+        return math.isnan(other)
+    return bool(one is other or one == other)
