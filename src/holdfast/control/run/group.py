@@ -297,7 +297,8 @@ class Group:
         if gathered.placed and delivered:
             folders.add(gathered.slot.directory)
         if len(folders) > 1:
-            return f"the ranks put their parts into several folders: {', '.join(sorted(folders))}"
+            named = ", ".join(sorted(folders))
+            return f"the ranks did not put their parts into one folder: {named}"
         try:
             return self._run.commit_checkpoint(
                 gathered.slot,
