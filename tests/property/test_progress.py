@@ -86,7 +86,7 @@ class Run:
     def begin(self) -> None:
         self.progress = Progress(range(4), self.timeout_s, self.now, self.learned)
         for rank in range(4):
-            self.progress.made(rank, self.now)
+            self.progress.gave_sign(rank, self.now)
 
     def allowed(self, repeated_s: float = 0.0) -> float:
         if self.timeout_s is not None:
@@ -118,7 +118,7 @@ class Run:
                 self.work(size * self.allowed())
                 if meets:
                     for rank in range(4):
-                        self.progress.made(rank, self.now)
+                        self.progress.gave_sign(rank, self.now)
                     self.work(size * self.allowed())
             case Save(seconds, saver):
                 self.progress.busy(saver, self.now)

@@ -1,4 +1,4 @@
-"""Failure cards of runs and of trials: gathers what the card of a loss needs to know."""
+"""Makes the failure cards of runs and trials: gathers what a card needs to know."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.run.machine import Active, Ending, Over, Run
 from holdfast.core.run.outcomes import Blame, WorkerExit
 from holdfast.core.study.trial import Trial
 
-if TYPE_CHECKING:  # a study has use for this module, and none for groups
+if TYPE_CHECKING:  # studies use this module without importing runs
     from holdfast.control.record.open_run import OpenTrainingRun
     from holdfast.control.run.attempt import Attempt
     from holdfast.control.run.plan import Plan
@@ -19,7 +19,7 @@ AGAIN = "give the same command again"
 
 
 def loss_card(run: OpenTrainingRun, plan: Plan, attempt: Attempt, waits_s: float) -> str:
-    """Return the screen that tells of a lost group, once the run's history has taken it in."""
+    """Return the card of a lost group; the run's history must have the loss already."""
     newest, after = run.record.newest(), run.history.run
     group, stopped = attempt.group, attempt.stopped
     return card(
@@ -40,7 +40,7 @@ def loss_card(run: OpenTrainingRun, plan: Plan, attempt: Attempt, waits_s: float
 
 
 def start_card(name: str, plan: Plan, attempt: int, reason: str, after: Run, waits_s: float) -> str:
-    """Return the screen that tells of a group that never came up."""
+    """Return the card of a group that never came up."""
     return card(
         Loss(
             run=name,
@@ -65,7 +65,7 @@ def trial_card(
     waits_s: float,
     again: str,
 ) -> str:
-    """Return the screen that tells of a lost trial, which has become what it is by that.
+    """Return the card of a lost trial; `trial` must have the loss already.
 
     `again` is the call that tries it again, if it is given up.
     """
@@ -85,7 +85,7 @@ def trial_card(
 
 
 def refusal_card(trial: Trial, reason: str, again: str) -> str:
-    """Return the screen that tells of a trial that can never start."""
+    """Return the card of a trial that can never start."""
     return card(
         Loss(
             run=str(trial),
@@ -106,7 +106,7 @@ def _next_of(
     waits_s: float,
     again: str = AGAIN,
 ) -> Next:
-    """Return what happens after a loss; `after` is what the run has become by it."""
+    """Return what happens after a loss; `after` is the run with the loss in it."""
     if isinstance(after.phase, Over):
         if after.phase.ending is Ending.FAILED:
             return GaveUp(_used_up(budget, exits), again)

@@ -1,8 +1,8 @@
-"""Configs of trials as data, and the marks that stand in them for objects of a search space.
+"""Configs of trials as data for JSON, with marks in place of the objects of a search space.
 
-Besides plain data a config may hold tuples, paths, dicts with other keys than texts, and marks;
-numbers of numpy become Python's own. In memory a config is always as its user knows it; only what
-is written down, and what is read, has this form.
+Besides plain data a config may hold tuples, paths, dicts whose keys are not strings, and marks;
+numbers of numpy become Python's own. Only stored configs have this form: in memory a config is as
+the user gave it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Step = str | int | tuple[int]  # a key, a place in a list, or (i,): the i-th opt
 
 
 class Mark:
-    """Stands for an object in a search space: where it was given, not what it is."""
+    """Stands for an object in a search space: holds where it was given, not the object."""
 
     __slots__ = ("kind", "steps")  # no dataclass: encoders would take it for data
 
@@ -90,7 +90,7 @@ _read_config = Reader(CONFIG_READERS)
 
 
 def config_to_data(value: Any, where: str = "config") -> Any:
-    """Return a config with marks as data for JSON; what is no data is a ConfigError."""
+    """Return a config with marks as data for JSON; raise ConfigError for what is not data."""
     try:
         return write_config(value)
     except NotPlain as problem:
@@ -103,20 +103,20 @@ def config_from_data(data: Any) -> Any:
 
 
 def config_refused(problem: NotPlain, where: str) -> ConfigError:
-    """Return the error that says what in a config has no form as data."""
+    """Return the error that names the value in a config that cannot be stored."""
     for step in problem.steps:
         where = f"a key of {where}" if step is KeyStep else f"{where}/{step}"
     return ConfigError(
-        f"{where} cannot be kept with the study: this is {problem.reason}, which is not plain data",
-        hint="give objects in param_space itself, or as options of choice or grid_search; what "
-        "sample_from or a searcher makes should be numbers, texts, and lists and dicts of them",
+        f"{where} cannot be kept with the study: it is {problem.reason}, which is not plain data",
+        hint="give objects in param_space itself, or as options of choice or grid_search; "
+        "sample_from and searchers should return numbers, strings, and lists and dicts of them",
     )
 
 
 def as_kept(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a config as it will be once it was written down and read; a copy.
+    """Return a copy of a config as it will be after it was stored and read again.
 
-    One that has no form as data stays as it is: the code that writes it down says so.
+    A config that cannot be stored is returned as it is: the code that stores it raises.
     """
     try:
         stored: dict[str, Any] = _read_config(write_config(config))

@@ -1,6 +1,6 @@
-"""What workers print, made fit to be shown together: whole lines, equal ones once, not too many.
+"""Merges what workers print into one output: whole lines, equal ones once, at a limited rate.
 
-Pure bookkeeping: the time is passed in, and where lines come from and go to is others' business.
+Pure bookkeeping: the time is passed in; reading logs and printing are done elsewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operator import attrgetter
 
 LINE_BYTES_MAX = 1 << 16
 LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"  # of what a worker logs
-RAISED = "holdfast: the training function raised"  # what follows in a log, the failure card tells
+RAISED = "holdfast: the training function raised"  # the traceback follows; the card shows it too
 QUEUE_FACTOR = 10  # how many seconds' worth of lines may wait to be shown
 
 # Escape sequences of terminals: CSI (cursor, colour), OSC (titles, links), and the short ones.
@@ -27,8 +27,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f]")
 class LineCutter:
     """Cuts the bytes of one log into lines.
 
-    A line is held until it is complete. Of one that was written over and over, as progress bars
-    are, only the last state is kept.
+    A line is held until it is complete. Of one that is overwritten, as progress bars are, only the
+    last state is kept.
     """
 
     def __init__(self) -> None:
@@ -50,11 +50,11 @@ class LineCutter:
         return [line for line in lines if line]
 
     def skip(self) -> None:
-        """Forget what was held: bytes are left out, and the next ones begin inside a line."""
+        """Forget what is held: bytes were left out, and the next ones begin inside a line."""
         self._rest, self._is_lost, self._shown = b"", True, ""
 
     def progress(self) -> str | None:
-        """Return the state of a line that is written over, None if it is as it was."""
+        """Return the new state of a line that is being overwritten, None if nothing is new."""
         if b"\r" not in self._rest:
             return None
         state = _state(self._rest)
@@ -64,7 +64,7 @@ class LineCutter:
         return state
 
     def finish(self) -> list[str]:
-        """Return what is held, complete or not: nothing follows."""
+        """Return what is held, complete or not; nothing may be fed after this."""
         rest, self._rest = self._rest, b""
         line = self._finished(rest)
         return [line] if line else []
@@ -76,7 +76,7 @@ class LineCutter:
 
 
 def _last_states(rest: bytes) -> bytes:
-    """Return an incomplete line without the states that were written over for good."""
+    """Return an incomplete line without the states that were overwritten for good."""
     return b"\r".join(rest.rsplit(b"\r", 2)[-2:]) if rest.count(b"\r") > 1 else rest
 
 
@@ -93,17 +93,17 @@ def shown_plainly(text: str, *, keeps_colour: bool) -> str:
     if text.isprintable():
         return text
 
-    def judge(found: re.Match[str]) -> str:
-        return found[0] if keeps_colour and _COLOUR.fullmatch(found[0]) else ""
+    def filtered(escape: re.Match[str]) -> str:
+        return escape[0] if keeps_colour and _COLOUR.fullmatch(escape[0]) else ""
 
-    plain = _CONTROL.sub("", _ESCAPE.sub(judge, text))
+    plain = _CONTROL.sub("", _ESCAPE.sub(filtered, text))
     if "\x1b" not in plain:
         return plain
     return f"{plain}\x1b[0m" if keeps_colour else plain.replace("\x1b", "")
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return lines without colours and control characters, the blank ones left out."""
+    """Return lines without colours and control characters, leaving out blank ones."""
     last_states = (line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
     return [plain(line) for line in last_states if line.strip()]
 
@@ -111,7 +111,7 @@ def plain_lines(text: str) -> list[str]:
 def plain(text: str) -> str:
     """Return a line without colours and control characters."""
     shown = shown_plainly(text.expandtabs(4), keeps_colour=False)
-    return "".join(one if one.isprintable() else "?" for one in shown).rstrip()
+    return "".join(char if char.isprintable() else "?" for char in shown).rstrip()
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -123,7 +123,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return f"{'rank' if len(ordered) == 1 else 'ranks'} {','.join(spans)}"
 
 
-# ---------------------------------------------------------------------- of all ranks together
+# ---------------------------------------------------------------------- lines of all ranks
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ _number = attrgetter("number")
 
 @dataclass(slots=True)
 class LeftOut:
-    """How much of what was printed was not shown; bytes where nobody has counted the lines."""
+    """How much was printed and not shown; bytes where the lines were not counted."""
 
     ranks: set[int] = field(default_factory=set)
     lines: int = 0
@@ -152,10 +152,10 @@ class LeftOut:
 
 
 class Together:
-    """The lines of all ranks of a group, in the order to show them in.
+    """Queues the lines of all ranks of a group in the order to show them.
 
-    Lines of different ranks that are equal and not further apart than `window_s` are one. The
-    lines of each rank stay in order. Of more than `lines_max` in a second the rest is left out.
+    Equal lines of different ranks within `window_s` become one. The lines of each rank stay in
+    order. At most `lines_max` lines per second are shown; the rest is left out and counted.
     """
 
     def __init__(self, ranks: Collection[int], *, window_s: float, lines_max: int) -> None:
@@ -170,7 +170,7 @@ class Together:
         self._left_out = LeftOut()
 
     def add(self, rank: int, text: str, now: float) -> None:
-        """Take in a line."""
+        """Add a line of a rank."""
         self._begin_second(now)
         last = self._last_of.get(rank, 0)
         same = self._waiting.get(text, [])
@@ -190,42 +190,42 @@ class Together:
         self._waiting.setdefault(text, []).append(line)
 
     def skipped(self, rank: int, size_bytes: int, now: float) -> None:
-        """Take in that bytes of a rank were not even looked at."""
+        """Count bytes of a rank that were not read."""
         self._begin_second(now)
         self._leave_out([rank], 0)
         self._left_out.size_bytes += size_bytes
 
     def take(self, now: float, *, is_end: bool = False) -> list[Line | LeftOut]:
-        """Return what to show now, in order; at the end that is all there is."""
-        found: list[Line | LeftOut] = []
+        """Return what to show now, in order; with `is_end` everything that is queued."""
+        due: list[Line | LeftOut] = []
         while self._queue and (is_end or self._is_due(self._queue[0], now)):
             line = self._queue.popleft()
             self._forget(line)
-            found += self._new_second(now)
+            due += self._new_second(now)
             if self._shown < self._lines_max:
                 self._shown += 1
-                found.append(line)
+                due.append(line)
             else:
                 self._leave_out(line.ranks, len(line.ranks))
-        found += self._new_second(float("inf") if is_end else now)
-        return found
+        due += self._new_second(float("inf") if is_end else now)
+        return due
 
     def _is_due(self, line: Line, now: float) -> bool:
         return len(line.ranks) == self._count or now - line.since >= self._window_s
 
     def _forget(self, line: Line) -> None:
         same = self._waiting[line.text]
-        del same[0]  # it is the oldest of them too
+        del same[0]  # the queue is in order, so `line` is the oldest of them
         if not same:
             del self._waiting[line.text]
 
     def _begin_second(self, now: float) -> None:
-        """Begin to count anew after silence, so that what is left out is said after the rest."""
+        """Restart the count after silence, so that what is left out is shown after the rest."""
         if not self._left_out and now - self._second_began >= 1.0:
             self._second_began, self._shown = now, 0
 
     def _new_second(self, now: float) -> list[LeftOut]:
-        """Begin to count anew if a second is over; return what was left out in it."""
+        """Restart the count if a second is over; return what was left out in it."""
         if now - self._second_began < 1.0:
             return []
         self._second_began, self._shown = now, 0

@@ -1,9 +1,9 @@
-"""The metrics of a run, every step once: which rows count after rewinds, and which do not.
+"""The metric history of a run: picks the row that counts for each step after rewinds.
 
-An attempt that begins after a checkpoint at step k does every step after k again, so what earlier
-attempts reported of those steps is superseded. Attempts are numbered and never reused, so it does
-not matter in which order rows were written, or read, or by whom: a row of a driver that had been
-replaced already is of an earlier attempt, and loses like any other.
+An attempt that begins after a checkpoint at step k does every step after k again and supersedes
+what earlier attempts reported for those steps. Attempt numbers are never reused, so the order in
+which rows were written or read does not matter: a row of a driver that had been replaced belongs to
+an earlier attempt, and loses like any other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """An attempt began with what there was after step `after`, 0 if from scratch."""
+    """An attempt began from the checkpoint at step `after`, 0 if from scratch."""
 
     begin: int
     after: int
@@ -38,14 +38,14 @@ def history_of(rows: Sequence[Row], begins: Iterable[Begin]) -> list[Row]:
     """Return every step once, in order of steps.
 
     Of two rows of the same step the one of the later attempt counts, of the same attempt the first
-    in `rows`. Where the beginning of an attempt is not known, its first row tells.
+    in `rows`. An attempt without a `Begin` is taken to begin with its first row.
     """
     ends = _ends(rows, begins)
     by_step: dict[int, Row] = {}
     for row in rows:
         if row.step <= ends[row.attempt]:
-            other = by_step.get(row.step)
-            if other is None or other.attempt < row.attempt:
+            rival = by_step.get(row.step)
+            if rival is None or rival.attempt < row.attempt:
                 by_step[row.step] = row
     return [by_step[step] for step in sorted(by_step)]
 
@@ -69,28 +69,27 @@ def _ends(rows: Iterable[Row], begins: Iterable[Begin]) -> dict[int, float]:
 
 def rows_of(checkpoints: Iterable[Kept]) -> Iterator[Row]:
     """Yield the rows that checkpoints carry with them, which no crash can lose."""
-    for kept in checkpoints:
-        if kept.step is not None:
-            yield Row(kept.step, kept.attempt, kept.created, kept.metrics)
+    for source in checkpoints:
+        if source.step is not None:
+            yield Row(source.step, source.attempt, source.created, source.metrics)
 
 
-_SINGLE = frozenset({float, int, str, bool, type(None)})  # nearly all; a set is looked up soonest
-
-
+# Sets of types: most metrics are of these, and a set lookup is faster than isinstance.
+_SINGLE = frozenset({float, int, str, bool, type(None)})
 _NUMBERS = frozenset({float, int})
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a number of Python's kinds; True and False are none."""
+    """Whether `value` is an int or a float; True and False are not numbers here."""
     if type(value) in _NUMBERS:
         return True
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def flattened(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metrics without nesting: what is `b` inside `a` is called `a/b`.
+    """Return metrics without nesting: `b` inside `a` becomes `a/b`.
 
-    Where that name is taken, it stays with the metric that was reported by it.
+    If a metric with that name was reported too, it keeps the name and the nested one is left out.
     """
     flat: dict[str, Any] = {}
     for name, value in metrics.items():

@@ -1,7 +1,7 @@
-"""What may be a name: of a run, of a checkpoint folder, of a file inside one.
+"""Rules for the names of runs, checkpoint folders and the files inside them.
 
-Rules that hold on every backend, so that a run can be copied from one to another. Each check
-returns the rule that is broken, as text, or None.
+They hold on every backend, so that a run can be copied from one to another. Each check returns the
+rule that is broken, as text, or None.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import re
 
 NAME_BYTES_MAX = 200  # leaves room below the 255 of file systems for what we add to a name
 PATH_BYTES_MAX = 1000  # object stores end at 1024
-# What some filesystem, shell or URI cannot have in a name, and what is no character by itself.
+# Characters that some filesystem, shell or URI cannot have in a name, and lone surrogates.
 _UNSAFE = re.compile(r'[/()<>:"|?*\\\s\x00-\x1f\x7f\ud800-\udfff]')
 
 
 def broken_name_rule(name: object, bytes_max: int | None = NAME_BYTES_MAX) -> str | None:
     """Return why `name` cannot be the name of a run or of a checkpoint folder.
 
-    With no `bytes_max`, that it is too long is none of it.
+    With `bytes_max=None` a name may have any length.
     """
     if not isinstance(name, str):
         return f"a name is a string, this is {type(name).__name__}"
@@ -45,7 +45,7 @@ def broken_path_rule(path: object) -> str | None:
 
 
 def broken_folder_rule(name: str) -> str | None:
-    """Return why a folder cannot have this name on some disk, whatever it was chosen by."""
+    """Return why a folder cannot have this name on some disk."""
     return "it holds a slash" if "/" in name else _broken_part_rule(name, bytes_max=255)
 
 
@@ -64,23 +64,23 @@ def _broken_part_rule(part: str, bytes_max: int | None) -> str | None:
 
 
 def safe_name(text: str) -> str:
-    """Return `text` with `_` for every character that the name of a folder had better not hold.
+    """Return `text` with `_` for every character that is unsafe in the name of a folder.
 
-    Nor does it begin with a dot, so that it is neither hidden nor a way up.
+    A leading dot is replaced too, so that the folder is neither hidden nor `..`.
     """
     return _UNSAFE.sub("_", text).replace(".", "_", text.startswith("."))
 
 
 def cut_name(text: str, bytes_max: int) -> str:
-    """Return as much of valid Unicode as has at most `bytes_max` bytes, in whole characters."""
+    """Return the beginning of `text` that fits into `bytes_max` bytes, in whole characters."""
     return text.encode()[: max(bytes_max, 0)].decode(errors="ignore")
 
 
 def shown(name: object) -> str:
-    """Return `name` as an error message shows it: quoted, and cut where it is very long."""
+    """Return `name` as an error message shows it: quoted, and cut if it is very long."""
     return cut_short(repr(name))
 
 
 def cut_short(text: str) -> str:
-    """Return `text` as an error message has room for it."""
+    """Return `text` cut in the middle to what an error message has room for."""
     return text if len(text) <= 80 else f"{text[:60]}…{text[-10:]}"

@@ -1,4 +1,4 @@
-"""Metrics that are no numbers any more: NaN, and losses that are infinite."""
+"""Finds metrics that are NaN, and losses that are infinite."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-METRICS_MAX = 3  # that are told of; where all are NaN, people know after a few
+METRICS_MAX = 3  # to warn of; if all are NaN, a few warnings are enough
 
 
 class NotFinite:
-    """Says of each metric once that it is not finite; of a few, then no more.
+    """Finds metrics that are not finite, and remembers which have been reported.
 
-    NaN counts in any metric. Infinity has its uses, and counts where a metric is called a loss or
-    is one of those `watched`.
+    NaN counts in any metric. Infinity has its uses, and counts only if the metric is called a loss
+    or is one of those `watched`.
     """
 
     def __init__(self, watched: Collection[str | None] = ()) -> None:
         self._watched = frozenset(watched)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def found(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics that are not finite, by path."""
         return dict(self._found(metrics, ""))
 
     def news(self, metrics: Mapping[str, Any]) -> dict[str, float]:
-        """Return those of them that nobody was told of yet, and take it that somebody is now."""
-        if len(self._told) >= METRICS_MAX:
+        """Return those that no call has returned before, `METRICS_MAX` over all calls."""
+        room = METRICS_MAX - len(self._reported)
+        if room <= 0:
             return {}
-        new = {name: one for name, one in self.found(metrics).items() if name not in self._told}
-        new = dict(list(new.items())[: METRICS_MAX - len(self._told)])
-        self._told.update(new)
-        return new
+        values = self.found(metrics)
+        new = [name for name in values if name not in self._reported][:room]
+        self._reported.update(new)
+        return {name: values[name] for name in new}
 
     def _found(self, metrics: Mapping[str, Any], above: str) -> Iterator[tuple[str, float]]:
         for name, value in metrics.items():

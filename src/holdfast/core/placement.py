@@ -1,7 +1,7 @@
 """Which rank runs on which node: arithmetic on what nodes have and workers need.
 
-Neighbouring ranks share a node. A rank keeps its node from one attempt to the next as far as that
-node is still there, so that what it left on that machine's disk is found again.
+Neighbouring ranks share a node. A rank keeps its node from one attempt to the next while that node
+is there, so that it finds what it left on that machine's disk.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine that workers can be placed on, while no group of this engine is on it.
+    """A machine that workers can be placed on, with what it has while no group runs there.
 
     Attributes:
-        room: How much it has of each resource, such as "CPU"; a resource it does not name, it does
-            not have.
+        room: How much it has of each resource, such as "CPU"; 0 of those it does not name.
         gpus: What its GPUs are called in CUDA_VISIBLE_DEVICES; `room["GPU"]` is their number.
-        leaves: When it goes away, seconds since 1970; None if nobody has said that it does.
+        leaves: When it goes away, seconds since 1970; None if that is not announced.
         address: Where processes on the other nodes reach it, as an IP address or host name.
     """
 
@@ -37,10 +36,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a worker stands in its group.
+    """A worker's rank in its group, and the node it runs on.
 
     Attributes:
-        gpus: The GPUs that are its own, None if it did not ask for any.
+        gpus: The GPUs it may use, None if it did not ask for any.
         address: Where workers on other nodes reach its node.
     """
 
@@ -63,7 +62,7 @@ class Demand:
 
 
 def capacity(nodes: Sequence[Node], demand: Demand) -> int | float:
-    """Return how many workers fit; infinity if they need nothing that runs out."""
+    """Return how many workers fit; infinity if they need no resource."""
     rooms = [_fitting(node, demand.each) for node in nodes if node.leaves is None]
     match demand.strategy:
         case "STRICT_PACK":
@@ -77,7 +76,7 @@ def capacity(nodes: Sequence[Node], demand: Demand) -> int | float:
 def place(
     nodes: Sequence[Node], demand: Demand, workers: int, before: Sequence[Place] = ()
 ) -> list[Place] | None:
-    """Return where every rank goes, None if there is no room for so many."""
+    """Return where every rank goes, None if there is no room for that many."""
     if capacity(nodes, demand) < workers:
         return None
     order = _familiar_first(nodes, before)
@@ -86,11 +85,11 @@ def place(
     gpus_each = demand.each.get("GPU", 0.0)
     addresses = {node.name: node.address for node in order}
     devices = {node.name: _devices(node, gpus_each) for node in order if gpus_each}
-    found: list[Place] = []
+    places: list[Place] = []
     for node_rank, (name, count) in enumerate(counts.items()):
-        found += [
+        places += [
             Place(
-                rank=len(found) + local_rank,
+                rank=len(places) + local_rank,
                 world_size=workers,
                 local_rank=local_rank,
                 local_world_size=count,
@@ -101,26 +100,28 @@ def place(
             )
             for local_rank in range(count)
         ]
-    return found
+    return places
 
 
 def why_not(nodes: Sequence[Node], demand: Demand, workers: int) -> str:
-    """Return what is wanted and what there is, for the one who asked for too much."""
+    """Return a message that compares what is wanted with what there is."""
     each = ", ".join(f"{_amount(need)} {name}" for name, need in sorted(demand.each.items()))
     rooms = [_described(node) for node in nodes]
     there = "; ".join(rooms[:8]) + ("; …" if len(rooms) > 8 else "")
     wanted = f"{workers} workers with {each or 'nothing'} each"
-    how = f" ({demand.strategy})" if demand.strategy.startswith("STRICT") else ""
+    strategy = f" ({demand.strategy})" if demand.strategy.startswith("STRICT") else ""
     fit = capacity(nodes, demand)
-    return f"{wanted}{how} do not fit: there is room for {fit:.0f}. There is {there or 'no node'}"
+    return (
+        f"{wanted}{strategy} do not fit: there is room for {fit:.0f}. There is {there or 'no node'}"
+    )
 
 
 def _described(node: Node) -> str:
     if node.leaves is not None:
         return f"{node.name}, which is about to leave"
-    known = {"CPU": 0.0, "GPU": 0.0, **node.room}  # that there is none of it is worth saying
-    known.pop("memory", None)
-    room = ", ".join(f"{_amount(amount)} {name}" for name, amount in known.items())
+    amounts = {"CPU": 0.0, "GPU": 0.0, **node.room}  # that a node has none is worth showing
+    amounts.pop("memory", None)
+    room = ", ".join(f"{_amount(amount)} {name}" for name, amount in amounts.items())
     return f"{shown(node.name)} with {room}"
 
 
@@ -172,7 +173,7 @@ def _shares(rooms: Mapping[str, int | float], workers: int, strategy: str) -> di
 
 
 def _devices(node: Node, each: float) -> list[tuple[str, ...]]:
-    """Return the GPUs of each worker on a node; those who need less than one share."""
+    """Return the GPUs of each worker on a node; workers that need less than one share it."""
     if each >= 1:
         size = int(each)
         return [node.gpus[at : at + size] for at in range(0, len(node.gpus) - size + 1, size)]

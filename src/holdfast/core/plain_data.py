@@ -1,16 +1,16 @@
-"""Values as data for JSON, and back: one traversal for everything that Holdfast writes down.
+"""Converts values to plain data for JSON, and back: one traversal for everything that is stored.
 
-Plain data is None, True, False, numbers, texts, and lists and dicts of them, the keys being texts.
-A `Writer` turns values into plain data, a `Reader` makes the values again. What JSON has no word
-for, such as a tuple, is written as a dict with a key that begins with a mark, `{"$tuple": [...]}`.
-Which kinds of values have such a form is said by each writer: the layers above add what only they
-know, such as classes by their names or the domains of a search space.
+Plain data is None, True, False, numbers, strings, lists, and dicts whose keys are strings. A
+`Writer` turns values into plain data, a `Reader` turns them back. What JSON cannot express, such as
+a tuple, is written as a dict with one marked key, `{"$tuple": [...]}`. Each writer names the types
+that have such a form; the layers above add their own, such as classes by name or the domains of a
+search space.
 
-There are two policies for what has no form: a writer refuses it (`refused` raises `NotPlain`), or
-says it as text (`as_loose_json`), where what is written is only looked at.
+A writer has one of two policies for values without a form: it refuses them (`refused` raises
+`NotPlain`), or, where the output is only for people, writes them as text (`as_loose_json`).
 
-NaN and infinities are floats like others; how a line of JSON spells them is `storage`'s business.
-This module is pure: paths are values here, and nothing is opened.
+NaN and infinities are ordinary floats here; `storage` decides how a line of JSON spells them. This
+module is pure: paths are only values, and nothing is opened.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Form = Callable[["Writer", Any, Steps], Any]
 
 LEAVES: frozenset[type] = frozenset({type(None), bool, int, float, str})
 DEPTH_MAX = 100
-_FORMS_MAX = 200  # of so many types a writer remembers the form; more are looked up each time
+_FORMS_MAX = 200  # a writer remembers the forms of this many types, and looks up the others
 _TEXTS = frozenset({str})
 _PATHS: dict[str, type[pathlib.PurePath]] = {
-    "Path": type(pathlib.Path()),  # whatever class paths have on the machine they are on
+    "Path": type(pathlib.Path()),  # the class of paths on this machine
     "PurePosixPath": pathlib.PurePosixPath,
     "PureWindowsPath": pathlib.PureWindowsPath,
 }
@@ -39,8 +39,8 @@ class NotPlain(Exception):
     """A value has no form as data.
 
     Attributes:
-        steps: Where it is.
-        reason: What it is, or what is wrong with it.
+        steps: Where the value is.
+        reason: What the value is, or what is wrong with it.
     """
 
     def __init__(self, reason: str, steps: Steps = ()) -> None:
@@ -49,7 +49,7 @@ class NotPlain(Exception):
 
 
 class KeyStep:
-    """A step to a key itself, not to what is under it."""
+    """A step to a key itself, not to its value."""
 
 
 class Writer:
@@ -59,10 +59,10 @@ class Writer:
         forms: How values of exactly these types are written.
         families: How values of other types are written, by a type they derive from; the first
             that fits counts.
-        otherwise: What becomes of all others: the policy.
+        otherwise: How all other values are written: the policy.
         leaves: Types whose values are data already.
-        depth_max: How deeply containers may be nested, None for as deeply as Python can.
-        too_deep: What becomes of those that are nested more deeply.
+        depth_max: How deeply containers may be nested, None for no limit.
+        too_deep: How containers that are nested more deeply are written.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Writer:
 
 
 class Reader:
-    """Makes values from what a writer wrote.
+    """Turns what a writer wrote back into values.
 
     Args:
-        forms: What makes the value of a dict that has this key.
-        escape: What was put before keys that could be mistaken for marks.
-        finish: Called with every dict that is no form, for the last word on it.
+        forms: For each marked key, the function that makes the value of a dict with that key.
+        escape: The prefix of keys that could be mistaken for marks.
+        finish: Called with every dict that is not a form; what it returns takes the dict's place.
     """
 
     def __init__(
@@ -129,15 +129,15 @@ class Reader:
                 if key in self._forms:
                     return self._forms[key](self, data)
         if escape := self._escape:
-            made = {
+            values = {
                 key.removeprefix(escape): inner if type(inner) in LEAVES else self(inner)
                 for key, inner in data.items()
             }
         else:
-            made = {
+            values = {
                 key: inner if type(inner) in LEAVES else self(inner) for key, inner in data.items()
             }
-        return made if self.finish is None else self.finish(made)
+        return values if self.finish is None else self.finish(values)
 
 
 # ---------------------------------------------------------------------- forms of containers
@@ -149,7 +149,7 @@ def as_it_is(_writer: Writer, value: Any, _steps: Steps) -> Any:
 
 
 def items(writer: Writer, values: Any, steps: Steps) -> list[Any]:
-    """Write a list of what is inside."""
+    """Write a list of the items."""
     leaves = writer.leaves
     return [
         item if type(item) in leaves else writer(item, (*steps, place))
@@ -158,7 +158,7 @@ def items(writer: Writer, values: Any, steps: Steps) -> list[Any]:
 
 
 def values_by(name: Callable[[Any], str]) -> Form:
-    """Return the form of dicts whose keys become texts by `name`."""
+    """Return the form of dicts whose keys `name` turns into strings."""
 
     def write(writer: Writer, value: Any, steps: Steps) -> dict[str, Any]:
         leaves = writer.leaves
@@ -178,12 +178,12 @@ def marked_items(mark: str) -> Form:
 
 
 def marked_pairs(mark: str) -> Form:
-    """Return the form of dicts whose keys are not texts: `{mark: [[key, value], ...]}`."""
+    """Return the form of dicts whose keys are not strings: `{mark: [[key, value], ...]}`."""
     return lambda writer, value, steps: {mark: pairs(writer, value, steps)}
 
 
 def pairs(writer: Writer, value: Any, steps: Steps) -> list[list[Any]]:
-    """Write what is in a dict as pairs of a key and a value."""
+    """Write a dict as a list of pairs of key and value."""
     return [
         [writer(key, (*steps, KeyStep)), writer(inner, (*steps, key))]
         for key, inner in value.items()
@@ -191,9 +191,9 @@ def pairs(writer: Writer, value: Any, steps: Steps) -> list[list[Any]]:
 
 
 def dict_or_pairs(mark: str) -> Form:
-    """Return the form of dicts of which only those have pairs that JSON's reader could mistake.
+    """Return a form that writes dicts as dicts, and only ambiguous ones as `marked_pairs`.
 
-    They have a key that is no text, or one that begins like `mark` does.
+    Ambiguous are those with a key that is not a string, or one that begins like `mark`.
     """
     first, as_pairs, as_dict = mark[0], marked_pairs(mark), values_by(str)
 
@@ -207,16 +207,16 @@ def dict_or_pairs(mark: str) -> Form:
 
 
 def read_items(mark: str, make: Callable[[list[Any]], Any]) -> dict[str, Any]:
-    """Return what reads `marked_items`, for a reader's forms."""
+    """Return the entry of a reader's forms that reads `marked_items`."""
     return {mark: lambda reader, data: make(reader(data[mark]))}
 
 
 def read_pairs(mark: str, make: Callable[[dict[Any, Any]], Any] = dict) -> dict[str, Any]:
-    """Return what reads `marked_pairs`, for a reader's forms."""
+    """Return the entry of a reader's forms that reads `marked_pairs`."""
 
     def read(reader: Reader, data: dict[str, Any]) -> Any:
-        made = make({reader(key): reader(inner) for key, inner in data[mark]})
-        return made if reader.finish is None else reader.finish(made)
+        values = make({reader(key): reader(inner) for key, inner in data[mark]})
+        return values if reader.finish is None else reader.finish(values)
 
     return {mark: read}
 
@@ -230,20 +230,20 @@ def is_flat(value: Mapping[Any, Any]) -> bool:
 
 
 def is_json_leaf(value: object) -> bool:
-    """Whether `value` is None, or of a type of which JSON gives back the very same."""
+    """Whether `value` is None or of a type that JSON returns unchanged."""
     return type(value) in LEAVES
 
 
 def is_plain_leaf(value: object) -> bool:
-    """Whether `value` has a form as data, and nothing inside: what JSON gives back, or a path.
+    """Whether `value` is a JSON leaf, or a path that JSON can hold.
 
-    A path whose name is no text (of bytes that are not UTF-8) has none: no JSON can hold it.
+    It cannot hold a path whose bytes are not UTF-8.
     """
     return type(value) in LEAVES or (type(value) in _PATH_NAMES and is_text(str(value)))
 
 
 def is_text(value: str) -> bool:
-    """Whether a text can be encoded: it holds no half of a character."""
+    """Whether a string can be encoded: it holds no lone surrogate."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -252,7 +252,7 @@ def is_text(value: str) -> bool:
 
 
 def own(value: Any) -> Any:
-    """Return a number or text of numpy as Python's own, everything else as it is."""
+    """Return a number or string of numpy as Python's own, everything else as it is."""
     kind = type(value)
     if kind.__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return value.item()
@@ -260,9 +260,9 @@ def own(value: Any) -> Any:
 
 
 def array_data(value: Any) -> Any:
-    """Return the numbers of an array or a tensor; raise what its library raises.
+    """Return the numbers of an array or a tensor, everything else as it is.
 
-    What is no array is returned as it is.
+    Raises what the array's library raises.
     """
     if hasattr(value, "item"):
         if getattr(value, "size", 1) in (1, None):
@@ -291,12 +291,12 @@ PATH_READER = {"$path": _read_path}
 
 
 def refused(_writer: Writer, value: Any, steps: Steps) -> Any:
-    """Refuse what has no form as data; raises `NotPlain`."""
+    """Raise `NotPlain`: the form of values that cannot be stored."""
     raise NotPlain(kind_of(value), steps)
 
 
 def kind_of(value: object) -> str:
-    """Return words for what kind of thing `value` is."""
+    """Return the type of `value` as an error message names it."""
     if isinstance(value, type):
         return f"the class {value.__qualname__} itself"
     kind = type(value)
@@ -305,7 +305,7 @@ def kind_of(value: object) -> str:
 
 
 def stand_in(value: Any) -> Any:
-    """Return what stands for a value that JSON has no word for, to be looked at; never raises.
+    """Return what people see in place of a value that JSON cannot express; never raises.
 
     Numbers of numpy become numbers, arrays lists, sets sorted lists, and anything else its text.
     """
@@ -322,14 +322,14 @@ def stand_in(value: Any) -> Any:
 
 
 def text_of(value: object) -> str:
-    """Return the text of anything, also of what has none."""
+    """Return the text of any value; never raises."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001  # what has no text must not cost a row
+    except Exception:  # noqa: BLE001  # a broken __str__ must not cost a row
         return f"<{type(value).__name__}>"
 
 
-def _said(writer: Writer, value: Any, steps: Steps) -> Any:
+def _stand_in_form(writer: Writer, value: Any, steps: Steps) -> Any:
     data = stand_in(value)
     return data if type(data) in writer.leaves else writer(data, (*steps, ""))
 
@@ -343,7 +343,7 @@ def _finite(_writer: Writer, value: float, _steps: Steps) -> float | str:
 
 
 def _text_writer(kind: type, form: Form, otherwise: Form) -> Writer:
-    """Return a writer that has a form of its own for `kind`, and cuts what goes in circles."""
+    """Return a writer with a form of its own for `kind`, which cuts values that hold themselves."""
     return Writer(
         forms={kind: form},
         families=[
@@ -359,14 +359,14 @@ def _text_writer(kind: type, form: Form, otherwise: Form) -> Writer:
     )
 
 
-# For files that people and programs look at: NaN keeps its name, as Python's reader takes it.
-as_loose_json = _text_writer(str, _clean, _said)
-# For what must be JSON to every reader: what is not finite is text, and the encoder refuses others.
+# For files that people and programs look at: NaN stays NaN, which Python's JSON reader accepts.
+as_loose_json = _text_writer(str, _clean, _stand_in_form)
+# For strict JSON: floats that are not finite become text, and the encoder refuses other types.
 as_strict_json = _text_writer(float, _finite, as_it_is)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two pieces of plain data are the same, in type too; NaN is the same as NaN."""
+    """Whether two pieces of plain data are equal, in type too; NaN equals NaN."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):

@@ -1,4 +1,4 @@
-"""Amounts as people read them: how long, how many."""
+"""Formats durations and counts for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _rounded(amount: float) -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """Return a time in the two largest of its units: `2 h 5 min`, for what counts up."""
+    """Return a time that counts up in its two largest units: `2 h 5 min`."""
     whole = int(max(0.0, seconds))
     days, hours = divmod(whole // 3600, 24)
     minutes, rest = whole // 60 % 60, whole % 60

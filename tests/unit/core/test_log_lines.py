@@ -142,12 +142,12 @@ def test_ranks_are_told_in_few_words(ranks: list[int], text: str) -> None:
 # ---------------------------------------------------------------------- together
 
 
-def shown(found: list[Line | LeftOut]) -> list[tuple[str, str]]:
-    return [(ranks_text(one.ranks), one.text) for one in found if isinstance(one, Line)]
+def shown(taken: list[Line | LeftOut]) -> list[tuple[str, str]]:
+    return [(ranks_text(item.ranks), item.text) for item in taken if isinstance(item, Line)]
 
 
-def left_out(found: list[Line | LeftOut]) -> list[LeftOut]:
-    return [one for one in found if isinstance(one, LeftOut)]
+def left_out(taken: list[Line | LeftOut]) -> list[LeftOut]:
+    return [item for item in taken if isinstance(item, LeftOut)]
 
 
 def of(ranks: int, lines_max: int = 200) -> Together:
@@ -218,8 +218,8 @@ def test_of_too_many_lines_the_rest_is_counted_and_the_next_second_begins_anew()
 
     assert [text for _, text in shown(together.take(10.0))] == ["line 0", "line 1", "line 2"]
     assert together.take(10.9) == []
-    [said] = left_out(together.take(11.0))
-    assert (said.ranks, said.lines, said.size_bytes) == ({0}, 7, 0)
+    [rest] = left_out(together.take(11.0))
+    assert (rest.ranks, rest.lines, rest.size_bytes) == ({0}, 7, 0)
     together.add(0, "on we go", 11.5)
     assert shown(together.take(11.5)) == [("rank 0", "on we go")]
 
@@ -230,10 +230,10 @@ def test_lines_that_are_shown_as_one_count_as_one() -> None:
         for rank in range(4):
             together.add(rank, f"line {number}", 10.0)
 
-    found = together.take(10.0) + together.take(11.0)
+    taken = together.take(10.0) + together.take(11.0)
 
-    assert len(shown(found)) == 3
-    assert left_out(found)[0].lines == 4
+    assert len(shown(taken)) == 3
+    assert left_out(taken)[0].lines == 4
 
 
 def test_a_flood_waits_in_bounded_memory_and_what_is_dropped_is_counted() -> None:
@@ -243,10 +243,10 @@ def test_a_flood_waits_in_bounded_memory_and_what_is_dropped_is_counted() -> Non
     together.skipped(1, 12345, 10.0)
     held = len(together._queue)  # noqa: SLF001
 
-    found = together.take(10.0, is_end=True)
+    taken = together.take(10.0, is_end=True)
 
     assert held == 50
-    *lines, said = found
-    assert isinstance(said, LeftOut)
+    *lines, rest = taken
+    assert isinstance(rest, LeftOut)
     assert len(shown(lines)) == 5
-    assert (said.ranks, said.lines, said.size_bytes) == ({0, 1}, 995, 12345)
+    assert (rest.ranks, rest.lines, rest.size_bytes) == ({0, 1}, 995, 12345)

@@ -1,4 +1,4 @@
-"""Metrics that are not finite: which are told of, and how often."""
+"""Metrics that are not finite: which are reported, and how often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Amounts are short, and in the words that people use."""
+"""Durations and counts are short and easy to read."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 ASK_TIMEOUT_S = 1.0
 STOP_TIMEOUT_S = 2.0
 GCP_NOTICE_S = 30.0
+MARGIN_S = 1.0  # before a deadline, to stop workers and close the run
 _BODY_BYTES_MAX = 1 << 16
 _TOKEN_TTL_S = 21600
 _LOCAL = "http://169.254.169.254"

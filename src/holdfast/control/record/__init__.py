@@ -1,1 +1,1 @@
-"""A run or study at rest: opened by its one driver, or read by anybody."""
+"""The stored state of a run or study: opened for writing by its one driver, read by anyone."""

@@ -1,4 +1,4 @@
-"""What else a run's journal can amount to, beside the record of its checkpoints."""
+"""Accounts: the states that are rebuilt from a run's journal, and its compaction to them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ log = logging.getLogger(__name__)
 
 
 class Account(Protocol):
-    """One thing that a journal amounts to: made of its events, and of nothing else."""
+    """A state that follows from the events of a journal, and from nothing else."""
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Take in one event; of those that are not its own, nothing."""
+        """Apply one event; events of other accounts are ignored."""
         ...
 
     def to_events(self) -> list[Event]:
-        """Return the events that lead to where it is."""
+        """Return the events that lead to this state."""
         ...
 
 
 class Compaction:
-    """Shortens a journal to what it amounts to in all accounts, off the path of commits."""
+    """Shortens a journal to the events that its accounts need.
+
+    `accounts` makes an empty one of each; there must be one for every event that is to be kept.
+    """
 
     def __init__(self, journal: Journal, accounts: Sequence[Callable[[], Account]]) -> None:
         self._journal, self._accounts = journal, accounts
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Do it now."""
+        """Compact the journal now."""
         self._journal.compact(self._reduced)
 
     def begin(self) -> None:
-        """Do it aside; nothing happens if it is being done."""
+        """Compact the journal in a thread, if none does so already."""
         if self._thread is not None and self._thread.is_alive():
             return
         self._thread = threading.Thread(
@@ -48,7 +51,7 @@ class Compaction:
         self._thread.start()
 
     def join(self) -> None:
-        """Return once none is being done."""
+        """Return once no thread compacts the journal."""
         if self._thread is not None:
             self._thread.join()
 
@@ -56,7 +59,7 @@ class Compaction:
         try:
             self.run()
         except HoldfastError as error:
-            log.warning("the journal could not be compacted, it stays long: %s", error)
+            log.warning("the journal could not be compacted and stays long: %s", error)
 
     def _reduced(self, records: Iterable[Record]) -> list[Event]:
         accounts = [new() for new in self._accounts]

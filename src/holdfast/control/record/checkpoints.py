@@ -1,4 +1,4 @@
-"""The checkpoints of a run or of a trial, for the one driver that may write them.
+"""Begins, commits, verifies and removes the checkpoints of a run or trial, for its one driver.
 
 The order matters everywhere: data before manifest, manifest before acknowledgement, commit of the
 new before deletion of the old.
@@ -40,12 +40,12 @@ log = logging.getLogger(__name__)
 
 
 class Checkpoints(ABC):
-    """What is begun, committed, verified and removed below one folder.
+    """The checkpoints below one folder.
 
     Not to be called from several threads at once.
 
     Attributes:
-        record: What the journal says of them.
+        record: The checkpoints according to the journal.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Checkpoints(ABC):
 
     @abstractmethod
     def _record(self, events: Iterable[Event]) -> None:
-        """Journal events durably, then believe them."""
+        """Journal events durably, then apply them to `record`."""
 
     @abstractmethod
     def _record_soon(self, events: Iterable[Event]) -> None:
-        """Believe events that need not be durable before `_settle` has returned."""
+        """Apply events that need not be durable before `_settle` has returned."""
 
     @abstractmethod
     def _settle(self) -> None:
@@ -69,11 +69,11 @@ class Checkpoints(ABC):
     def begin_checkpoint(
         self, *, attempt: int, directory: str | None = None, is_shared: bool = False
     ) -> Slot:
-        """Give out a checkpoint number, never to be given out again, and say where files go.
+        """Return a new checkpoint number and the folder for its files.
 
-        A folder is never given out again either: a name of the user's own that was used before
-        gets the number added, so that late news of its first use cannot touch the second. With
-        `is_shared` the user's own code has put a part of the checkpoint there, and it stays so.
+        Neither is ever given out again: a `directory` that was used before gets the number added,
+        so that late messages about its first use cannot touch the second. With `is_shared` the
+        user's own code has put a part of the checkpoint there, and the name stays as it is.
         """
         number = self.record.next_number
         if directory is None:
@@ -89,7 +89,7 @@ class Checkpoints(ABC):
         return Slot(number, directory, self.epoch, attempt)
 
     def _must_be_free(self, directory: str) -> None:
-        """Raise if a checkpoint cannot have this name; no other file may suffer for it."""
+        """Raise if a checkpoint cannot have this name, or other files are there."""
         rule = self.record.broken_naming_rule(directory)
         if rule is None and directory not in self.record.names:
             is_used = self.store.stat(directory) or next(self.store.entries(directory), None)
@@ -111,11 +111,10 @@ class Checkpoints(ABC):
         placed: str | None = None,
         placed_by: int = 0,
     ) -> Manifest:
-        """Make one checkpoint of what the ranks delivered, and of the folder `placed` by the user.
+        """Commit what the ranks delivered, and the folder `placed` by the user, as one checkpoint.
 
-        If there is both, what is in the folder counts as of the rank `placed_by`.
-
-        On return it is durable and the one offered after any crash.
+        If there are both, the files in the folder count as those of rank `placed_by`. On return the
+        checkpoint is durable, and the one that is restored after a crash.
         """
         manifest = self.write_checkpoint(
             slot,
@@ -140,14 +139,14 @@ class Checkpoints(ABC):
         placed: str | None = None,
         placed_by: int = 0,
     ) -> Manifest:
-        """Do all of a commit but write down that it is done.
+        """Do everything that `commit_checkpoint` does except journaling the commit.
 
-        Another thread may do this, as long as no other one touches these checkpoints meanwhile.
+        May be called from another thread while no thread uses these checkpoints.
         """
         if slot.epoch != self.epoch or slot.number not in self.record.begun:
             raise Conflict(
                 f"checkpoint {slot.number} of epoch {slot.epoch} cannot be committed:"
-                f" it is of an attempt that is over, or was committed before"
+                " its attempt is over, or it was committed before"
             )
         self._settle()
         parts = list(parts)
@@ -178,7 +177,7 @@ class Checkpoints(ABC):
         return manifest
 
     def _must_be_placeable(self, placed: str, slot: Slot | None = None) -> None:
-        """Raise if the folder that a user's own code has filled cannot be a checkpoint."""
+        """Raise if the folder that the user's own code has filled cannot be a checkpoint."""
         is_given = slot is not None and placed == slot.directory
         rule = None if is_given else self.record.broken_naming_rule(placed)
         if rule is None and has_manifest(self.store, placed):
@@ -190,11 +189,11 @@ class Checkpoints(ABC):
             )
 
     def abandon_checkpoint(self, slot: Slot) -> None:
-        """Remove what was delivered for a checkpoint that will not be; what is missed is litter."""
+        """Remove what was delivered for a checkpoint that is given up; a sweep removes the rest."""
         discard(self.store, slot)
 
     def discard_unfinished(self) -> None:
-        """Remove what groups before have left unfinished; only while nobody delivers anything."""
+        """Remove what earlier groups have left unfinished; only while no worker delivers."""
         for number, directory in self.record.begun.items():
             discard(self.store, Slot(number, directory, self.epoch, 0))
         if self.store.local is not None:
@@ -207,47 +206,47 @@ class Checkpoints(ABC):
     ) -> Manifest | None:
         """Return the newest checkpoint whose every byte is as it was saved, None if there is none.
 
-        One that is not is quarantined: kept for inspection, never used, and the user is told. One
-        that cannot be read raises `StoreError`, and nothing is written down: it may be whole.
-        `home` is the run that these are a part of, if they are not all of it.
+        Newer ones that are damaged are quarantined with a warning: kept for inspection and never
+        used. If one cannot be read, that raises `StoreError` and changes nothing: it may be whole.
+        `home` is the run or study that these checkpoints are a part of, if they are not all of it.
         """
-        for kept in self.record.usable():
-            manifest, problems = verify_checkpoint(self.store, kept.directory, watch)
+        for candidate in self.record.usable():
+            manifest, problems = verify_checkpoint(self.store, candidate.directory, watch)
             if not problems:
                 return manifest
             must_be_there(home or self.store)
-            self.quarantine(kept.number, problems)
+            self.quarantine(candidate.number, problems)
         return None
 
     def quarantine(self, number: int, problems: list[str]) -> None:
         """Never use this checkpoint again, and keep it for inspection."""
         directory = self.record.kept[number].directory
         log.warning(
-            "checkpoint %s of %s is damaged and set aside: %s (it is kept; once it is whole again,"
-            " holdfast verify --restore %s takes it back)",
+            "checkpoint %s of %s is damaged and set aside: %s (it is kept; once it is repaired,"
+            " holdfast verify --restore %s makes it usable again)",
             directory, self.store.url, "; ".join(problems[:3]), self.store.url,
         )  # fmt: skip
         self._record([("checkpoint_quarantined", {"number": number, "problems": problems})])
 
     def readmit(self, watch: Watch | None = None) -> list[str]:
-        """Use quarantined checkpoints again that are whole, and return their folders.
+        """Make quarantined checkpoints that are whole usable again, and return their folders.
 
-        One that cannot be read stays as it is, and the user is told.
+        One that cannot be read stays quarantined, with a warning.
         """
         readmitted = []
-        for kept in self.record.quarantined():
+        for checkpoint in self.record.quarantined():
             try:
-                problems = verify_checkpoint(self.store, kept.directory, watch).problems
+                problems = verify_checkpoint(self.store, checkpoint.directory, watch).problems
             except StoreError as error:
-                log.warning("checkpoint %s stays set aside: %s", kept.directory, error)
+                log.warning("checkpoint %s stays set aside: %s", checkpoint.directory, error)
                 continue
             if not problems:
-                self._record([("checkpoint_readmitted", {"number": kept.number})])
-                readmitted.append(kept.directory)
+                self._record([("checkpoint_readmitted", {"number": checkpoint.number})])
+                readmitted.append(checkpoint.directory)
         return readmitted
 
     def pin(self, number: int, by: str) -> None:
-        """Keep a checkpoint, whatever retention says, until `by` lets go of it."""
+        """Keep a checkpoint, whatever retention says, until `unpin` with the same `by`."""
         self._record([("checkpoint_pinned", {"number": number, "by": by})])
 
     def unpin(self, number: int, by: str) -> None:
@@ -256,7 +255,7 @@ class Checkpoints(ABC):
     def retain(self, policy: Retention, needed: Collection[str] = ()) -> list[str]:
         """Delete the checkpoints that `policy` does not keep; return their folders.
 
-        Those in the folders `needed` stay all the same.
+        Those in the folders `needed` are kept.
         """
         numbers = [
             number
@@ -267,7 +266,7 @@ class Checkpoints(ABC):
         if numbers:
             self._record([("checkpoint_retired", {"number": number}) for number in numbers])
         for directory in directories:
-            # The manifest goes first: without it the files are litter, with it they are promised.
+            # The manifest goes first: with it, a checkpoint counts as whole.
             self.store.delete(manifest_key(directory))
             remove_directory(self.store, directory)
         if numbers:
@@ -276,13 +275,13 @@ class Checkpoints(ABC):
 
 
 def must_be_there(run: Store) -> None:
-    """Raise `StoreError` if a run is out of sight, as when its disk is not mounted any more.
+    """Raise `StoreError` if a run is not there, as when its disk is not mounted any more.
 
-    Then nothing that is missing says anything about a checkpoint.
+    Then missing files do not mean that a checkpoint is damaged.
     """
     if run.stat(RUN_KEY) is None:
         raise StoreError(
-            f"{run.url} is out of sight: {RUN_KEY} is not there any more",
+            f"{run.url} cannot be found any more: {RUN_KEY} is missing",
             key=RUN_KEY,
-            hint="see that the disk is mounted, then give the same command again",
+            hint="check that the disk is mounted, then give the same command again",
         )

@@ -1,4 +1,4 @@
-"""What is at rest of a run besides its checkpoints and journal: that it exists, and who it is."""
+"""The identity of a run: creates and reads the object that makes a folder a run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from holdfast.storage.locate import child, open_store
 from holdfast.storage.records import fit, known_format, seal, unseal
 
 FORMAT = 1
-STUDY_KEY = ".holdfast/study.json"  # what else there is of a study
+STUDY_KEY = ".holdfast/study.json"  # the settings of a study
 RUN_KEY = ".holdfast/run.json"
 _KINDS = {"train": "training run", "tune": "study"}
 
 
-class _Said(TypedDict):
-    """Who a run is, as its record says it."""
+class _IdentityFields(TypedDict):
+    """The members of a stored identity."""
 
     run: str
     name: str
@@ -43,7 +43,7 @@ class _Said(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """A run's own name for itself, which stays when its directory is moved or copied."""
+    """What identifies a run; it stays the same when its folder is moved or copied."""
 
     run_id: str
     name: str
@@ -73,7 +73,7 @@ def run_store(
 
 
 def read_identity(store: Store) -> RunIdentity:
-    """Return who the run in `store` is; raise `RunMissing` if there is none."""
+    """Return the identity of the run in `store`; raise `RunMissing` if there is none."""
     try:
         data = store.get(RUN_KEY).data
     except ObjectMissing:
@@ -85,24 +85,24 @@ def read_identity(store: Store) -> RunIdentity:
                 f"{store.url} has run format {record['format']}, this version reads up to {FORMAT}",
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
-        said = fit(record, _Said)
+        fields = fit(record, _IdentityFields)
     except Damaged as error:
         raise Damaged(
             f"{store.url}/{RUN_KEY}: {error.message}",
             hint="put the file back from a copy; checkpoints and journal are not affected",
         ) from None
-    return RunIdentity(said["run"], said["name"], said["kind"], said["created"])
+    return RunIdentity(fields["run"], fields["name"], fields["kind"], fields["created"])
 
 
 def find_identity(store: Store) -> tuple[RunIdentity, str | None]:
-    """Return who the run in `store` is, and what is wrong with the object that says so.
+    """Return the identity of the run in `store`, and what is wrong with `run.json`, if anything.
 
     Every segment of the journal and every manifest names its run too, so a lost or damaged
     `run.json` costs nothing but the name. Raises `RunMissing` if there is no trace of a run.
     """
     identity: RunIdentity | None = None
     absence: RunMissing | None = None
-    problem = "it is of another run"
+    problem = "it belongs to another run"
     try:
         identity = read_identity(store)
     except RunMissing as missing:
@@ -120,21 +120,21 @@ def find_identity(store: Store) -> tuple[RunIdentity, str | None]:
         return RunIdentity(named, name, kind, 0.0), problem
     if identity is not None:
         return identity, None
-    raise absence or Damaged(problem, hint="nothing else of the run is left to tell who it is")
+    raise absence or Damaged(problem, hint="put the file back from a copy; nothing else names it")
 
 
 def must_be_kind(store: Store, identity: RunIdentity, kind: str | None) -> None:
-    """Raise if a run is not of the kind that it must be, None for any."""
+    """Raise if a run is not of this kind, None for any."""
     if kind is not None and identity.kind != kind:
-        found, wanted = (_KINDS.get(one, one) for one in (identity.kind, kind))
+        actual, wanted = (_KINDS.get(name, name) for name in (identity.kind, kind))
         raise CannotResume(
-            f"there is a {found} at {store.url}, and it is not a {wanted}",
-            hint="another name, or another storage_path",
+            f"there is a {actual} at {store.url}, and it is not a {wanted}",
+            hint="choose another name, or another storage_path",
         )
 
 
 def _witnesses(store: Store) -> Iterator[str]:
-    """Yield the run that each record belongs to, those of the journal first."""
+    """Yield the id of the run that each record names, those of the journal first."""
     yield from runs_in_journal(store)
     for _, manifest in read_manifests(store):
         if isinstance(manifest, Manifest):
@@ -144,24 +144,24 @@ def _witnesses(store: Store) -> Iterator[str]:
 def create_identity(store: Store, *, name: str, kind: str, clock: Clock) -> RunIdentity:
     """Make `store` a new run."""
     identity = claim_identity(store, name=name, kind=kind, clock=clock)
-    # If another driver was quicker, the lease decides between them.
+    # If another driver was faster, the lease decides between them.
     return read_identity(store) if identity is None else identity
 
 
 def claim_identity(store: Store, *, name: str, kind: str, clock: Clock) -> RunIdentity | None:
-    """Make `store` a new run; None, and no change, if somebody else has made it one."""
+    """Make `store` a new run; None, and no change, if it is one already."""
     identity = RunIdentity(secrets.token_hex(8), name, kind, clock.now())
     line = seal(identity.to_record()) + b"\n"
     try:
         store.put(RUN_KEY, line, IF_ABSENT)
     except Conflict:
-        # It may be ours: if the answer to a put is lost, the put is made again.
+        # It may be ours: if the answer to a put is lost, the put is retried.
         return identity if store.get(RUN_KEY).data == line else None
     return identity
 
 
 def restore_identity(store: Store, identity: RunIdentity) -> None:
-    """Put the object that says who a run is in order again; for the holder of the lease."""
+    """Write `run.json` again; only for the holder of the lease."""
     store.put(RUN_KEY, seal(identity.to_record()) + b"\n")
 
 
@@ -182,7 +182,7 @@ def _no_run(store: Store) -> RunMissing:
 
 
 def _run_around(store: Store) -> str | None:
-    """Return the run that a folder of this machine lies in, None if it lies in none."""
+    """Return the run that a local folder lies in, None if it lies in none."""
     folder = "" if store.local is None else store.local.root
     for _ in range(3):
         folder = os.path.dirname(folder)

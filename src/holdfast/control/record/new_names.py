@@ -1,8 +1,7 @@
-"""Names for runs and studies that were given none: each belongs to one of them for ever.
+"""Makes up names for runs and studies that were given none; no two of them get the same.
 
-To claim a name is to create the object that says whose folder it is, if there is none. One driver
-can do so, whichever processes and machines try. Nobody else takes up what was claimed: it is gone
-on with only by who names it.
+To claim a name is to create the identity of its run, if there is none. Only one driver can, however
+many processes and machines try. A claimed run is resumed only by naming it.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from holdfast.storage.base import Store
 from holdfast.storage.prefix import child
 
 _TRIES_MAX = 100
-_SUFFIX_BYTES = 3  # as twice as many digits
+_SUFFIX_BYTES = 3  # written as 6 hexadecimal digits
 
 
 def claim(storage: Store, wanted: str, *, kind: str, clock: Clock) -> str:
-    """Return a name that nothing below `storage` had, which is now that of a new run.
+    """Create a run under a name that was free below `storage`, and return the name.
 
-    It is `wanted` if that is free and the store can tell, and else that with a few random digits.
+    It is `wanted` if the store can create objects exclusively and that is free; otherwise `wanted`
+    with random digits.
     """
     storage.probe(writable=True)
-    for name in _candidates(wanted, is_told_apart=storage.fences):
+    for name in _candidates(wanted, tries_wanted=storage.fences):
         store = child(storage, name)
         if next(iter(store.entries()), None) is not None:
             continue
@@ -36,9 +36,9 @@ def claim(storage: Store, wanted: str, *, kind: str, clock: Clock) -> str:
     raise HoldfastBug(f"none of {_TRIES_MAX} random names at {storage.url} is free")
 
 
-def _candidates(wanted: str, *, is_told_apart: bool) -> Iterator[str]:
+def _candidates(wanted: str, *, tries_wanted: bool) -> Iterator[str]:
     wanted = safe_name(wanted)
-    if is_told_apart:
+    if tries_wanted:
         yield cut_name(wanted, NAME_BYTES_MAX)
     short = cut_name(wanted, NAME_BYTES_MAX - 1 - 2 * _SUFFIX_BYTES)
     yield from (f"{short}_{secrets.token_hex(_SUFFIX_BYTES)}" for _ in range(_TRIES_MAX))

@@ -1,4 +1,4 @@
-"""A run that this process may write to: lease held, journal replayed, checkpoints accounted for.
+"""A run that this process may write to: it holds the lease and has replayed the journal.
 
 The order matters everywhere: journal before act, data before manifest, manifest before
 acknowledgement, commit of the new before deletion of the old.
@@ -40,23 +40,23 @@ from holdfast.storage.retry import begin_run, end_run
 log = logging.getLogger(__name__)
 
 QUARANTINE = ".holdfast/quarantine"
-URGENT_S = 2.0  # for each call of somebody who leaves on the spot
+URGENT_S = 2.0  # for each call to storage after Ctrl+C was pressed twice
 _NUMBERED = re.compile(r"checkpoint_(\d+)")
 
 
 class OpenRun(Checkpoints):
-    """The checkpoints of a run, for the one driver that holds it.
+    """The journal and checkpoints of a run, for the one driver that holds it.
 
-    Not to be called from several threads at once. What else its journal amounts to depends on its
+    Not to be called from several threads at once. The other accounts of its journal depend on its
     kind: see `OpenTrainingRun` and `OpenStudy`.
 
     Attributes:
-        kind: What `run.json` calls runs of this class, None for whichever it is.
+        kind: What `run.json` calls runs of this class, None for any kind.
         lost: Set if another driver has taken the run.
     """
 
     kind: ClassVar[str | None] = None
-    # Whoever compacts a journal must know all that it amounts to, or the rest of it is lost.
+    # All accounts of the journal besides `RunRecord`: compaction drops what none of them keeps.
     _compacted: ClassVar[Sequence[Callable[[], Account]]] = ()
 
     @classmethod
@@ -71,17 +71,16 @@ class OpenRun(Checkpoints):
         waits: bool = False,
         patient: bool = True,
     ) -> Self:
-        """Become the one writer of the run in `store`, which is made if it does not exist.
+        """Become the one writer of the run in `store`, which is created if it does not exist.
 
-        It must be of this class's kind. `OpenRun.open` takes whichever it is, and returns it as
-        that; a new one is a training run then.
+        It must be of this class's kind. `OpenRun.open` takes any kind, and returns the subclass for
+        it; a new run is a training run then.
 
-        The lease is renewed from a thread of its own until the run is closed, unless `beats` is
-        false; then the caller renews it. With `waits`, a driver on another machine gets its lease's
-        time to show that it lives.
+        A thread renews the lease until the run is closed; with `beats=False` the caller does. With
+        `waits`, a driver on another machine has the time of its lease to show that it is alive.
 
-        Storage that does not answer is waited for without end once the run is open, unless
-        `patient` is false, for those who only look after it.
+        An open run waits for storage that does not answer without limit, except with
+        `patient=False`, for commands that only maintain a run.
 
         Raises `RunHeld` if a live driver holds it, `FormatTooNew` if a newer version wrote it,
         `CannotResume` if it is of the other kind.
@@ -103,7 +102,7 @@ class OpenRun(Checkpoints):
         )
         try:
             if problem is not None:
-                log.warning("%s/%s is made anew: %s", store.url, RUN_KEY, problem)
+                log.warning("%s/%s is written again: %s", store.url, RUN_KEY, problem)
                 restore_identity(store, identity)
             run = cls._of_kind(identity.kind)(store, identity, lease, clock)
         except BaseException:
@@ -127,6 +126,7 @@ class OpenRun(Checkpoints):
         identity: RunIdentity,
         lease: Lease,
         clock: Clock,
+        *,
         accounts: Sequence[Account] = (),
     ) -> None:
         super().__init__(store, identity.run_id, lease.epoch, RunRecord(), clock)
@@ -138,35 +138,36 @@ class OpenRun(Checkpoints):
         self._compaction = Compaction(self.journal, [RunRecord, *self._compacted])
         for event in self.journal.replay():
             with taken_for_damage(store.url, event.kind, event.data):
-                self._take_in(event.kind, event.data)
+                self._apply(event.kind, event.data)
         self._begin_epoch()
 
     @property
     def has_lost_records(self) -> bool:
-        """Whether records of the journal are gone: what it does not know may be what it forgot."""
+        """Whether records of the journal are gone, so that checkpoints may be missing from it."""
         return any(damage.lost for damage in self.journal.damages)
 
     @property
-    def is_forgetful(self) -> bool:
-        """Whether records are gone, and what was saved under them is yet to be taken in."""
+    def has_newly_lost_records(self) -> bool:
+        """Whether records are gone, and the checkpoints they were about are not recorded again."""
         return any(damage.lost for damage in self._new_damage())
 
     def _new_damage(self) -> list[JournalDamage]:
-        known = self.record.known_damage
-        return [damage for damage in self.journal.damages if damage.identity not in known]
+        noted = self.record.known_damage
+        return [damage for damage in self.journal.damages if damage.identity not in noted]
 
     def _begin_epoch(self) -> None:
-        """Say in the journal that this epoch has begun, with everything that was found out.
+        """Journal that this epoch has begun, after the commits that the journal lacks.
 
-        What was found at rest comes first, then the epoch, which makes all else that an earlier one
-        left stale. Damage is noted as known after that: until then the next driver, too, takes in
-        whatever it finds. So an opening that is cut off anywhere costs nothing. Each record is
-        durable before the next is written: of one write with several, a power cut may leave the
-        last without the first, which looks like damage.
+        The epoch makes everything else that an earlier one left stale. Damage is noted after that:
+        until then the next driver, too, adopts every commit it finds. So a crash anywhere in
+        between costs nothing. Each record is durable before the next is written: of several records
+        in one write, a power cut may leave the last without the first, which looks like damage.
         """
-        forgetful = self.is_forgetful
-        adopted = unrecorded_commits(self.store, self.identity, self.record, forgetful=forgetful)
-        first = first_free_number(self.store, self.record, adopted, forgetful=forgetful)
+        records_lost = self.has_newly_lost_records
+        adopted = unrecorded_commits(
+            self.store, self.identity, self.record, records_lost=records_lost
+        )
+        first = first_free_number(self.store, self.record, adopted, records_lost=records_lost)
         owner = str(self.lease.record.owner)
         for damage in self._new_damage():
             log.warning("the journal of %s is damaged: %s", self.store.url, damage.what)
@@ -178,13 +179,16 @@ class OpenRun(Checkpoints):
         self._record([("run_opened", opened)])
 
     def note_damage(self) -> None:
-        """Write down that the damage of the journal is known, with all that follows from it."""
-        facts = [
-            {"identity": damage.identity, "what": damage.what, "lost": damage.lost}
+        """Journal that the damage of the journal is known, and its consequences are recorded."""
+        events = [
+            (
+                "journal_damaged",
+                {"identity": damage.identity, "what": damage.what, "lost": damage.lost},
+            )
             for damage in self._new_damage()
         ]
-        if facts:
-            self._record([("journal_damaged", one) for one in facts])
+        if events:
+            self._record(events)
 
     # ------------------------------------------------------------------ upkeep
 
@@ -198,51 +202,52 @@ class OpenRun(Checkpoints):
         log.error("%s", lost)
 
     def compact(self) -> None:
-        """Shorten the journal to what it amounts to, so that it is cheap to read later.
+        """Shorten the journal to its current state, so that it is cheap to read later.
 
-        Happens by itself, off the path of commits, whenever the journal has grown long. Not while
-        there is damage that is not noted: a short journal does not show it.
+        Happens by itself in a thread whenever the journal has grown long. Not while there is damage
+        that is not noted: a compacted journal does not show it.
         """
         if not self._new_damage():
             self._compaction.run()
 
     def compact_soon(self) -> None:
-        """Shorten the journal aside, if there is something to shorten."""
+        """Shorten the journal in a thread, if there is something to shorten."""
         if not self._new_damage():
             self._compaction.begin()
 
     def wait_without_end(self, meanwhile: str) -> None:
-        """Wait for storage that does not answer for as long as it takes, until the run is closed.
+        """Wait for storage that does not answer without limit, until the run is closed.
 
-        `meanwhile` is what goes on and what waits then, for people.
+        `meanwhile` says in the log what goes on and what waits.
         """
         begin_run(self.store, lambda: f"{meanwhile}; {self._what_is_durable()}")
 
     def hurry(self, kind: type[BaseException] | None = None) -> None:
-        """Wait for storage no longer than at the beginning; from any thread or signal handler.
+        """Wait for storage only for a limited time again; from any thread or signal handler.
 
-        What ends the run may be that storage does not answer, and nobody waits for that a second
-        time; least of all who has pressed Ctrl+C twice, of which `kind` tells.
+        The run may end because storage does not answer, so its end must not wait for that too. With
+        a `KeyboardInterrupt` as `kind` (Ctrl+C was pressed twice) it waits even less.
         """
         is_urgent = kind is not None and issubclass(kind, KeyboardInterrupt)
         end_run(self.store, URGENT_S if is_urgent else float("inf"))
 
     def _what_is_durable(self) -> str:
-        kept = [one for one in list(self.record.kept.values()) if not one.problems]
-        newest = max(kept, key=lambda one: one.number, default=None)
+        checkpoints = list(self.record.kept.values())  # a copy: another thread may ask for this
+        whole = [checkpoint for checkpoint in checkpoints if not checkpoint.problems]
+        newest = max(whole, key=lambda checkpoint: checkpoint.number, default=None)
         return f"nothing after {newest.directory} is durable" if newest else "nothing is saved yet"
 
     def close(self) -> None:
-        """Leave in good order, so that the next driver can begin at once.
+        """Close the journal and release the lease, so that the next driver can begin at once.
 
-        Raises what closed the journal if it is closed; the lease is given back all the same.
+        Raises what closed the journal if it is closed already; the lease is released in any case.
         """
         try:
-            self._leave()
+            self._close()
         finally:
             end_run(self.store)
 
-    def _leave(self) -> None:
+    def _close(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self._compaction.join()
@@ -267,16 +272,16 @@ class OpenRun(Checkpoints):
         self.hurry(kind)
         try:
             self.close()
-        except StoreError as problem:  # what is raised already says more
-            log.warning("the run could not be left in good order: %s", problem)
+        except StoreError as problem:  # the exception that is being raised says more
+            log.warning("the run could not be closed properly: %s", problem)
 
-    def _take_in(self, kind: str, data: Mapping[str, Any]) -> None:
+    def _apply(self, kind: str, data: Mapping[str, Any]) -> None:
         self.record.apply(kind, data)
         for account in self._accounts:
             account.apply(kind, data)
 
     def note(self, kind: str, data: dict[str, Any]) -> None:
-        """Journal one event durably and take it in."""
+        """Journal one event durably, then apply it."""
         self._record([(kind, data)])
 
     def _record_soon(self, events: Iterable[Event]) -> None:
@@ -286,21 +291,20 @@ class OpenRun(Checkpoints):
         pass  # nothing is recorded without waiting
 
     def append(self, kind: str, data: dict[str, Any]) -> Ticket:
-        """Journal one event and take it in at once; it is durable when the ticket says so.
+        """Journal one event and apply it at once; it is durable when the ticket says so.
 
-        If it is refused, nothing more can be journaled: it was believed.
+        If it is refused, nothing more can be journaled, because it was applied.
         """
         ticket = self.journal.append(kind, data, believed=True)
-        self._take_in(kind, data)
+        self._apply(kind, data)
         return ticket
 
     def _record(self, events: Iterable[Event]) -> None:
-        """Journal events durably, then believe them."""
         tickets = [(self.journal.append(kind, data), kind, data) for kind, data in events]
         for ticket, _, _ in tickets:
             ticket.wait()
         for _, kind, data in tickets:
-            self._take_in(kind, data)
+            self._apply(kind, data)
         if self.journal.wants_compaction():
             self.compact_soon()
 
@@ -309,7 +313,7 @@ def _release_quietly(lease: Lease) -> None:
     try:
         lease.release(lease.record.journal_next)
     except StoreError as error:
-        log.warning("the lease could not be given back and has to run out: %s", error)
+        log.warning("the lease could not be released and has to run out: %s", error)
 
 
 class OpenTrainingRun(OpenRun):
@@ -317,7 +321,7 @@ class OpenTrainingRun(OpenRun):
 
     Attributes:
         history: Its attempts and how it came out.
-        validations: Which checkpoints are to be validated, and what came of it.
+        validations: Which checkpoints are to be validated, and their verdicts.
     """
 
     kind = "train"
@@ -325,14 +329,14 @@ class OpenTrainingRun(OpenRun):
 
     def __init__(self, store: Store, identity: RunIdentity, lease: Lease, clock: Clock) -> None:
         self.history, self.validations = RunHistory(), ValidationLedger()
-        super().__init__(store, identity, lease, clock, (self.history, self.validations))
+        super().__init__(store, identity, lease, clock, accounts=(self.history, self.validations))
         self.note_damage()
 
 
 class OpenStudy(OpenRun):
     """A study that this process may write to.
 
-    Damage of its journal is noted by whoever has taken in what its trials have saved.
+    Call `note_damage` once what its trials have saved is recorded.
 
     Attributes:
         tail: Its last state and what happened since.
@@ -343,7 +347,7 @@ class OpenStudy(OpenRun):
 
     def __init__(self, store: Store, identity: RunIdentity, lease: Lease, clock: Clock) -> None:
         self.tail = StudyTail()
-        super().__init__(store, identity, lease, clock, (self.tail,))
+        super().__init__(store, identity, lease, clock, accounts=(self.tail,))
 
 
 open_run = OpenRun.open
@@ -353,30 +357,30 @@ open_run = OpenRun.open
 
 
 def unrecorded_commits(
-    store: Store, identity: RunIdentity, record: RunRecord, *, forgetful: bool
+    store: Store, identity: RunIdentity, record: RunRecord, *, records_lost: bool
 ) -> list[Manifest]:
     """Return the checkpoints whose driver died between the manifest and the journal.
 
-    Where the journal has lost records, every manifest counts: it is the checkpoint.
+    If the journal has lost records, every manifest counts.
     """
-    recorded = {kept.directory for kept in record.kept.values()}
+    recorded = {checkpoint.directory for checkpoint in record.kept.values()}
     commits = []
     for directory, manifest in read_manifests(store, recorded):
         if isinstance(manifest, Damaged):
             log.warning("%s is not used: %s", directory, manifest.message)
         elif manifest.run_id != identity.run_id:
             log.warning("%s is not used: it belongs to run %s", directory, manifest.run_id)
-        elif forgetful or record.is_current(manifest):
+        elif records_lost or record.is_current(manifest):
             commits.append(manifest)
     return sorted(commits, key=lambda manifest: manifest.number)
 
 
 def first_free_number(
-    store: Store, record: RunRecord, adopted: Iterable[Manifest], *, forgetful: bool
+    store: Store, record: RunRecord, adopted: Iterable[Manifest], *, records_lost: bool
 ) -> int:
     """Return a number that was certainly never given out, whatever the journal has lost."""
     used = {record.next_number - 1, *(manifest.number for manifest in adopted)}
-    if forgetful:
+    if records_lost:
         names = (*store.folders(), *manifest_directories(store))
         used |= {int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name))}
     return max(used) + 1

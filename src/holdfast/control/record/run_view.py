@@ -1,4 +1,4 @@
-"""A run as somebody sees it who only looks on: no lease, no writes, safe beside a live driver."""
+"""Reads and verifies a run without holding it: no lease, no writes, safe beside a live driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.storage.base import Store
 from holdfast.storage.locate import child
 from holdfast.storage.parallel import Watch
 
-# What a record may raise that is as somebody wrote it, and does not fit those before it.
+# What applying a record may raise that does not fit the records before it.
 STRANGE = (
     ArithmeticError,
     AssertionError,
@@ -42,7 +42,7 @@ class RunView:
     """What can be known of a run without holding it.
 
     Attributes:
-        identity_problem: What is wrong with the object that says who the run is, if anything.
+        identity_problem: What is wrong with `run.json`, None if nothing is.
         lease: The last lease taken, None if none was or it cannot be read.
         is_live: Whether a driver seems to hold the run at this moment.
         journal_damage: What is wrong with the journal, one line each.
@@ -62,14 +62,14 @@ class RunView:
 
     @property
     def state(self) -> str:
-        """Whether somebody writes to the run, or how the last one who did has left it."""
+        """Whether a driver holds the run, or how the last driver has left it."""
         if self.is_live:
             return "held"
         return "closed" if self.record.closed else "interrupted"
 
     @property
     def status(self) -> str:
-        """How the run goes or has come out; its `state` if nobody has ever driven it."""
+        """How the run is going or came out; its `state` if no attempt was ever made."""
         run = self.history.run
         if isinstance(run.phase, Over):
             return str(run.phase.ending)
@@ -79,52 +79,28 @@ class RunView:
 
 
 def look(store: Store, clock: Clock = SYSTEM_CLOCK) -> RunView:
-    """Return what there is to know of the run in `store`; raise `RunMissing` if there is none."""
+    """Return a view of the run in `store`; raise `RunMissing` if there is none."""
     return look_with_records(store, clock)[0]
 
 
 def look_with_records(store: Store, clock: Clock = SYSTEM_CLOCK) -> tuple[RunView, list[Record]]:
-    """Return what `look` does, and the records of the journal that it comes from."""
-    identity, problem = find_identity(store)
+    """Return what `look` does, and the records of the journal that it is made of."""
+    identity, identity_problem = find_identity(store)
     records, replay = read_journal(store, identity.run_id)
-    good, strange = fitting(records)
-    return _view(store, (identity, problem), good, strange, replay, clock), good
-
-
-def fitting(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
-    """Return the records that may be ours, and what is wrong with the others."""
-    good, strange = list[Record](), list[str]()
-    for event in records:
-        odd = problem_with_event(event.kind, event.data)
-        if odd is None:
-            good.append(event)
-        else:
-            strange.append(f"record {event.seq} ({event.kind}) is not as we write it: {odd}")
-    return good, strange
-
-
-def _view(
-    store: Store,
-    known_as: tuple[RunIdentity, str | None],
-    records: Iterable[Record],
-    strange: list[str],
-    replay: Replay,
-    clock: Clock,
-) -> RunView:
-    identity, problem = known_as
+    good, problems = _well_formed(records)
     record, history = RunRecord(), RunHistory()
-    for event in records:
+    for event in good:
         record.apply(event.kind, event.data)
         try:
             history.apply(event.kind, event.data)
         except STRANGE as error:
-            # Records before it may be lost; what can be shown of the run is shown all the same.
-            strange.append(f"record {event.seq} cannot follow those before it: {error}")
+            # Records before it may be lost; the rest of the run can still be shown.
+            problems.append(f"record {event.seq} cannot follow those before it: {error}")
     lease = _last_lease(store)
-    damage = _journal_damage(replay, lease) + strange
+    damage = _journal_damage(replay, lease) + problems
     unreadable = {}
-    known = {kept.directory for kept in record.kept.values()}
-    for directory, manifest in read_manifests(store, known):
+    recorded = {checkpoint.directory for checkpoint in record.kept.values()}
+    for directory, manifest in read_manifests(store, recorded):
         if isinstance(manifest, Damaged):
             unreadable[directory] = manifest.message
         elif manifest.run_id == identity.run_id and (damage or record.is_current(manifest)):
@@ -132,17 +108,32 @@ def _view(
     is_live = lease is not None and not (
         lease.released or lease.owner.is_proven_dead() or lease.expires() < clock.now()
     )
-    return RunView(store, identity, problem, record, lease, is_live, damage, unreadable, history)
+    view = RunView(
+        store, identity, identity_problem, record, lease, is_live, damage, unreadable, history
+    )
+    return view, good
+
+
+def _well_formed(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
+    """Return the records that have the right shape, and what is wrong with the others."""
+    good, problems = list[Record](), list[str]()
+    for event in records:
+        problem = problem_with_event(event.kind, event.data)
+        if problem is None:
+            good.append(event)
+        else:
+            problems.append(f"record {event.seq} ({event.kind}) has an unknown form: {problem}")
+    return good, problems
 
 
 def find_runs(store: Store) -> Iterator[tuple[str, RunIdentity | HoldfastError]]:
-    """Yield the runs directly below `store`, with who they are or why that cannot be read."""
+    """Yield the folders of the runs directly below `store`, with identity or reading error."""
     for folder in store.folders():
         if store.stat(f"{folder}/{RUN_KEY}") is None:
             continue
         try:
             yield folder, read_identity(child(store, folder))
-        except HoldfastError as error:  # one that cannot be read hides no other
+        except HoldfastError as error:  # an unreadable run must not hide others
             yield folder, error
 
 
@@ -152,7 +143,7 @@ def _last_lease(store: Store) -> LeaseRecord | None:
 
 
 def _journal_damage(replay: Replay, lease: LeaseRecord | None) -> list[str]:
-    damage = [one.what for one in replay.damages]
+    damage = [segment.what for segment in replay.damages]
     promised = lease.journal_next if lease else 0
     if promised > replay.next_seq:
         damage.append(f"records {replay.next_seq} to {promised - 1} are missing")
@@ -164,11 +155,11 @@ class Verification:
     """The result of reading everything again.
 
     Attributes:
-        damaged: What is not as it was written, by key.
-        unread: What could not be read, by key: nobody knows whether it is damaged.
-        quarantined: Checkpoints set aside earlier, by folder.
-        restorable: Those of them that are whole now.
-        foreign: Files in checkpoint folders that no manifest names, and such folders as a whole.
+        damaged: Problems of what is not as it was written, by key.
+        unread: Errors of what could not be read, by key; it may be whole.
+        quarantined: Problems of checkpoints that were set aside earlier, by folder.
+        restorable: Quarantined checkpoints that are whole now.
+        foreign: Files in checkpoint folders that no manifest names, and stray folders.
         litter: What a sweep would remove; empty for a live run, where it may be in use.
     """
 
@@ -184,7 +175,7 @@ class Verification:
 
 
 def verify(view: RunView, watch: Watch | None = None) -> Verification:
-    """Read every byte of every checkpoint and all metrics, and say what is not as it was saved."""
+    """Read every byte of every checkpoint and all metrics, and return what is damaged."""
     result = Verification()
     if view.identity_problem is not None:
         result.damaged[RUN_KEY] = [view.identity_problem]
@@ -196,11 +187,11 @@ def verify(view: RunView, watch: Watch | None = None) -> Verification:
         result.damaged[manifest_key(directory)] = [reason]
     if newest_epoch(view.store) and view.lease is None:
         result.damaged[".holdfast/lease"] = ["the newest lease cannot be read"]
-    for kept in sorted(view.record.kept.values(), key=lambda kept: kept.number):
+    for checkpoint in sorted(view.record.kept.values(), key=lambda each: each.number):
         try:
-            _verify_checkpoint(view.store, kept, result, watch)
+            _verify_checkpoint(view.store, checkpoint, result, watch)
         except StoreError as error:
-            result.unread[kept.directory] = error.message
+            result.unread[checkpoint.directory] = error.message
     if not view.is_live:
         is_damaged = bool(view.journal_damage)
         result.litter = find_litter(
@@ -210,20 +201,23 @@ def verify(view: RunView, watch: Watch | None = None) -> Verification:
     return result
 
 
-def _verify_checkpoint(store: Store, kept: Kept, result: Verification, watch: Watch | None) -> None:
-    if kept.problems:
-        result.quarantined[kept.directory] = list(kept.problems)
-    manifest, problems = verify_checkpoint(store, kept.directory, watch)
-    if kept.problems:
-        result.restorable += [] if problems else [kept.directory]
+def _verify_checkpoint(
+    store: Store, checkpoint: Kept, result: Verification, watch: Watch | None
+) -> None:
+    folder = checkpoint.directory
+    if checkpoint.problems:
+        result.quarantined[folder] = list(checkpoint.problems)
+    manifest, problems = verify_checkpoint(store, folder, watch)
+    if checkpoint.problems:
+        result.restorable += [] if problems else [folder]
         return
     if manifest is None:
-        result.damaged[manifest_key(kept.directory)] = problems
+        result.damaged[manifest_key(folder)] = problems
         return
     result.checkpoints += 1
     result.files += len(manifest.files)
     result.size += manifest.size
     if problems:
-        result.damaged[kept.directory] = problems
-    named = {f"{kept.directory}/{entry.path}" for entry in manifest.files}
-    result.foreign += [e.key for e in store.entries(kept.directory) if e.key not in named]
+        result.damaged[folder] = problems
+    named = {f"{folder}/{entry.path}" for entry in manifest.files}
+    result.foreign += [entry.key for entry in store.entries(folder) if entry.key not in named]

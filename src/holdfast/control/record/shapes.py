@@ -1,7 +1,7 @@
-"""The shapes of the records in a journal, for those who only look on.
+"""The shapes of the records in a journal, to check those that other programs may have written.
 
-Whoever drives a run has written its journal, or has taken over from one who has. Who lists a folder
-of others has not, and must not end in an error, or print nonsense, over what is in there.
+A driver has written the journal of its run itself, or taken over from one that has. Commands that
+list other people's folders must neither fail nor print nonsense, whatever is in there.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Swept(TypedDict):
     numbers: list[Count]
 
 
-class _Noted(TypedDict):
+class _DamageNoted(TypedDict):
     identity: str
     what: str
 
@@ -274,7 +274,7 @@ _SHAPES: dict[str, type[Any]] = {
     "checkpoint_unpinned": _Pinned,
     "checkpoint_validated": _Validated,
     "litter_swept": _Swept,
-    "journal_damaged": _Noted,
+    "journal_damaged": _DamageNoted,
     "record_snapshot": _Snapshot,
     "run": _RunEvent,
     "run_snapshot": _RunState,
@@ -296,25 +296,19 @@ _SHAPES: dict[str, type[Any]] = {
 
 
 def problem_with_event(kind: str, data: Mapping[str, Any]) -> str | None:
-    """Return why a record of a journal cannot be one of ours, None if it may be."""
-    try:
-        if kind in _SHAPES:
-            fit(data, _SHAPES[kind])
-            if is_too_deep(data):
-                return "it is nested too deeply"
-        if kind == "trial_checkpoint":
-            return problem_with_event(data["what"], data["facts"])
-    except Damaged as error:
-        return error.message
-    return None
+    """Return what is wrong with the shape of a record, None if nothing is."""
+    problem = _problem_with(data, _SHAPES[kind]) if kind in _SHAPES else None
+    if problem is None and kind == "trial_checkpoint":
+        return problem_with_event(data["what"], data["facts"])
+    return problem
 
 
 @contextlib.contextmanager
 def taken_for_damage(run: str, kind: str, data: Mapping[str, Any]) -> Iterator[None]:
-    """Raise `Damaged` for a record of the journal of `run` that cannot be taken in.
+    """Raise `Damaged` in place of other errors from applying a record of the journal of `run`.
 
-    Its checksum holds, so no disk did this. Whoever drives the run must not go on without a record
-    that others rest on, and cannot know what it was to say.
+    Its checksum is right, so no disk did this. A driver must not go on without the record: later
+    ones rest on it.
     """
     try:
         yield
@@ -324,16 +318,20 @@ def taken_for_damage(run: str, kind: str, data: Mapping[str, Any]) -> Iterator[N
         problem = problem_with_event(kind, data) or repr(error)
         raise Damaged(
             f"the journal of {run} has a record of kind {kind!r} that is sealed,"
-            f" but is not as Holdfast writes it: {problem}",
-            hint="nothing was changed; put .holdfast/journal back from a copy, or take what is"
-            " saved to a new run: resume_from_checkpoint=",
+            f" but not of the form that Holdfast writes: {problem}",
+            hint="nothing was changed; put .holdfast/journal back from a copy, or begin a new run"
+            " from a checkpoint: resume_from_checkpoint=",
         ) from error
 
 
 def problem_with_trial(data: Mapping[str, Any]) -> str | None:
-    """Return why a trial at rest cannot be one of ours, None if it may be."""
+    """Return what is wrong with the shape of a stored trial, None if nothing is."""
+    return _problem_with(data, _TrialState)
+
+
+def _problem_with(data: Mapping[str, Any], shape: type[Any]) -> str | None:
     try:
-        fit(data, _TrialState)
+        fit(data, shape)
     except Damaged as error:
         return error.message
     return "it is nested too deeply" if is_too_deep(data) else None

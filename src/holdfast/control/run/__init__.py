@@ -1,1 +1,1 @@
-"""Drives a training run: its loop, and the workers of one attempt."""
+"""Drives a training run: the controller, and the workers of one attempt."""

@@ -1,4 +1,4 @@
-"""One attempt of a run: everything that lives as long as its group of workers, and no longer.
+"""One attempt of a run: everything that lives exactly as long as its group of workers.
 
 It is made when the group has been started, and the next one replaces it: nothing is reset.
 """
@@ -30,17 +30,17 @@ from holdfast.wire import Asked, Message, Warned
 
 
 class Attempt:
-    """The workers of one attempt, and all that is known and waited for because of them.
+    """The workers of one attempt, with the watchdog, relocation and questions that serve them.
 
     Args:
         reports_before: How many reports were made before the checkpoint that they begin with.
-        validations: Validates checkpoints, None if nothing does.
-        learned: How long healthy workers were silent in attempts before.
-        move: Does what a notice, a checkpoint or the time asks for.
+        validations: Validates checkpoints, None if they are not validated.
+        learned: How long healthy workers were silent in earlier attempts.
+        move: Performs what a notice, a checkpoint or the time calls for.
         retain: Called when a checkpoint was saved and its workers have been informed.
 
     Attributes:
-        stopped: How the group was found to stand still, None if it was not.
+        stopped: The hang of the group, None if it did not hang.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class Attempt:
 
     @property
     def number(self) -> int:
-        """The number of the attempt, which is also that of its group."""
+        """The number of the attempt and of its group."""
         return self.group.attempt
 
     @property
     def due_in_s(self) -> float:
-        """How soon to look at it, if nothing is heard before; infinity when it is over."""
+        """How soon to call `look` if no message comes before; infinity when it is over."""
         if self.group.is_over:
             return math.inf
         return min(self.watchdog.due_in_s, self._grace.left_s() or math.inf)
@@ -99,7 +99,7 @@ class Attempt:
         return tuple(self.group.exits[rank] for rank in sorted(self.group.exits))
 
     def hear(self, rank: int, message: Message) -> None:
-        """Take in what a worker says."""
+        """Handle a message of a worker."""
         if rank not in self.group.running:
             return
         self.watchdog.heard(rank, message)
@@ -113,33 +113,33 @@ class Attempt:
         self.answer()
 
     def answer(self) -> None:
-        """Answer the questions of workers that can be answered now."""
+        """Answer the questions of workers whose answer is settled."""
         self._questions.answer(self.group, self._clock.monotonic())
 
     def note_end(self, ended: Ended) -> None:
-        """Take in how a worker ended, as far as more is known of it than the engine can see."""
+        """Note how a worker ended, with what is known here and not to the engine."""
         if ended.exit.rank not in self.group.running:
             return
-        known = self.relocation.as_known(ended.exit)
+        worker_exit = self.relocation.as_known(ended.exit)
         if self.stopped is not None:
-            known = self.stopped.as_known(known)
+            worker_exit = self.stopped.as_known(worker_exit)
         if self.group.out_of_step is not None:
-            known = self.group.out_of_step.as_known(known)
-        self.group.note_end(replace(ended, exit=known))
-        self.watchdog.ended(known.rank)
+            worker_exit = self.group.out_of_step.as_known(worker_exit)
+        self.group.note_end(replace(ended, exit=worker_exit))
+        self.watchdog.ended(worker_exit.rank)
         if not isinstance(ended.exit, Finished):
             self._grace.lost()
 
     def is_lost(self) -> bool:
         """Whether the rest of the group is to be stopped: it has lost a worker for good."""
         if self.group.out_of_step is not None:
-            self._grace.lost()  # they raise now, or go on in vain
+            self._grace.lost()  # its ranks raise now, or go on in vain
         return self._grace.is_over(self.group)
 
     def look(self) -> None:
-        """Do what is to be done because time has passed."""
+        """Do what is due because time has passed."""
         self.group.look_at_the_late(self._clock.monotonic())
-        self.answer()  # who asked may have waited for what is given up now
+        self.answer()  # a question may have waited for a report that is given up now
         self._move(self.relocation.look())
         if self.stopped is None and not self.group.is_over:
             self.stopped = self.watchdog.look(self._questions.asking(self.group))
@@ -147,10 +147,10 @@ class Attempt:
                 self._engine.stop_group(self.number)
 
     def _on_saved(self, manifest: Manifest, validation: Mapping[str, Any] | None) -> bool:
-        """Return whether the workers are to be told that their checkpoint is durable.
+        """Return whether to inform the workers that their checkpoint is durable.
 
-        Where the group is about to be stopped they are not: so they cannot get any further than
-        what is saved, and cannot return as if they were done.
+        Not if the group is about to be stopped: so they cannot get further than what is saved, and
+        cannot return as if they were done.
         """
         if validation is not None and self._validations is not None:
             self._validations.want(manifest.number, validation)

@@ -1,4 +1,4 @@
-"""What workers ask about the checkpoints of their run, answered once the answer is known."""
+"""Answers workers that ask for the checkpoints of their run, once the list is settled."""
 
 from __future__ import annotations
 
@@ -29,40 +29,47 @@ class CheckpointQuestions:
         self._open: dict[tuple[int, int], _Question] = {}  # by rank and index
 
     def add(self, rank: int, asked: Asked, now: float) -> None:
-        """Take in a question, and that the time of another was up."""
+        """Add a question; it replaces one that the worker has stopped waiting for."""
         self._open.pop((rank, asked.instead_of), None)
         self._open[rank, asked.index] = _Question(asked, now)
 
     def asking(self, group: Group) -> set[int]:
-        """Return the ranks that wait for nothing but this driver; others may have stopped."""
+        """Return the ranks that wait for this driver only, not for other ranks."""
         return {
-            rank for (rank, _), one in self._open.items() if not group.behind(one.asked.reports)
+            rank
+            for (rank, _), question in self._open.items()
+            if not group.behind(question.asked.reports)
         }
 
     def answer(self, group: Group, now: float) -> None:
-        """Answer what can be: the reports it is about are settled, and so is their validation.
+        """Answer the questions whose reports are settled, and their validations if asked for.
 
-        A report is settled once every rank has made it, because each may bring the checkpoint; a
-        rank that has returned, or waits at a meeting for the one that asks, will not.
+        A report is settled once every rank has made it, because each may bring the checkpoint. A
+        rank that has returned, or waits at a meeting for the one that asks, is not waited for.
         """
         is_validated = self._plan.validator is None or not self._run.validations.pending
-        for (rank, index), one in list(self._open.items()):
-            reports, is_content = one.asked.reports, is_validated or not one.asked.validated
-            if is_content and group.is_settled(reports) and not self._waits(group, rank, one, now):
+        for (rank, index), question in list(self._open.items()):
+            asked = question.asked
+            if asked.validated and not is_validated:
+                continue
+            if group.is_settled(asked.reports) and not self._waits(group, rank, question, now):
                 del self._open[rank, index]
-                self._engine.send(group.attempt, rank, Listed(index, self._kept_ones()))
+                self._engine.send(group.attempt, rank, Listed(index, self._listed()))
 
-    def _waits(self, group: Group, rank: int, one: _Question, now: float) -> bool:
+    def _waits(self, group: Group, rank: int, question: _Question, now: float) -> bool:
         """Whether a question still waits for ranks that have not reported as often."""
-        behind = group.behind(one.asked.reports)
-        what = f"list of checkpoints that rank {rank} asked for after report {one.asked.reports}"
-        is_too_late = group.is_too_late(what, one.asked.index, one.since, behind, what, now)
+        asked = question.asked
+        behind = group.behind(asked.reports)
+        wait = f"list of checkpoints that rank {rank} asked for after report {asked.reports}"
+        is_too_late = group.is_too_late(wait, asked.index, question.since, behind, wait, now)
         return bool(behind) and not is_too_late
 
-    def _kept_ones(self) -> list[tuple[str, dict[str, Any], str]]:
-        """Return the checkpoints there are, from worst to best, and how far validation is."""
-        record = self._run.record
+    def _listed(self) -> list[tuple[str, dict[str, Any], str]]:
+        """Return the checkpoints from worst to best: folder, metrics and state of validation."""
+        record, verdict = self._run.record, self._run.validations.verdict
         order = ranked(self._plan.retention, record.candidates())
-        kept = [record.kept[one.number] for one in order]
-        verdict = self._run.validations.verdict
-        return [(one.directory, dict(one.metrics), str(verdict(one.number))) for one in kept]
+        checkpoints = [record.kept[candidate.number] for candidate in order]
+        return [
+            (checkpoint.directory, dict(checkpoint.metrics), str(verdict(checkpoint.number)))
+            for checkpoint in checkpoints
+        ]

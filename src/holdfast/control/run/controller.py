@@ -1,7 +1,7 @@
-"""The loop that drives a run: remember, believe, act, tell.
+"""The loop that drives a run: journal an event, apply it, act, inform observers.
 
 It decides nothing about attempts: `core.run.machine` does. It lets the engine start and stop
-groups, has an `Attempt` deal with the workers of each, and watches the time.
+groups, leaves the workers of each to an `Attempt`, and watches the time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from holdfast.control.metrics.writer import MetricRows
 from holdfast.control.observers import Observer, Observers
 from holdfast.control.record.litter import sweep
 from holdfast.control.record.open_run import OpenTrainingRun
-from holdfast.control.record.retaining import Retaining
 from holdfast.control.run.attempt import Attempt
-from holdfast.control.run.inbox import News
+from holdfast.control.run.inbox import Inbox
 from holdfast.control.run.launch import jobs, specs
 from holdfast.control.run.plan import Outcome, Plan
 from holdfast.control.run.relocation import Move, find_room, without_workers
 from holdfast.control.run.validation import LOOK_S, Validations
 from holdfast.core.checkpoint.manifest import Manifest
+from holdfast.core.checkpoint.retention import unscored
 from holdfast.core.placement import Place, why_not
 from holdfast.core.run.hang_detection import Learned
 from holdfast.core.run.history import KIND, data_of
@@ -49,14 +49,14 @@ from holdfast.core.run.machine import (
 )
 from holdfast.core.run.outcomes import Finished, WorkerExit
 from holdfast.engine.base import Ended, Engine, EngineError, NodesChanged, Said
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.wire import Assigned
 from holdfast.worker.job import pack
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-WAITING_IS_SAID_EVERY_S = 30.0
+WAITING_LOGGED_EVERY_S = 30.0
 
 
 class RunController:
@@ -83,27 +83,27 @@ class RunController:
         self._learned = Learned()
         self._due: StartGroup | None = None
         self._due_at = 0.0
-        self._said_waiting_at = float("-inf")
+        self._waiting_logged_at = float("-inf")
         self._looked_at = float("-inf")
-        self._news = News()
+        self._inbox = Inbox()
         self._log_room = LogRoom(plan.log_folder, bytes_allowed(), clock)
         self._card = ""
-        self._retain = Retaining(run, plan.retention)
+        self._ranking_warning: str | None = None  # the last one that was logged
 
     # ------------------------------------------------------------------ from outside
 
     def listen_to(self, source: Callable[[], Iterable[Notice | Ending]]) -> None:
-        """Ask `source` for news whenever the engine was woken, or something happened."""
-        self._news.listen_to(source)
+        """Ask `source` for messages whenever the engine was woken, or an event came."""
+        self._inbox.listen_to(source)
 
     def stop(self, ending: Ending = Ending.STOPPED) -> None:
         """Make the run end as soon as it can; from any thread or signal handler."""
-        self._news.add(ending)
+        self._inbox.add(ending)
         self._engine.wake()
 
     def notice(self, notice: Notice) -> None:
-        """Take in that machines will go away; from any thread or signal handler."""
-        self._news.add(notice)
+        """Handle that machines will go away; from any thread or signal handler."""
+        self._inbox.add(notice)
         self._engine.wake()
 
     # ------------------------------------------------------------------ the loop
@@ -113,7 +113,7 @@ class RunController:
         return self._open_run.history.run.phase
 
     def drive(self) -> Outcome:
-        """Run until the run is over, carrying on from whatever the journal says."""
+        """Drive the run from where its journal ends until it is over."""
         if self._plan.first_checkpoint is not None and not self._open_run.record.usable():
             self._plan.first_checkpoint.verify()  # before anything is started
         sweep(self._open_run)
@@ -146,16 +146,16 @@ class RunController:
     def _turn(self) -> None:
         if self._open_run.lost is not None:
             self._give_up(self._open_run.lost)
-        self._take_news()
+        self._read_inbox()
         self._start_if_due()
         event = self._engine.next_event(self._patience_s())
         self._open_run.lease.check_after_sleep()
         match event:
-            case Said() as said:
-                self._hear(said)
-            case Ended() as ended:
-                self._take_news()  # all may have been told to go, of which this one has died
-                self._note_end(ended)
+            case Said():
+                self._hear(event)
+            case Ended():
+                self._read_inbox()  # it may have died of a signal that this driver got too
+                self._note_end(event)
             case NodesChanged():
                 if self._attempt is not None:
                     self._attempt.relocation.nodes_changed()
@@ -178,7 +178,7 @@ class RunController:
 
     def _happen(self, event: Event) -> None:
         actions = advance(self._open_run.history.run, event).actions
-        self._open_run.note(KIND, data_of(event))  # which also makes the history believe it
+        self._open_run.note(KIND, data_of(event))  # which also applies it to the history
         for action in actions:
             self._perform(action)
 
@@ -196,23 +196,37 @@ class RunController:
                     self._engine.stop_group(attempt)
 
     def _give_up(self, lost: LeaseLost) -> None:
-        """Another driver has the run: stop writing, leave the record to it."""
+        """Stop the workers and raise: another driver has the run, and the record is its own now."""
         self._engine.stop_group(self._open_run.history.run.attempts)
         raise lost
 
-    def _take_news(self) -> None:
-        for news in self._news.take():
-            if isinstance(news, Notice):
+    def _read_inbox(self) -> None:
+        for message in self._inbox.take():
+            if isinstance(message, Notice):
                 attempt = self._attempt
                 notice = without_workers if attempt is None else attempt.relocation.notice
-                self._move(notice(news))
+                self._move(notice(message))
             else:
-                self._happen(StopRequested(news))
+                self._happen(StopRequested(message))
 
     def _ending(self) -> Ending | None:
-        """Return how this driver is to end before all is done, None if it may go on."""
+        """Return how this driver is to end although work is left, None if it may go on."""
         is_leaving = self._attempt is not None and self._attempt.relocation.is_leaving
-        return Ending.PREEMPTED if is_leaving else self._news.ending()
+        return Ending.PREEMPTED if is_leaving else self._inbox.ending()
+
+    def _retain(self) -> None:
+        """Delete the checkpoints that the policy does not keep, after one was added."""
+        policy = self._plan.retention
+        warning = unscored(policy, self._open_run.record.candidates())
+        if warning is not None and warning != self._ranking_warning:
+            self._ranking_warning = warning
+            log.warning(warning)
+        try:
+            self._open_run.retain(policy)
+        except LeaseLost:
+            raise
+        except StoreError as error:
+            log.warning("an old checkpoint could not be removed, the next sweep will: %s", error)
 
     # ------------------------------------------------------------------ starting
 
@@ -223,14 +237,14 @@ class RunController:
         before = () if self._attempt is None else self._attempt.group.places
         places = find_room(self._plan, self._engine, before)
         if places is None:
-            self._say_waiting(now)
+            self._log_waiting(now)
             return
         attempt, self._due = self._due.attempt, None
         self._start(attempt, places)
 
-    def _say_waiting(self, now: float) -> None:
-        if now - self._said_waiting_at >= WAITING_IS_SAID_EVERY_S:
-            self._said_waiting_at = now
+    def _log_waiting(self, now: float) -> None:
+        if now - self._waiting_logged_at >= WAITING_LOGGED_EVERY_S:
+            self._waiting_logged_at = now
             why = why_not(self._engine.nodes(), self._plan.demand, self._plan.fewest)
             log.warning("waiting for room: %s", why)
 
@@ -267,7 +281,7 @@ class RunController:
         self._observers.tell(Observer.group_started, attempt, len(places), step)
 
     def _newest_good(self) -> Manifest | None:
-        """Return what to carry on from; if that is not what was announced, say so."""
+        """Return the checkpoint to go on from; warn if it is not the one that was announced."""
         newest = self._open_run.record.newest()
         good = self._open_run.newest_good()
         if newest is not None and (good is None or good.number != newest.number):
@@ -280,9 +294,9 @@ class RunController:
         self._happen(GroupNotStarted(attempt, reason))
         name, after = self._open_run.identity.name, self._open_run.history.run
         self._card = start_card(name, self._plan, attempt, reason, after, self._waits_s())
-        self._tell_of_loss(attempt, (), {})
+        self._report_loss(attempt, (), {})
 
-    def _tell_of_loss(
+    def _report_loss(
         self, attempt: int, exits: Sequence[WorkerExit], errors: Mapping[int, bytes | None]
     ) -> None:
         is_last = isinstance(self._phase, Over)
@@ -293,11 +307,11 @@ class RunController:
     def _waits_s(self) -> float:
         return self._due.after_s if self._due is not None else 0.0
 
-    # ------------------------------------------------------------------ what workers say
+    # ------------------------------------------------------------------ messages and moves
 
-    def _hear(self, said: Said) -> None:
-        if self._attempt is not None and said.group == self._attempt.number:
-            self._attempt.hear(said.rank, said.message)
+    def _hear(self, event: Said) -> None:
+        if self._attempt is not None and event.group == self._attempt.number:
+            self._attempt.hear(event.rank, event.message)
 
     def _move(self, move: Move) -> None:
         if not isinstance(self._phase, Active):
@@ -328,7 +342,7 @@ class RunController:
         attempt.look()
 
     def _stop_if_lost(self, attempt: Attempt) -> None:
-        """Stop the rest of a group that has lost a worker, once nothing is to be waited for."""
+        """Stop the rest of a group that has lost a worker, once its grace is over."""
         if attempt.is_lost() and isinstance(self._phase, Active):
             self._engine.stop_group(attempt.number)
 
@@ -354,4 +368,4 @@ class RunController:
         if all(isinstance(ended, Finished) for ended in exits) or not was_active:
             return  # it was done, or this driver has stopped it
         self._card = loss_card(self._open_run, self._plan, attempt, self._waits_s())
-        self._tell_of_loss(attempt.number, exits, attempt.group.errors)
+        self._report_loss(attempt.number, exits, attempt.group.errors)

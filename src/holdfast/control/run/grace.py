@@ -1,8 +1,8 @@
-"""How long the rest of a group may go on when it has lost a worker.
+"""Decides how long the rest of a group may go on when it has lost a worker.
 
-As a rule not at all. But a checkpoint whose last parts are on their way is worth waiting for; and
-where only workers were lost that say that another is gone, that other is about to end by itself.
-Were it stopped, nobody would know how it died, and who missed it would be taken for the cause.
+Usually not at all. But a checkpoint whose last parts are on their way is worth waiting for. And if
+all lost workers raised because another one is gone, that one is about to end by itself: if it was
+stopped, its cause of death would be lost, and the workers that missed it would be blamed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from holdfast.core.failure.hints import is_aftermath
 from holdfast.core.run.outcomes import Finished, Raised
 
 FINISH_SAVE_S = 30.0
-# A process that has used much memory takes its time to die, after its connections are closed: the
-# kernel frees some 10 GB in a second, if it has nothing else to do.
+# A process that has used much memory ends some time after its connections are closed: the kernel
+# frees about 10 GB per second if it has nothing else to do.
 CAUSE_S = 5.0
 
 
@@ -26,7 +26,7 @@ class Grace:
         self._lost_at: float | None = None
 
     def lost(self) -> None:
-        """Take in that a worker of the group is lost; the first one counts."""
+        """Note that the group has lost a worker; the time of the first loss counts."""
         if self._lost_at is None:
             self._lost_at = self._clock.monotonic()
 
@@ -42,7 +42,7 @@ class Grace:
         return not group.is_finishing_a_save()
 
     def left_s(self) -> float | None:
-        """Return when the first patience ends, None if nothing is waited for so impatiently."""
+        """Return how much of `CAUSE_S` is left, None if nothing is lost or that time is over."""
         if self._lost_at is None:
             return None
         left_s = self._lost_at + CAUSE_S - self._clock.monotonic()
@@ -50,6 +50,6 @@ class Grace:
 
 
 def _is_cause_to_come(group: Group) -> bool:
-    """Whether all that were lost so far say that it is another one who is gone."""
-    lost = [one for one in group.exits.values() if not isinstance(one, Finished)]
-    return all(isinstance(one, Raised) and is_aftermath(one.error) for one in lost)
+    """Whether all lost workers so far raised because another one is gone."""
+    lost = [ended for ended in group.exits.values() if not isinstance(ended, Finished)]
+    return all(isinstance(ended, Raised) and is_aftermath(ended.error) for ended in lost)

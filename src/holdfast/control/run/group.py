@@ -1,4 +1,4 @@
-"""The workers of one attempt, as the controller talks with them: reports, saves, meetings."""
+"""Talks with the workers of one attempt: reports, checkpoints, meetings."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ from holdfast.wire import (
 
 log = logging.getLogger(__name__)
 
-NAMED_AFTER_S = 60.0  # a rank that others wait for is named, the first time and from then on
+NAMED_AFTER_S = 60.0  # how often to log which rank others wait for
 
 
-class Saved(Protocol):
-    """Decides what happens when a checkpoint is durable and nobody has been told yet."""
+class OnSaved(Protocol):
+    """Called when a checkpoint is durable, before its workers are informed."""
 
     def __call__(self, manifest: Manifest, validation: Mapping[str, Any] | None) -> bool:
-        """Return whether the workers are to be told; if not, they wait until they are stopped."""
+        """Return whether to inform the workers; if not, they wait until they are stopped."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfStep:
-    """Ranks that do not report in step: `savers` are those whose checkpoint was refused for it."""
+    """A disagreement of ranks; the checkpoint of the ranks `savers` was refused because of it."""
 
     savers: frozenset[int]
     why: str
 
     def as_known(self, ended: WorkerExit) -> WorkerExit:
-        """Return how a worker ended, also if its function did not let the error through."""
-        is_other = isinstance(ended, Evicted) and ended.preempted
-        if ended.rank in self.savers and isinstance(ended, Finished | Evicted) and not is_other:
+        """Return how a worker ended: a saver has raised, even if its function caught the error."""
+        is_preempted = isinstance(ended, Evicted) and ended.preempted
+        if ended.rank in self.savers and isinstance(ended, Finished | Evicted) and not is_preempted:
             error = f"{RanksDisagree.__name__}: {RanksDisagree(self.why)}"
             return Raised(ended.rank, ended.node, error, f"{error}\n")
         return ended
@@ -73,13 +73,13 @@ class Group:
 
     Attributes:
         running: The ranks whose worker has not ended.
-        began: Those whose function has been called.
+        began: The ranks whose function has been called.
         exits: How workers ended, by rank.
-        errors: What workers raised, pickled where it could be, by rank.
+        errors: What workers raised, pickled if possible, by rank.
         value: What rank 0 returned, pickled.
         step_reached: The highest count of reports that a rank has made.
-        saw_notice: Whether user code has been told that machines leave.
-        out_of_step: How the ranks were found to disagree; nothing is saved after that.
+        saw_notice: Whether user code has seen a notice that machines leave.
+        out_of_step: How the ranks disagree, None if they do not; nothing is saved after that.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Group:
         reports_before: int,
         rows: MetricRows,
         observers: Observers[Observer],
-        on_saved: Saved,
+        on_saved: OnSaved,
         after_save: Callable[[], None],
         late_after_s: float,
         clock: Clock,
@@ -122,24 +122,24 @@ class Group:
         return not self.running
 
     def ranks_by_node(self) -> dict[str, list[int]]:
-        """Return which ranks are on which node."""
-        found: dict[str, list[int]] = {}
+        """Return the ranks on each node."""
+        ranks: dict[str, list[int]] = {}
         for place in self.places:
-            found.setdefault(place.node, []).append(place.rank)
-        return found
+            ranks.setdefault(place.node, []).append(place.rank)
+        return ranks
 
     def tell_all(self, message: Noticed | SaveWanted) -> None:
-        """Pass a message to every worker that still runs."""
+        """Send a message to every worker that still runs."""
         for rank in self.running:
             self._tell(rank, message)
 
     def _tell(self, rank: int, message: Message) -> None:
         self._engine.send(self.attempt, rank, message)
 
-    # ------------------------------------------------------------------ what workers say
+    # ------------------------------------------------------------------ messages of workers
 
     def hear(self, rank: int, message: Message, now: float) -> None:
-        """Take in what a worker says, and do what follows from it."""
+        """Handle a message of a worker."""
         if rank not in self.running:
             return
         match message:
@@ -163,9 +163,9 @@ class Group:
             case SawNotice():
                 self.saw_notice = True
             case Leaving() | Waiting():
-                pass  # how it was is said apart, and that it lives was heard
-            case other:
-                log.warning("rank %d said something unexpected: %r", rank, other)
+                pass  # the exit follows by itself, and the watchdog has noted the sign of life
+            case _:
+                log.warning("rank %d sent an unexpected message: %r", rank, message)
         self._follow_up()
 
     def _follow_up(self) -> None:
@@ -191,7 +191,7 @@ class Group:
         self._gathering.reported(rank, index, report.metrics, saves=report.saves, line=report.line)
         self._observers.tell(Observer.rank_reported, rank, index, report.metrics)
         if rank == min(self.running):
-            self._keep_row(index, report.metrics)
+            self._write_row(index, report.metrics)
         if not report.saves:
             return
         gathered = self._gathering.wants(rank, index, report.directory, now, report.placed)
@@ -204,25 +204,25 @@ class Group:
         if gathered.slot is not None:
             self._tell_slot(rank, gathered)
 
-    def _keep_row(self, step: int, metrics: Mapping[str, Any]) -> None:
+    def _write_row(self, step: int, metrics: Mapping[str, Any]) -> None:
         try:
             self._rows.append(step, self.attempt, metrics, self._clock.now())
         except HoldfastError as error:
-            log.warning("the metrics of report %d are not kept: %s", step, error)
+            log.warning("the metrics of report %d are not stored: %s", step, error)
 
-    def _keep_rows_of_the_next(self, rank: int) -> None:
-        """Keep what the lowest rank that is left has reported ahead of one that has returned."""
+    def _write_rows_of_next(self, rank: int) -> None:
+        """Write what the lowest rank that is left has reported ahead of one that has returned."""
         lowest = min(self.running, default=rank)
         if rank < lowest:
             for step, metrics in self._gathering.ahead(lowest):
-                self._keep_row(step, metrics)
+                self._write_row(step, metrics)
 
     def _begin(self, gathered: Gathered) -> None:
         try:
-            is_theirs = gathered.in_place.keys() == gathered.savers  # and their own folder
+            are_all_placed = gathered.in_place.keys() == gathered.savers  # in the user's folder
             gathered.slot = self._run.begin_checkpoint(
                 attempt=self.attempt,
-                directory=None if is_theirs else gathered.name,
+                directory=None if are_all_placed else gathered.name,
                 is_shared=gathered.is_shared,
             )
         except LeaseLost:
@@ -236,13 +236,14 @@ class Group:
     def _tell_slot(self, rank: int, gathered: Gathered) -> None:
         slot = gathered.slot
         assert slot is not None
-        given = Slotted(gathered.index, slot.number, slot.directory, slot.epoch, slot.attempt)
-        self._tell(rank, given)
+        self._tell(
+            rank, Slotted(gathered.index, slot.number, slot.directory, slot.epoch, slot.attempt)
+        )
 
     # ------------------------------------------------------------------ checkpoints
 
     def _refuse_from(self, index: int, why: str) -> None:
-        """Save nothing of this report, nor of later ones: ranks are not in step."""
+        """Refuse the checkpoints of this report and later ones: ranks are not in step."""
         refused = self._gathering.give_up(index, why)
         self.out_of_step = OutOfStep(frozenset(refused[0].savers), why)
         log.error("attempt %d: %s", self.attempt, why)
@@ -253,26 +254,26 @@ class Group:
                 self._run.abandon_checkpoint(gathered.slot)
 
     def _conclude(self, gathered: Gathered) -> None:
-        """Commit a checkpoint whose parts are all there, or tell those who wait why not."""
-        if gathered.error is None and self._asked_again(gathered):
+        """Commit a checkpoint whose parts are all there, or inform its ranks why not."""
+        if gathered.error is None and self._requests_resend(gathered):
             return
-        saved = gathered.error or self._commit(gathered)
-        if isinstance(saved, str):
+        outcome = gathered.error or self._commit(gathered)
+        if isinstance(outcome, str):
             for rank in gathered.savers:
-                self._tell(rank, Refused(gathered.index, saved))
+                self._tell(rank, Refused(gathered.index, outcome))
             if gathered.slot is not None:
                 self._run.abandon_checkpoint(gathered.slot)
             return
-        if not self._on_saved(saved, gathered.validation):
+        if not self._on_saved(outcome, gathered.validation):
             return
         for rank in gathered.savers:
-            self._tell(rank, Committed(gathered.index, saved.directory))
+            self._tell(rank, Committed(gathered.index, outcome.directory))
         self._after_save()
 
-    def _asked_again(self, gathered: Gathered) -> bool:
-        """Ask the rank that counts for the files that others wrote over; return whether any did.
+    def _requests_resend(self, gathered: Gathered) -> bool:
+        """Ask winners of contests for the files that other ranks overwrote; whether there are any.
 
-        Only where all ranks write to the same keys, which is on object stores.
+        Only on object stores, where all ranks write to the same keys.
         """
         if self._run.store.local is not None or gathered.placed or gathered.was_asked_again:
             return False
@@ -289,7 +290,7 @@ class Group:
         return True
 
     def _commit(self, gathered: Gathered) -> Manifest | str:
-        """Return the checkpoint, which is durable then, or what went wrong."""
+        """Return the manifest of the durable checkpoint, or what went wrong."""
         assert gathered.slot is not None
         folders = set(gathered.placed.values())
         delivered = [part for rank, part in gathered.parts.items() if rank not in gathered.placed]
@@ -316,28 +317,27 @@ class Group:
     # ------------------------------------------------------------------ meetings
 
     def _hold_meetings(self) -> None:
-        for index in [i for i, came in self._meetings.items() if self.running <= came.keys()]:
-            came = self._meetings.pop(index)
+        for index in [i for i, data in self._meetings.items() if self.running <= data.keys()]:
+            data_by_rank = self._meetings.pop(index)
             self._meeting_since.pop(index, None)
-            lowest = min(came)
+            lowest = min(data_by_rank)
             for rank in self.running:
-                self._tell(rank, Met(index, lowest, came[lowest]))
+                self._tell(rank, Met(index, lowest, data_by_rank[lowest]))
 
     # ------------------------------------------------------------------ time and ends
 
     def look_at_the_late(self, now: float) -> None:
-        """Name the ranks that others wait for, and after a while stop waiting for them."""
+        """Log the ranks that others wait for, and after a while stop waiting for them."""
         for gathered in self._gathering.waiting():
             missing = self._gathering.missing(gathered.index)
-            what = f"checkpoint of report {gathered.index}"
-            if self.is_too_late("checkpoint", gathered.index, gathered.since, missing, what, now):
-                late = _ranks(missing)
+            wait = f"checkpoint of report {gathered.index}"
+            if self.is_too_late("checkpoint", gathered.index, gathered.since, missing, wait, now):
                 gathered.error = (
-                    f"{late} did not deliver within {self._late_after_s:g} s; every rank makes"
-                    " every report, with checkpoint=None if it has nothing to save"
+                    f"{_ranks(missing)} did not deliver within {self._late_after_s:g} s; every rank"
+                    " makes every report, with checkpoint=None if it has nothing to save"
                 )
-        for index, came in list(self._meetings.items()):
-            missing = sorted(self.running - came.keys())
+        for index, data_by_rank in list(self._meetings.items()):
+            missing = sorted(self.running - data_by_rank.keys())
             since = self._meeting_since[index]
             if self.is_too_late("meeting", index, since, missing, f"meeting {index}", now):
                 error = (
@@ -345,31 +345,35 @@ class Group:
                     " meet, in the same order"
                 )
                 del self._meetings[index], self._meeting_since[index]
-                for rank in came:
+                for rank in data_by_rank:
                     self._tell(rank, Met(index, error=error))
         self._follow_up()
 
     def is_too_late(
-        self, kind: str, index: int, since: float, missing: list[int], what: str, now: float
+        self, kind: str, index: int, since: float, missing: list[int], wait: str, now: float
     ) -> bool:
-        """Whether ranks were waited for long enough; names them once a minute until then."""
+        """Whether to give up waiting for ranks; logs them once a minute.
+
+        `wait` is the thing that waits, as the log names it.
+        """
         if not missing:
             return False
         last = self._named_at.get((kind, index), since)
         if now - last >= NAMED_AFTER_S:
             self._named_at[kind, index] = now
-            log.warning("the %s waits for %s since %.0f s", what, _ranks(missing), now - since)
+            waited_s = now - since
+            log.warning("the %s has waited %.0f s for %s", wait, waited_s, _ranks(missing))
         return now - since >= self._late_after_s
 
     def note_end(self, ended: Ended) -> None:
-        """Take in how a worker ended."""
+        """Note how a worker ended."""
         rank = ended.exit.rank
         self.exits[rank] = ended.exit
         self.running.discard(rank)
         if isinstance(ended.exit, Finished):
-            # Of the others, and of these only, checkpoints go on waiting for their part.
+            # Checkpoints wait on for parts of workers that failed, but not of those that returned.
             self._gathering.returned(rank)
-            self._keep_rows_of_the_next(rank)
+            self._write_rows_of_next(rank)
             if rank == 0 and ended.words is not None:
                 self.value = ended.words.value
             self._follow_up()
@@ -380,30 +384,31 @@ class Group:
                 self.errors[rank] = ended.words.value
 
     def is_finishing_a_save(self) -> bool:
-        """Whether a checkpoint waits for nothing but parts that are on their way right now."""
+        """Whether a checkpoint waits only for parts that are on their way right now."""
         storing = self.storing()
         return any(
-            one.slot is not None and one.error is None and set(missing) <= storing
-            for one in self._gathering.waiting()
-            if (missing := self._gathering.missing(one.index))
+            gathered.slot is not None and gathered.error is None and set(missing) <= storing
+            for gathered in self._gathering.waiting()
+            if (missing := self._gathering.missing(gathered.index))
         )
 
     def storing(self) -> set[int]:
         """Return the ranks whose part is on its way to storage; they do nothing else meanwhile."""
-        begun = [one for one in self._gathering.waiting() if one.slot is not None]
-        return {rank for one in begun for rank in one.savers - one.parts.keys()} & self.running
+        begun = [gathered for gathered in self._gathering.waiting() if gathered.slot is not None]
+        savers = {rank for each in begun for rank in each.savers - each.parts.keys()}
+        return savers & self.running
 
     def is_settled(self, index: int) -> bool:
-        """Whether every checkpoint up to this report is made, or will not be; see `behind`."""
+        """Whether every checkpoint up to this report is made or given up; see `behind`."""
         return not self._gathering.is_pending(index)
 
     def behind(self, index: int) -> list[int]:
         """Return the ranks that may still bring a checkpoint up to this report, by reporting.
 
-        A rank that waits for the others at a meeting cannot, before they come to it as well. One
-        that has died counts: its group is about to be stopped, and no answer would be right.
+        A rank that waits at a meeting cannot before the others come too. One that has died counts:
+        its group is about to be stopped, and no answer would be right.
         """
-        meeting = {rank for came in self._meetings.values() for rank in came}
+        meeting = {rank for data_by_rank in self._meetings.values() for rank in data_by_rank}
         return sorted(self._gathering.behind(index) - meeting)
 
 

@@ -1,4 +1,4 @@
-"""What the workers of an attempt are started with, and what each is given to do."""
+"""Builds the worker specs and jobs of an attempt."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from holdfast.worker.job import Job, Task, pack
 
 
 def specs(plan: Plan, attempt: int, places: Sequence[Place]) -> list[WorkerSpec]:
-    """Return the workers of an attempt as the engine needs to know them."""
-    found = []
-    for one in places:
+    """Return the specs with which the engine starts the workers of an attempt."""
+    workers = []
+    for place in places:
         environment = dict(plan.environment)
-        if one.gpus is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(one.gpus)
-        log = plan.log_path(attempt, one.rank)
-        spec = WorkerSpec(rank=one.rank, node=one.node, log=log, environment=environment)
-        found.append(spec)
-    return found
+        if place.gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
+        log = plan.log_path(attempt, place.rank)
+        workers.append(
+            WorkerSpec(rank=place.rank, node=place.node, log=log, environment=environment)
+        )
+    return workers
 
 
 def jobs(
     plan: Plan, run: OpenRun, attempt: int, places: Sequence[Place], newest: Manifest | None
 ) -> list[Job]:
-    """Return what the workers of an attempt are to do, carrying on from `newest`."""
+    """Return the jobs of the workers of an attempt, which go on from `newest`."""
     checkpoint = plan.first_checkpoint
     if newest is not None:
         checkpoint = Checkpoint.in_run(run.store, newest.directory)
@@ -42,16 +43,16 @@ def jobs(
     return [
         Job(
             task=task,
-            place=one,
+            place=place,
             run_name=run.identity.name,
             run_id=run.identity.run_id,
             attempt=attempt,
             store=store,
             checkpoint=checkpoint,
             reports_before=(newest.step or 0) if newest is not None else 0,
-            shards=shards[one.rank],
+            shards=shards[place.rank],
             metadata=plan.metadata,
             validates=plan.validator is not None,
         )
-        for one in places
+        for place in places
     ]

@@ -1,4 +1,4 @@
-"""What a run is to do, and how it came out: what a trainer and the controller pass each other."""
+"""The plan that a trainer passes to the controller of a run, and the outcome it gets back."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ NO_DEMAND = Demand(each={})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run is to do, as the launch that drives it says; nothing of it is kept.
+    """What a run is to do in this launch; it is not stored.
 
     Attributes:
-        config: What the function is called with, None to call it with nothing.
+        config: What the function is called with, None to call it without arguments.
         setups: Called in each worker before the function; they prepare a framework.
-        workers: How many there are; `workers_min` is how few will do.
+        workers: How many there should be; `workers_min` is how few are enough.
         first_checkpoint: What to begin with while the run has no checkpoint of its own.
-        shards: Given the number of workers, the parts of the datasets for each rank.
+        shards: Returns the parts of the datasets for each rank, given the number of workers.
         hang_timeout_s: After how long without progress a group counts as hung; None learns it.
         late_after_s: How long ranks wait for one that does not do its part of something.
-        notice_s: How long a machine is expected to stay that is said to leave nobody knows when.
+        notice_s: How long a machine is expected to stay after a notice without a deadline.
         resize_after_s: How long to go on with fewer workers before looking for room again.
-        copies: Keeps a copy of what workers began with for those that start again; None where the
-            checkpoints are on a disk that they see.
+        copies: Keeps a local copy of the checkpoint that workers began with, for those that start
+            again; None if checkpoints are on a disk that workers see.
     """
 
     function: Callable[..., Any]
@@ -61,22 +61,22 @@ class Plan:
 
     @property
     def fewest(self) -> int:
-        """How few workers will do."""
+        """How few workers are enough."""
         return self.workers if self.workers_min is None else self.workers_min
 
     def log_path(self, attempt: int, rank: int) -> str:
-        """Return the file that gets what a worker prints."""
+        """Return the path of the file that a worker prints to."""
         return log_at(self.log_folder, f"attempt-{attempt}", f"rank-{rank}.log")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run came out, for the one who launched it.
+    """How a run came out, for its trainer.
 
     Attributes:
         value: What rank 0 returned, pickled, if it succeeded.
-        errors: What ranks of the last attempt raised, pickled where it could be, by rank.
-        card: The screen that tells why the last attempt was lost, if it was.
+        errors: What ranks of the last attempt raised, pickled if possible, by rank.
+        card: The failure card of the last lost attempt; empty if none was lost.
     """
 
     over: Over

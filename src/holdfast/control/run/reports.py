@@ -1,12 +1,11 @@
-"""Reports of several ranks, and the checkpoints that come of them: pure bookkeeping of a group.
+"""Gathers the reports of the ranks of a group, and their checkpoints: pure bookkeeping.
 
-The reports of a rank are counted. A checkpoint belongs to a count. The lowest rank that has a part
-names it, so it is begun when all lower ones have made their report of that count. If its folder has
-a name of the user's own, some rank may have put its part there already: then it is begun when every
-rank has said so, or not. It is ready when every rank
-that still runs has made that report, and those who said they save have delivered. A rank that has
-returned adds nothing. Checkpoints become ready in the order of their counts. Where ranks turn out
-not to be in step (`core.rank_agreement`), none of that count or a later one will be.
+The reports of a rank are counted, and a checkpoint belongs to a count. The lowest rank with a part
+names it, so it begins when all lower ones have made the report of that count. If the user names its
+folder, some rank may have put its part there already: then it begins when every rank has made that
+report. It is ready when every rank that has not returned has made the report, and all ranks with a
+part have delivered. Checkpoints become ready in the order of their counts. If ranks are not in step
+(`core.run.rank_agreement`), none of that count or a later one is made.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ class Gathered:
 
     Attributes:
         since: When the first rank wanted it.
-        names: What the ranks that have a part want it to be called, None if they do not care.
-        slot: Where it goes; None until it is begun.
-        in_place: Where ranks said, with their report, that their part is already.
+        names: The names that the ranks with a part want for it, None for any.
+        slot: Where it goes; None until it begins.
+        in_place: Where parts are already according to the reports of their ranks.
         placed: Where the user's own code has put the parts, by rank.
-        validations: How the ranks that want it validated say to do that.
-        metrics: Those of the lowest rank; known once it is settled.
-        error: Why it will not be, if it will not.
+        validations: The settings of the ranks that want it validated.
+        metrics: Those of the lowest rank; set once it is settled.
+        error: Why it is given up, None if it is not.
     """
 
     index: int
@@ -51,24 +50,24 @@ class Gathered:
 
     @property
     def savers(self) -> set[int]:
-        """The ranks that said they have a part."""
+        """The ranks that have a part."""
         return set(self.names)
 
     @property
     def name(self) -> str | None:
-        """What the lowest rank that has a part wants it to be called, None if it does not care."""
+        """The name that the lowest rank with a part wants for it, None for any."""
         lowest = min(self.names)
         return self.in_place.get(lowest, self.names[lowest])
 
     @property
     def is_shared(self) -> bool:
-        """Whether some ranks bring parts, and others have put theirs where those belong."""
+        """Whether some ranks deliver parts into the folder where others have put theirs."""
         places = set(self.in_place.values())
         return self.savers > self.in_place.keys() and places == {self.name}
 
     @property
     def validation(self) -> Mapping[str, Any] | None:
-        """How it is to be validated, None for not at all: the lowest rank that says so counts."""
+        """The settings for its validation, None for no validation; the lowest rank's count."""
         return self.validations[min(self.validations)] if self.validations else None
 
 
@@ -76,16 +75,16 @@ class Gathering:
     """The reports of one group."""
 
     def __init__(self, ranks: Iterable[int], reports_before: int = 0) -> None:
-        self._running = set(ranks)
-        self.counts = dict.fromkeys(self._running, reports_before)
+        self._not_returned = set(ranks)  # those that failed too: checkpoints wait for their part
+        self.counts = dict.fromkeys(self._not_returned, reports_before)
         self._metrics: dict[int, dict[int, Mapping[str, Any]]] = {}
         self._open: dict[int, Gathered] = {}
         self._refused: dict[int, str] = {}
         self._complete = reports_before
-        self._agreement = RankAgreement(self._running)
+        self._agreement = RankAgreement(self._not_returned)
         self._given_up: tuple[int, str] | None = None  # from which count on, and why
 
-    # ------------------------------------------------------------------ what ranks say
+    # ------------------------------------------------------------------ messages of ranks
 
     def reported(
         self,
@@ -96,7 +95,7 @@ class Gathering:
         saves: bool = False,
         line: str = "",
     ) -> None:
-        """Take in a rank's report, made at a line of user code; its count rises by one."""
+        """Add a report of a rank, made at a line of user code; its count rises by one."""
         self._agreement.reported(rank, index, metrics, saves=saves, line=line)
         self.counts[rank] = index
         self._metrics.setdefault(index, {})[rank] = metrics
@@ -106,7 +105,7 @@ class Gathering:
     ) -> Gathered | None:
         """Note that a rank has a part of the checkpoint of this count; None if it is refused.
 
-        `placed` is where the part is already, None if it is not.
+        `placed` is where the part is already, None if it is to be delivered.
         """
         if self.refusal(index) is not None:
             return None
@@ -117,32 +116,32 @@ class Gathering:
         return gathered
 
     def delivered(self, index: int, part: Part) -> None:
-        """Take in a rank's part."""
+        """Add the part of a rank."""
         if index in self._open:
             self._open[index].parts[part.rank] = part
 
     def placed(self, index: int, rank: int, directory: str) -> None:
-        """Take in where a user's own code has put a rank's part."""
+        """Note where the user's own code has put the part of a rank."""
         if index in self._open:
             self._open[index].parts[rank] = Part(rank, ())
             self._open[index].placed[rank] = directory
 
     def resent(self, index: int, rank: int) -> None:
-        """A rank has sent again what was asked of it."""
+        """Note that a rank has sent its files again."""
         if index in self._open:
             self._open[index].resending.discard(rank)
 
     def failed(self, index: int, error: str) -> None:
-        """Take in that there will be no checkpoint of this count."""
+        """Note why there will be no checkpoint of this count."""
         if index in self._open:
             self._open[index].error = error
 
     def returned(self, rank: int) -> None:
-        """Take in that a rank has nothing to add any more, ever."""
-        self._running.discard(rank)
+        """Note that the function of a rank has returned: it adds nothing more."""
+        self._not_returned.discard(rank)
         self._agreement.returned(rank)
 
-    # ------------------------------------------------------------------ what follows
+    # ------------------------------------------------------------------ checkpoints
 
     def refusal(self, index: int) -> str | None:
         """Return why there will be no checkpoint of this count, None if there may be."""
@@ -164,24 +163,24 @@ class Gathering:
 
     def is_pending(self, index: int) -> bool:
         """Whether a checkpoint of this count or an earlier one is still being made."""
-        return any(one <= index for one in self._open)
+        return any(open_index <= index for open_index in self._open)
 
     def behind(self, index: int) -> set[int]:
-        """Return the ranks that run and have not made this report yet."""
-        return {rank for rank in self._running if self.counts[rank] < index}
+        """Return the ranks that have neither made this report nor returned."""
+        return {rank for rank in self._not_returned if self.counts[rank] < index}
 
     def to_begin(self) -> list[Gathered]:
-        """Return the checkpoints that wait to be begun and can be, in order.
+        """Return the checkpoints that can begin now, in order.
 
-        None is begun before those of lower counts: numbers are given out as they are begun, and of
-        two checkpoints the one with the higher number is taken for the newer one.
+        None begins before those of lower counts: each gets its number when it begins, and of two
+        checkpoints the one with the higher number counts as the newer one.
         """
         waiting = (self._open[index] for index in sorted(self._open))
         not_begun = (gathered for gathered in waiting if gathered.slot is None)
         return list(takewhile(self._is_named, not_begun))
 
     def _is_named(self, gathered: Gathered) -> bool:
-        """Whether no rank that is still to report can change where the checkpoint goes."""
+        """Whether no rank that has yet to report can change where the checkpoint goes."""
         behind = self.behind(gathered.index)
         return not behind or (gathered.name is None and min(gathered.savers) < min(behind))
 
@@ -196,9 +195,9 @@ class Gathering:
         return sorted(late | (gathered.savers - gathered.parts.keys()) | gathered.resending)
 
     def take_settled(self) -> list[Gathered]:
-        """Return the checkpoints that can be committed now, or have failed, in order.
+        """Remove and return the checkpoints that can be committed now, or have failed, in order.
 
-        One that some ranks must resend is returned again when they have.
+        After `reopen` one is returned again.
         """
         settled = []
         for index in sorted(self._open):
@@ -218,8 +217,8 @@ class Gathering:
 
     def metrics_of(self, index: int) -> Mapping[str, Any]:
         """Return the metrics of the lowest rank that made this report."""
-        found = self._metrics.get(index, {})
-        return found[min(found)] if found else {}
+        by_rank = self._metrics.get(index, {})
+        return by_rank[min(by_rank)] if by_rank else {}
 
     def ahead(self, rank: int) -> list[tuple[int, Mapping[str, Any]]]:
         """Return the reports of a rank that not all ranks had made, in order."""
@@ -228,18 +227,18 @@ class Gathering:
         ]
 
     def take_complete(self) -> list[tuple[int, Mapping[int, Mapping[str, Any]]]]:
-        """Return the reports that all running ranks have made, in order, each once."""
-        if self._running:
-            made = min(self.counts[rank] for rank in self._running)
+        """Return the reports that all ranks that have not returned have made, in order, once."""
+        if self._not_returned:
+            count = min(self.counts[rank] for rank in self._not_returned)
         else:
-            made = max(self.counts.values(), default=0)
-        until = min([made, *(index - 1 for index in self._open)])
-        found: list[tuple[int, Mapping[int, Mapping[str, Any]]]]
-        found = [(i, self._metrics.get(i, {})) for i in range(self._complete + 1, until + 1)]
+            count = max(self.counts.values(), default=0)
+        until = min([count, *(index - 1 for index in self._open)])
+        complete: list[tuple[int, Mapping[int, Mapping[str, Any]]]]
+        complete = [(i, self._metrics.get(i, {})) for i in range(self._complete + 1, until + 1)]
         self._complete = max(self._complete, until)
         for index in [index for index in self._metrics if index <= self._complete]:
             del self._metrics[index]
         for index in [index for index in self._refused if index <= self._complete]:
             del self._refused[index]
         self._agreement.forget(self._complete)
-        return found
+        return complete

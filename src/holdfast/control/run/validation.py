@@ -1,7 +1,7 @@
-"""Checkpoints are validated aside: one at a time, in a process of its own, while training goes on.
+"""Validates checkpoints one at a time, in a process of their own, while training goes on.
 
-That a checkpoint is to be validated is journaled before its commit is acknowledged, so a driver
-that dies leaves the rest to the next one. Until its verdict a checkpoint is pinned.
+The request is journaled before the commit of the checkpoint is acknowledged, so if the driver dies,
+the next one goes on with the rest. A checkpoint is pinned until it has its verdict.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 PIN = "validation"
 TICK_S = 1.0
-LOOK_S = 0.05  # how often news of a validation are looked for while training goes on
+LOOK_S = 0.05  # how often the validation is polled while training goes on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,11 @@ class Validator:
     """How checkpoints are validated.
 
     Attributes:
-        function: Given a checkpoint and `arguments` by name, returns metrics.
-        timeout_s: How long it may take; None for as long as it likes.
-        engine: Makes a place for its process to run, apart from the workers.
-        retries: How often it is tried again if its process dies, or raises one of the errors; None
-            for any number.
-        retried_errors: What it may raise and be tried again.
+        function: Takes a checkpoint and `arguments` by name, and returns metrics.
+        timeout_s: How long it may take; None for no limit.
+        engine: Makes the engine that runs its process, apart from the workers.
+        retries: How often it is tried again if its process dies, or raises one of
+            `retried_errors`; None for any number.
     """
 
     function: Callable[..., Mapping[str, Any]]
@@ -81,13 +80,13 @@ class Validations:
         """Whether no checkpoint waits for its verdict."""
         return not self._ledger.pending
 
-    def want(self, number: int, how: Mapping[str, Any]) -> None:
-        """Have a checkpoint validated, whatever happens to this driver."""
+    def want(self, number: int, settings: Mapping[str, Any]) -> None:
+        """Request the validation of a checkpoint; the request survives this driver."""
         self._run.pin(number, PIN)
-        self._run.note(WANTED, {"number": number, "how": dict(how)})
+        self._run.note(WANTED, {"number": number, "how": dict(settings)})
 
     def go_on(self, timeout_s: float = 0.0) -> bool:
-        """Do what can be done now, waiting a while for news; return whether a verdict came."""
+        """Do what can be done now, waiting a while for events; return whether a verdict came."""
         if self._number is None and self.are_done:
             return False
         if self._engine is None:
@@ -101,7 +100,7 @@ class Validations:
                 self._conclude(event)
                 return True
             if isinstance(event, Said) and isinstance(event.message, Began) and self._may_take_s:
-                # Not before: what it took to start a process is no fault of the function.
+                # Not before: the function has no part in the time a process takes to start.
                 self._ends_at = self._clock.monotonic() + self._may_take_s
             event = self._engine.next_event(0.0)
         if self._ends_at is not None and self._clock.monotonic() >= self._ends_at:
@@ -109,29 +108,30 @@ class Validations:
         return False
 
     def finish(self, ending: Callable[[], Ending | None]) -> Ending:
-        """Return how the run ends: done, once every checkpoint has its verdict.
+        """Validate until every checkpoint has its verdict, and return how the run ends.
 
-        Asked again and again, `ending` may want it to end before; the next driver does the rest.
+        `ending` is called again and again; if it returns an ending, that is returned at once, and
+        the next driver does the rest.
         """
         while not self.are_done:
-            if (wanted := ending()) is not None:
-                return wanted
+            if (early_ending := ending()) is not None:
+                return early_ending
             self.go_on(TICK_S)
         return Ending.SUCCEEDED
 
     def close(self) -> None:
-        """Stop what is under way; the next driver does it again."""
+        """Stop the validation that runs; the next driver starts it again."""
         if self._engine is not None:
             self._engine.close()
 
     def _begin(self, engine: Engine, number: int) -> None:
-        kept = self._run.record.kept.get(number)
-        if kept is None:
+        record = self._run.record.kept.get(number)
+        if record is None:
             self._decide(number, Verdict.FAILED, {})
             return
-        how = self._ledger.pending[number]
-        arguments = {**self._validator.arguments, **(how.get("fn_kwargs") or {})}
-        checkpoint = Checkpoint.in_run(self._run.store, kept.directory)
+        settings = self._ledger.pending[number]
+        arguments = {**self._validator.arguments, **(settings.get("fn_kwargs") or {})}
+        checkpoint = Checkpoint.in_run(self._run.store, record.directory)
         task = Task(partial(self._validator.function, checkpoint, **arguments))
         node = engine.nodes()[0].name
         self._tries += 1
@@ -144,24 +144,24 @@ class Validations:
             store=locate.describe(self._run.store),
             checkpoint=checkpoint,
         )
-        log_name = f"{kept.directory.replace('/', '-')}.log"
+        log_name = f"{record.directory.replace('/', '-')}.log"
         path = log_at(self._log_folder, "validation", log_name)
         spec = WorkerSpec(rank=0, node=node, log=path, first=Assigned(pack(job)))
         try:
             engine.start_group(self._tries, [spec])
         except EngineError as error:
-            log.warning("checkpoint %s cannot be validated: %s", kept.directory, error)
+            log.warning("checkpoint %s cannot be validated: %s", record.directory, error)
             self._decide(number, Verdict.FAILED, {})
             return
-        self._may_take_s = how.get("timeout_s") or self._validator.timeout_s
+        self._may_take_s = settings.get("timeout_s") or self._validator.timeout_s
         self._ends_at = None
         self._number = number
 
     def _conclude(self, ended: Ended) -> None:
         number, self._number = self._number, None
         assert number is not None
-        kept = self._run.record.kept.get(number)
-        checkpoint = f"checkpoint {number}" if kept is None else kept.directory
+        record = self._run.record.kept.get(number)
+        checkpoint = f"checkpoint {number}" if record is None else record.directory
         if isinstance(ended.exit, Evicted):
             log.warning("the validation of %s took too long", checkpoint)
             self._decide(number, Verdict.TIMED_OUT, {})
@@ -175,12 +175,12 @@ class Validations:
                 problem = error.message
         elif self._is_tried_again(number, ended):
             log.warning("the validation of %s is tried again: %s", checkpoint, problem)
-            return  # it is still pending, and the next one
+            return  # it is still pending, and the next to be validated
         log.warning("the validation of %s failed: %s", checkpoint, problem)
         self._decide(number, Verdict.FAILED, {})
 
     def _is_tried_again(self, number: int, ended: Ended) -> bool:
-        """Count a validation that was lost, and return whether it has another try."""
+        """Count a lost validation, and return whether it is tried again."""
         lost = self._losses[number] = self._losses.get(number, 0) + 1
         limit = self._validator.retries
         if limit is not None and lost > limit:
@@ -198,7 +198,7 @@ class Validations:
 def _raised_one_of(ended: Ended, kinds: tuple[type[BaseException], ...]) -> bool:
     """Whether a validation has raised an error of one of these classes.
 
-    What cannot be unpickled here is known by the name of its class.
+    An error that cannot be unpickled here is recognised by the name of its class.
     """
     assert isinstance(ended.exit, Raised)
     if BaseException in kinds:

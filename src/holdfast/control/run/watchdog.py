@@ -1,4 +1,4 @@
-"""Watches a group for progress; of one that has stopped, saves where every rank stands."""
+"""Watches a group for progress, and saves the stacks of all ranks if it hangs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from holdfast.clock import Clock
 from holdfast.control.run.group import Group
 from holdfast.control.run.plan import Plan
-from holdfast.core.failure.stacks import outside_first
+from holdfast.core.failure.stacks import first_to_stop
 from holdfast.core.run.hang_detection import Learned, Progress
 from holdfast.core.run.outcomes import Evicted, Hung, WorkerExit
 from holdfast.engine.base import Engine
@@ -24,11 +24,11 @@ PATIENCE_MIN_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A group that made no progress.
+    """A group that hangs.
 
     Attributes:
         first: The rank that stopped first.
-        exits: How the ranks that stand still are said to have ended.
+        exits: How the ranks that hang count as ended.
         stacks_file: Where the stacks of all ranks are, None if they could not be written.
     """
 
@@ -37,12 +37,12 @@ class Stopped:
     stacks_file: str | None
 
     def as_known(self, ended: WorkerExit) -> WorkerExit:
-        """Return how a worker ended that we ended because it stood still."""
+        """Return how a worker ended; the engine sees only that a hung one was evicted."""
         return self.exits.get(ended.rank, ended) if isinstance(ended, Evicted) else ended
 
 
 class Watchdog:
-    """Watches one group; what it learns serves the next ones."""
+    """Watches one group; what it learns is used for the next ones."""
 
     def __init__(
         self, group: Group, learned: Learned, plan: Plan, engine: Engine, clock: Clock
@@ -54,7 +54,7 @@ class Watchdog:
 
     @property
     def due_in_s(self) -> float:
-        """How soon to look, if nothing is heard before."""
+        """How soon to look, if no message comes before."""
         return max(PATIENCE_MIN_S, self._looks_at - self._clock.monotonic())
 
     @property
@@ -63,25 +63,25 @@ class Watchdog:
         return self._clock.monotonic() >= self._looks_at
 
     def heard(self, rank: int, message: Message) -> None:
-        """Take in that a worker said something."""
+        """Note a message of a worker."""
         now = self._clock.monotonic()
         if isinstance(message, Reported):
             self._progress.reported(rank, now)
         elif isinstance(message, Leaving):
             self._progress.finished(rank, now)
         else:
-            self._progress.made(rank, now)
+            self._progress.gave_sign(rank, now)
 
     def ended(self, rank: int) -> None:
-        """Take in that a worker is gone."""
+        """Note that a worker has ended."""
         now = self._clock.monotonic()
         self._progress.finished(rank, now)
         self._looks_at = now + self._progress.due_s()
 
     def look(self, asking: Collection[int]) -> Stopped | None:
-        """Return what is to be known of a group that has stopped, None if it goes on.
+        """Return the hang of the group, None if it goes on.
 
-        `asking` are the ranks that wait for an answer of this driver's.
+        `asking` are the ranks that wait for an answer of this driver.
         """
         now, group = self._clock.monotonic(), self._group
         storing = group.storing() | (group.running & set(asking))
@@ -100,16 +100,16 @@ class Watchdog:
             rank: Hung(rank, group.places[rank].node, idle_s, stacks.get(rank, ""))
             for rank, idle_s in hang.idle_s.items()
         }
-        return Stopped(outside_first(hang.ranks, stacks), exits, self._write(group.attempt, stacks))
+        return Stopped(first_to_stop(hang.ranks, stacks), exits, self._write(group.attempt, stacks))
 
     def _write(self, attempt: int, stacks: Mapping[int, str]) -> str | None:
-        """Keep the stacks beside the logs; a disk that is full must not hide the hang."""
+        """Write the stacks beside the logs; a full disk must not hide the hang."""
         path = os.path.join(os.path.dirname(self._plan.log_path(attempt, 0)), "stacks.txt")
         text = "\n\n".join(f"rank {rank}\n{stacks[rank]}" for rank in sorted(stacks))
         try:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text + "\n")
         except OSError as error:
-            log.warning("the stacks of a group that hangs could not be kept: %s", error)
+            log.warning("the stacks of a group that hangs could not be saved: %s", error)
             return None
         return path

@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from holdfast.clock import Clock
-from holdfast.control.host.preemption import Notice
-from holdfast.control.run.leaving import MARGIN_S
+from holdfast.control.host.preemption import MARGIN_S, Notice
 from holdfast.control.study.resume import rooms_of
 from holdfast.control.study.trial_checkpoints import Scribe
 from holdfast.control.study.trial_process import TrialProcess

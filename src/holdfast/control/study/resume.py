@@ -39,7 +39,7 @@ def continue_study(
     problems = {trial.trial_id: folder_problem(trial) for trial in study.trials.values()}
     refused = {trial_id: problem for trial_id, problem in problems.items() if problem is not None}
     for trial in list(study.trials.values()):
-        is_open = trial.status is Status.RUNNING or run.is_forgetful
+        is_open = trial.status is Status.RUNNING or run.has_newly_lost_records
         if is_open and trial.trial_id not in refused:
             unseen += _adopt_commits(run, trial, journal)
     going_on = [trial for trial in study.trials.values() if trial.trial_id not in refused]
@@ -108,7 +108,9 @@ def _adopt_commits(
 ) -> list[tuple[Trial, dict[str, Any]]]:
     """Take in checkpoints whose commit the journal does not have; return their results."""
     store = locate.child(run.store, trial.folder)
-    commits = unrecorded_commits(store, run.identity, trial.checkpoints, forgetful=run.is_forgetful)
+    commits = unrecorded_commits(
+        store, run.identity, trial.checkpoints, records_lost=run.has_newly_lost_records
+    )
     for manifest in commits:
         facts = Kept.of(manifest).to_data()
         journal.happen(TrialCheckpointChanged(trial.trial_id, "checkpoint_committed", facts))

@@ -12,7 +12,7 @@ from holdfast.checkpoint.manifests import read_manifests
 from holdfast.checkpoint.verification import verify_checkpoint
 from holdfast.clock import Clock
 from holdfast.control.record.checkpoints import Checkpoints, must_be_there
-from holdfast.control.record.litter import find_litter, remove_litter, say_strays
+from holdfast.control.record.litter import find_litter, remove_litter, warn_of_strays
 from holdfast.core.checkpoint.manifest import Manifest
 from holdfast.core.checkpoint.record import Event, Kept
 from holdfast.core.study.events import DonorReplaced, StudyEvent, TrialCheckpointChanged
@@ -127,7 +127,7 @@ class TrialCheckpoints(Checkpoints):
             remove_litter(self, [item for item in litter if item.key not in needed])
         if looks and not self._has_warned:
             self._has_warned = True
-            say_strays(self.store, self.run_id, self.record)
+            warn_of_strays(self.store, self.run_id, self.record)
         if numbers:
             self._record_soon([("litter_swept", {"numbers": numbers})])
 

@@ -48,7 +48,7 @@ class TrialWatch:
         elif isinstance(message, Reported) and message.metrics:
             progress.reported(0, self._clock.monotonic())
         else:
-            progress.made(0, self._clock.monotonic())
+            progress.gave_sign(0, self._clock.monotonic())
 
     def ended(self, launch: int) -> None:
         """Take in that an attempt is over."""

@@ -1,4 +1,4 @@
-"""What a checkpoint is: the list of its files, and how the parts of several ranks become one.
+"""The manifest of a checkpoint, and the merge of the parts of several ranks into one folder.
 
 No clock, no store. A manifest is written last and never rewritten; only the files it names are
 in the checkpoint.
@@ -27,7 +27,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one rank delivered; `folders` are the empty ones, which no file would bring along."""
+    """What one rank delivered; `folders` are the empty ones, which no file implies."""
 
     rank: int
     files: tuple[FileEntry, ...]
@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """A path several ranks delivered with different contents: the lowest rank has it."""
+    """A path that several ranks delivered with different contents: the lowest rank wins."""
 
     path: str
     winner: int
@@ -55,13 +55,13 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Everything there is to know of one committed checkpoint.
+    """The record of one committed checkpoint.
 
     Attributes:
         directory: Its folder, relative to the run's.
-        number: Given out once and never again in the run's life.
+        number: Unique in the run's life.
         epoch: The lease under which it was committed.
-        step: Where training was, or None if the run does not count steps.
+        step: The step it was saved at, None if the run does not count steps.
         algorithm: How the digests were made.
     """
 
@@ -113,7 +113,7 @@ class Manifest:
             if name not in record:
                 raise Damaged(f"the manifest lacks a field: {name}")
             if not is_right(record[name]):
-                raise Damaged(f"the manifest is another record: {name} is {record[name]!r:.40}")
+                raise Damaged(f"the record is not a manifest: {name} is {record[name]!r:.40}")
         manifest = cls(
             run_id=record["run"],
             directory=record["directory"],
@@ -149,7 +149,7 @@ def _is_file(value: object) -> bool:
     return _is_text(path) and _is_count(size) and _is_text(digest)
 
 
-# What each field of a manifest's record is, in any version of ours.
+# What each field of a manifest's record holds, in all versions of the format.
 _FIELDS: Mapping[str, Callable[[Any], bool]] = {
     "format": _is_count,
     "run": _is_text,
@@ -170,8 +170,8 @@ _FIELDS: Mapping[str, Callable[[Any], bool]] = {
 def merge(parts: Iterable[Part]) -> Merged:
     """Return all parts as one folder.
 
-    Of several files with one path the lowest rank's is kept; that is a contest only where their
-    contents differ. A file and a folder cannot share a name either, and are settled the same way.
+    Of several files with one path the lowest rank's is kept; that is a contest only if their
+    contents differ. A file and a folder with one name are settled the same way.
     """
     merging = _Merging()
     for part in sorted(parts, key=lambda part: part.rank):
@@ -183,27 +183,28 @@ def merge(parts: Iterable[Part]) -> Merged:
 
 
 class _Merging:
-    """Files and folders taken in from the lowest rank up; whoever comes first stays."""
+    """Collects files and folders from the lowest rank up; the first to claim a path keeps it."""
 
     def __init__(self) -> None:
         self._chosen: dict[str, FileEntry] = {}
         self._owners: dict[str, int] = {}
         self._empty: set[str] = set()
-        self._folders: dict[str, tuple[str, int]] = {}  # folder -> who needs it: path and rank
+        self._folders: dict[str, tuple[str, int]] = {}  # folder -> path and rank that need it
         self._losers: dict[tuple[str, int], list[int]] = {}  # by path and rank of the winner
 
     def add_folder(self, rank: int, folder: str) -> None:
         needed = [*_parents(folder), folder]
-        if taken := next((one for one in needed if one in self._chosen), None):
+        if taken := next((path for path in needed if path in self._chosen), None):
             self._lose(taken, self._owners[taken], rank)
             return
         self._empty.add(folder)
-        for one in needed:
-            self._folders.setdefault(one, (folder, rank))
+        for path in needed:
+            self._folders.setdefault(path, (folder, rank))
 
     def add_file(self, rank: int, entry: FileEntry) -> None:
         path = entry.path
-        taken = next((one for one in [path, *_parents(path)] if one in self._chosen), None)
+        needed = [path, *_parents(path)]
+        taken = next((name for name in needed if name in self._chosen), None)
         if taken is not None:
             if taken != path or self._chosen[path] != entry:
                 self._lose(taken, self._owners[taken], rank)

@@ -1,7 +1,7 @@
-"""What a run's journal amounts to, as far as checkpoints go: pure bookkeeping.
+"""The checkpoints of a run, rebuilt from the events of its journal: pure bookkeeping.
 
-No clock, no store. `apply` takes one event and is the only thing that changes a record, so the
-same events always lead to the same record. Events of other kinds pass by unharmed.
+No clock, no store. Only `apply` changes a record, so the same events always lead to the same
+record. Events of other kinds are ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.core.checkpoint.retention import Candidate
 from holdfast.core.names import broken_path_rule
 
 Event = tuple[str, dict[str, Any]]
-_GIVEN_OUT = re.compile(r"(\.holdfast|checkpoint_\d+)(/|$)")
+_RESERVED = re.compile(r"(\.holdfast|checkpoint_\d+)(/|$)")  # names that only runs give out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Kept:
 
     Attributes:
         problems: Why it must not be used, if it must not; it is kept for inspection.
-        pins: Who asked that it be kept; it is never retired while anybody does.
+        pins: What asked to keep it; it is not retired while there are any.
     """
 
     number: int
@@ -56,26 +56,26 @@ class Kept:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Kept:
-        known: dict[str, Any] = {name: data[name] for name in cls.__slots__ if name in data}
+        facts: dict[str, Any] = {name: data[name] for name in cls.__slots__ if name in data}
         lists = {name: tuple(data.get(name, ())) for name in ("problems", "pins")}
-        return cls(**known | lists)
+        return cls(**facts | lists)
 
 
 @dataclass(slots=True)
 class RunRecord:
-    """The checkpoints of a run as its journal tells them.
+    """The checkpoints of a run according to its journal.
 
     Attributes:
         epoch: The last epoch that opened the run.
-        next_number: The checkpoint number that will be given out next.
-        kept: Committed checkpoints by number, also the quarantined ones.
+        next_number: The next checkpoint number to give out.
+        kept: Committed checkpoints by number, including quarantined ones.
         begun: Folders by number that were given out and have not been committed.
-        names: All folders ever given out that have a name of the user's own.
+        names: All folders ever given out with a name chosen by the user.
         retired: Folders by number whose checkpoint was given up and may not be deleted yet.
-        burnt: Numbers that were given out, never committed, and swept: what comes to be in their
-            folders later is of a writer who was replaced.
+        burnt: Numbers that were given out, never committed, and swept: files that appear in their
+            folders later come from a writer that was replaced.
         known_damage: Damage of the journal that has been reported already.
-        closed: Whether the last driver left in good order.
+        closed: Whether the last driver closed the run properly.
     """
 
     epoch: int = 0
@@ -89,7 +89,7 @@ class RunRecord:
     closed: bool = False
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Take in one event of the journal."""
+        """Apply one event of the journal."""
         match kind:
             case "run_opened":
                 self.open(data["epoch"])
@@ -99,14 +99,14 @@ class RunRecord:
             case "checkpoint_begun":
                 self.next_number = max(self.next_number, data["number"] + 1)
                 self.begun[data["number"]] = data["directory"]
-                if not _GIVEN_OUT.fullmatch(data["directory"]):
+                if not _RESERVED.fullmatch(data["directory"]):
                     self.names.add(data["directory"])
             case "checkpoint_committed":
-                kept = Kept.from_data(data)
-                self.next_number = max(self.next_number, kept.number + 1)
-                self.kept[kept.number] = kept
-                self.begun.pop(kept.number, None)
-                self.burnt.discard(kept.number)
+                committed = Kept.from_data(data)
+                self.next_number = max(self.next_number, committed.number + 1)
+                self.kept[committed.number] = committed
+                self.begun.pop(committed.number, None)
+                self.burnt.discard(committed.number)
             case "checkpoint_retired":
                 self._retire(data["number"])
             case "checkpoint_quarantined" | "checkpoint_readmitted":
@@ -126,16 +126,16 @@ class RunRecord:
             case "record_snapshot":
                 self._restore(data)
             case _:
-                pass  # another part of the run keeps its own account
+                pass  # for another account of the journal
 
     def open(self, epoch: int) -> None:
-        """Begin an epoch: what a driver of an earlier one commits from now on does not count."""
+        """Begin an epoch: what the driver of an earlier one commits from now on does not count."""
         self.epoch, self.closed = epoch, False
 
     def usable(self) -> list[Kept]:
         """Return the checkpoints that may be restored, newest first."""
-        whole = (kept for kept in self.kept.values() if not kept.problems)
-        return sorted(whole, key=lambda kept: -kept.number)
+        whole = (checkpoint for checkpoint in self.kept.values() if not checkpoint.problems)
+        return sorted(whole, key=lambda checkpoint: -checkpoint.number)
 
     def newest(self) -> Kept | None:
         """Return the newest checkpoint that may be restored, None if there is none."""
@@ -146,18 +146,19 @@ class RunRecord:
 
     def quarantined(self) -> list[Kept]:
         """Return the checkpoints that must not be used, oldest first."""
-        bad = (kept for kept in self.kept.values() if kept.problems)
-        return sorted(bad, key=lambda kept: kept.number)
+        bad = (checkpoint for checkpoint in self.kept.values() if checkpoint.problems)
+        return sorted(bad, key=lambda checkpoint: checkpoint.number)
 
     def candidates(self) -> list[Candidate]:
         """Return the usable checkpoints as retention sees them."""
         return [Candidate(k.number, k.metrics, bool(k.pins)) for k in self.usable()]
 
     def is_current(self, manifest: Manifest) -> bool:
-        """Whether a manifest the journal does not know is a commit that was cut off after it.
+        """Whether a manifest is a commit of this epoch that the journal does not have.
 
-        One of an earlier epoch was put by a driver that had been replaced already, after its
-        successor had looked: nobody was told of it, and training has gone on without it.
+        Its driver was cut off before the journal entry. A manifest of an earlier epoch was put by a
+        driver that had been replaced, after its successor had looked: its commit was never
+        acknowledged, and training has gone on without it.
         """
         is_known = manifest.number in self.kept or manifest.number in self.retired
         return manifest.epoch >= self.epoch and not is_known
@@ -166,13 +167,13 @@ class RunRecord:
         """Return why no checkpoint of this run can have the name `directory`."""
         if rule := broken_path_rule(directory):
             return rule
-        if _GIVEN_OUT.match(directory):
+        if _RESERVED.match(directory):
             return "names of this form are given out by the run itself"
-        for other in {kept.directory for kept in self.kept.values()} | self.names:
-            if other != directory and f"{other}/".startswith(f"{directory}/"):
-                return f"a checkpoint cannot hold another, and there is {other!r}"
-            if other != directory and f"{directory}/".startswith(f"{other}/"):
-                return f"a checkpoint cannot lie inside another, and there is {other!r}"
+        for taken in {checkpoint.directory for checkpoint in self.kept.values()} | self.names:
+            if taken != directory and f"{taken}/".startswith(f"{directory}/"):
+                return f"a checkpoint cannot hold another, and there is {taken!r}"
+            if taken != directory and f"{directory}/".startswith(f"{taken}/"):
+                return f"a checkpoint cannot lie inside another, and there is {taken!r}"
         return None
 
     def to_events(self) -> list[Event]:
@@ -183,7 +184,7 @@ class RunRecord:
                 {
                     "epoch": self.epoch,
                     "next_number": self.next_number,
-                    "kept": [kept.to_data() for kept in self.kept.values()],
+                    "kept": [checkpoint.to_data() for checkpoint in self.kept.values()],
                     "begun": [[number, folder] for number, folder in self.begun.items()],
                     "retired": [[number, folder] for number, folder in self.retired.items()],
                     "burnt": sorted(self.burnt),
@@ -196,7 +197,7 @@ class RunRecord:
 
     def _restore(self, data: Mapping[str, Any]) -> None:
         self.epoch, self.next_number = data["epoch"], data["next_number"]
-        self.kept = {one["number"]: Kept.from_data(one) for one in data["kept"]}
+        self.kept = {facts["number"]: Kept.from_data(facts) for facts in data["kept"]}
         self.begun = dict(data["begun"])
         self.retired = dict(data["retired"])
         self.burnt = set(data.get("burnt", ()))
@@ -204,8 +205,8 @@ class RunRecord:
         self.known_damage, self.closed = dict(data["known_damage"]), data["closed"]
 
     def _pins(self, number: int) -> tuple[str, ...]:
-        kept = self.kept.get(number)
-        return kept.pins if kept else ()
+        checkpoint = self.kept.get(number)
+        return checkpoint.pins if checkpoint else ()
 
     def _sweep(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -218,15 +219,15 @@ class RunRecord:
         if retired is not None:
             self.retired[number] = retired.directory
 
-    def _add_metrics(self, number: int, found: Mapping[str, Any]) -> None:
-        kept = self.kept.get(number)
-        if kept is not None:
-            self._change(number, metrics={**kept.metrics, **found})
+    def _add_metrics(self, number: int, metrics: Mapping[str, Any]) -> None:
+        checkpoint = self.kept.get(number)
+        if checkpoint is not None:
+            self._change(number, metrics={**checkpoint.metrics, **metrics})
 
     def _change(self, number: int, **changes: Any) -> None:
-        kept = self.kept.get(number)
-        if kept is not None:
-            self.kept[number] = replace(kept, **changes)
+        checkpoint = self.kept.get(number)
+        if checkpoint is not None:
+            self.kept[number] = replace(checkpoint, **changes)
 
 
 def record_of(events: Iterable[tuple[str, Mapping[str, Any]]]) -> RunRecord:

@@ -1,7 +1,7 @@
-"""Which checkpoints to keep: arithmetic on scores, nothing else.
+"""Decides which checkpoints to keep: arithmetic on scores.
 
-The best k by score are kept; among equals the later one is better. The newest and the pinned are
-never given up, so a few more than k may stay. A score that is missing, not a number or NaN ranks
+The best k by score are kept; of equals the later one is better. The newest and the pinned are
+always kept, so there may be a few more than k. A score that is missing, not a number or NaN ranks
 below every real one, minus infinity included.
 
 A score called "min-loss" or "max-auc" is the metric of that name if there is one, and else the
@@ -23,7 +23,7 @@ PREFIXES = ("min-", "max-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How many checkpoints to keep, and by what.
+    """How many checkpoints to keep, and how to rank them.
 
     Attributes:
         keep: How many; None keeps all.
@@ -54,36 +54,36 @@ class Candidate:
 
 def ranked(policy: Retention, candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the candidates from worst to best."""
-    found = list(candidates)
-    policy = _resolved(policy, found)
-    return sorted(found, key=lambda one: (*_worth(policy, one.metrics), one.number))
+    candidates = list(candidates)
+    policy = _resolved(policy, candidates)
+    return sorted(candidates, key=lambda each: (*_worth(policy, each.metrics), each.number))
 
 
 def _resolved(policy: Retention, candidates: Iterable[Candidate]) -> Retention:
-    """Return what a score with a prefix means, now that it is known what was reported."""
+    """Return the policy with the prefix of its score resolved, given what was reported."""
     score = policy.score
     if score is None or not score.startswith(PREFIXES):
         return policy
-    if any(_find(one.metrics, score) is not None for one in candidates):
+    if any(_find(candidate.metrics, score) is not None for candidate in candidates):
         return policy
     return replace(policy, score=score[4:], highest_first=score.startswith("max-"))
 
 
 def unscored(policy: Retention, candidates: Iterable[Candidate]) -> str | None:
-    """Return what to say if no checkpoint has what they are ranked by; None if that is well.
+    """Return a warning if no checkpoint has the metric they are ranked by, else None.
 
-    One that is pinned may get it yet, by validation.
+    A pinned one may still get it, from its validation.
     """
-    found = list(candidates)
-    score = _resolved(policy, found).score
-    if score is None or not found or any(one.pinned for one in found):
+    candidates = list(candidates)
+    score = _resolved(policy, candidates).score
+    if score is None or not candidates or any(candidate.pinned for candidate in candidates):
         return None
-    if any(score_of(one.metrics, score) is not None for one in found):
+    if any(score_of(candidate.metrics, score) is not None for candidate in candidates):
         return None
-    names = sorted({name for one in found for name in one.metrics}) or ["no metrics at all"]
+    names = sorted({name for candidate in candidates for name in candidate.metrics})
     return (
         f"checkpoints are ranked by {score!r}, and none has a number for it; reported are:"
-        f" {', '.join(names)}"
+        f" {', '.join(names) or 'no metrics at all'}"
     )
 
 
@@ -92,35 +92,35 @@ def dispensable(policy: Retention, candidates: Iterable[Candidate]) -> list[int]
     order = ranked(policy, candidates)
     if policy.keep is None or len(order) <= policy.keep:
         return []
-    newest = max(one.number for one in order)
+    newest = max(candidate.number for candidate in order)
     return [
-        one.number
-        for one in order[: len(order) - policy.keep]
-        if one.number != newest and not one.pinned
+        candidate.number
+        for candidate in order[: len(order) - policy.keep]
+        if candidate.number != newest and not candidate.pinned
     ]
 
 
 def score_of(metrics: Mapping[str, Any], name: str) -> float | None:
     """Return the metric `name` as a number, looking inside nested metrics; None if it has none."""
-    found = _find(metrics, name)
-    if not isinstance(found, numbers.Real):
+    value = _find(metrics, name)
+    if not isinstance(value, numbers.Real):
         return None
     try:
-        return float(found)
+        return float(value)
     except OverflowError:  # an integer beyond all floats
-        return -math.inf if found < 0 else math.inf
+        return -math.inf if value < 0 else math.inf
 
 
 def _find(metrics: Mapping[str, Any], name: str) -> Any:
-    """Return what is called `name` once nested keys are joined with slashes; None if nothing is."""
-    found = metrics.get(name)
+    """Return the metric `name`, where `a/b` may be `b` inside `a`; None if there is none."""
+    value = metrics.get(name)
     cut = name.find("/")
-    while found is None and cut >= 0:
-        below = metrics.get(name[:cut])
-        if isinstance(below, Mapping):
-            found = _find(below, name[cut + 1 :])
+    while value is None and cut >= 0:
+        nested = metrics.get(name[:cut])
+        if isinstance(nested, Mapping):
+            value = _find(nested, name[cut + 1 :])
         cut = name.find("/", cut + 1)
-    return found
+    return value
 
 
 def _worth(policy: Retention, metrics: Mapping[str, Any]) -> tuple[int, float]:

@@ -1,1 +1,1 @@
-"""Failures as people read them: the card, its hints, and short tracebacks."""
+"""Presents failures to people: the failure card, its hints, and short tracebacks."""

@@ -1,8 +1,8 @@
-"""What people read when a group is lost: one screen of plain text, and one line.
+"""The failure card: one screen of plain text about a lost group, and its headline.
 
-The screen says which rank failed first and how, where the user's own code stood, what the others
-did, what was lost and what happens next. Failures that differ only in numbers are told once. Only a
-path or a command, which is there to be copied, may be wider than the screen.
+The card says which rank failed first and how, where the user's own code stood, what the other ranks
+did, what was lost and what happens next. Failures that differ only in numbers are shown once. Only
+paths and commands, which are to be copied, may be wider than the screen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias, assert_never
 
 from holdfast.core.failure.groups import HUNG_ALONE_MAX, Group, all_hung, groups_of
 from holdfast.core.failure.hints import is_bug
-from holdfast.core.failure.kinds import hint, is_of_the_machine, place, story
+from holdfast.core.failure.kinds import hint, is_machine_failure, place, story
 from holdfast.core.failure.stacks import OURS
 from holdfast.core.log_lines import plain, plain_lines
 from holdfast.core.quantities import duration
@@ -28,7 +28,7 @@ _GROUPS_MAX = 6
 _LABEL = 9
 _ENTRY_MAX = 4
 
-_Said: TypeAlias = tuple[str, str, bool]  # a label, its text, and whether that must stay whole
+_Entry: TypeAlias = tuple[str, str, bool]  # a label, its text, and whether that must stay whole
 
 
 # ---------------------------------------------------------------------- what happens next
@@ -36,7 +36,7 @@ _Said: TypeAlias = tuple[str, str, bool]  # a label, its text, and whether that 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Another attempt follows; `left` of `limit` retries are left after it, None for any number."""
+    """Another attempt follows; `left` of `limit` retries remain after it, None for any number."""
 
     attempt: int
     after_s: float = 0.0
@@ -54,7 +54,7 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True)
 class Exits:
-    """This driver ends, and `resume` carries on; nobody is to blame."""
+    """This driver ends although nothing failed; `resume` is the call or command that goes on."""
 
     reason: str
     resume: str
@@ -65,15 +65,15 @@ Next: TypeAlias = Retry | GaveUp | Exits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A lost group, and what becomes of its run.
+    """A lost group, and what happens to its run.
 
     Attributes:
         ranks: How many there were.
-        log_of: Where a rank's log is.
+        log_of: Returns the path of a rank's log.
         saved_step: The step of the newest checkpoint, None if there is none.
         reached_step: The last step that was reported, None if none was.
         repeats: How often in a row a loss looked like this one at the same place, this one counted.
-        first_stopped: Of a group that hung, the rank that stopped first; None if nobody knows.
+        first_stopped: The rank of a hung group that stopped first, None if that is not known.
         stacks_file: Where the stacks of all ranks were saved.
         ours: The folder of this package, whose frames are folded.
         not_started: Why the group never came up, if it did not.
@@ -94,31 +94,37 @@ class Loss:
     not_started: str | None = None
 
 
-# ---------------------------------------------------------------------- one line, one screen
+# ---------------------------------------------------------------------- headline and card
 
 
 def headline(exits: Sequence[WorkerExit], *, ranks: int | None = None) -> str:
-    """Return a lost group in one line: who failed first and how, and how many others did."""
+    """Return a lost group in one line: which rank failed first and how, and how many others."""
     groups = groups_of(exits)
     if not groups:
         return "no worker was started"
     root = all_hung(groups)
-    rest = [one for one in groups[1:] if one.is_failure and not (root.is_hung and one.is_hung)]
-    others = sum(len(one.ranks) for one in rest)
-    said = f"{root.who(len(exits) if ranks is None else ranks)} {root.how(brief=root.is_hung)}"
+    also_failed = sum(
+        len(group.ranks)
+        for group in groups[1:]
+        if group.is_failure and not (root.is_hung and group.is_hung)
+    )
+    total = len(exits) if ranks is None else ranks
+    line = f"{root.who(total)} {root.predicate(brief=root.is_hung)}"
     if root.is_hung and len(root.ranks) > 1:
-        said += f", rank {root.exit.rank} first"
-    return f"{said}; {others} other{'s' * (others > 1)} failed too" if others else said
+        line += f", rank {root.exit.rank} first"
+    if also_failed:
+        line += f"; {also_failed} other{'s' * (also_failed > 1)} failed too"
+    return line
 
 
 def culprit(exits: Sequence[WorkerExit]) -> WorkerExit | None:
-    """Return the end that is told first, the likeliest cause of the others; None if none failed."""
+    """Return the likeliest cause of the other ends; None if no rank failed."""
     groups = groups_of(exits)
     return groups[0].exit if groups and groups[0].is_failure else None
 
 
 def to_fix(exits: Sequence[WorkerExit]) -> str | None:
-    """Return what must be done to the code before trying again can help, None for nothing."""
+    """Return what to fix in the code before trying again can help, None for nothing."""
     first = culprit(exits)
     if not isinstance(first, Raised) or not is_bug(first.error):
         return None
@@ -127,84 +133,84 @@ def to_fix(exits: Sequence[WorkerExit]) -> str | None:
 
 
 def card(loss: Loss) -> str:
-    """Return the screen."""
+    """Return the failure card."""
     groups = groups_of(loss.exits, first_stopped=loss.first_stopped)
     root = groups[0] if groups else None
-    width = max([_LABEL, *(len(one.label) + 2 for one in groups[:HUNG_ALONE_MAX])])
+    width = max([_LABEL, *(len(group.label) + 2 for group in groups[:HUNG_ALONE_MAX])])
     below = _table(groups, loss, width)
     for label, text, is_whole in [*_files(root, loss), *_outlook(root, loss)]:
-        below += _entry(label, text, width, is_whole=is_whole)
+        below += _paragraph(label, text, width, is_whole=is_whole)
     room = min(LINES_MAX - 2 - len(below), _TRACE_MAX)
-    told = [f"  {line}" for line in _story(root, loss, room)] if root is not None else []
-    if told:
-        told.append("")
-    return "\n".join([_title(loss, groups), *(_fit_frame(line) for line in told), *below])
+    trace = [f"  {line}" for line in _story(root, loss, room)] if root is not None else []
+    if trace:
+        trace.append("")
+    return "\n".join([_title(loss, groups), *(_fit_frame(line) for line in trace), *below])
 
 
 def _title(loss: Loss, groups: Sequence[Group]) -> str:
-    root = groups[0] if groups else None
-    if root is None:
-        what = "its workers were not started"
+    if groups:
+        event = f"{all_hung(groups).who(loss.ranks)} {groups[0].predicate(brief=True)}"
     else:
-        what = f"{all_hung(groups).who(loss.ranks)} {root.how(brief=True)}"
-    title = f"── attempt {loss.attempt} of run {loss.run!r} lost: {plain(what)} "
+        event = "its workers were not started"
+    title = f"── attempt {loss.attempt} of run {loss.run!r} lost: {plain(event)} "
     return _fit(title, COLUMNS_MAX - 3).ljust(COLUMNS_MAX - 20, "─")
 
 
 def _table(groups: Sequence[Group], loss: Loss, width: int) -> list[str]:
     lines = []
-    most = max(_GROUPS_MAX, min(HUNG_ALONE_MAX, sum(one.is_hung for one in groups)))
-    for one in groups[:most]:
-        at = place(one.exit, loss.ours)
+    most = max(_GROUPS_MAX, min(HUNG_ALONE_MAX, sum(group.is_hung for group in groups)))
+    for group in groups[:most]:
+        at = place(group.exit, loss.ours)
         tail = f" at {at}" if at else ""
-        if one.varies:
-            tail += f" (rank {one.exit.rank}'s words)"
-        how = _fit(f"{one.where}{one.how()}", max(COLUMNS_MAX - 2 - width - len(tail), 20))
-        lines.append(_fit(f"  {one.label:<{width}}{how}{tail}"))
+        if group.varies:
+            tail += f" (rank {group.exit.rank}'s words)"
+        room = max(COLUMNS_MAX - 2 - width - len(tail), 20)
+        ending = _fit(f"{group.where}{group.predicate()}", room)
+        lines.append(_fit(f"  {group.label:<{width}}{ending}{tail}"))
     if len(groups) > most:
-        rest = sum(len(one.ranks) for one in groups[most:])
+        rest = sum(len(group.ranks) for group in groups[most:])
         lines.append(f"  … and {rest} more, each for a different reason")
     return lines
 
 
-def _files(root: Group | None, loss: Loss) -> list[_Said]:
-    said: list[_Said] = []
+def _files(root: Group | None, loss: Loss) -> list[_Entry]:
+    entries: list[_Entry] = []
     if root is not None and root.is_failure:
-        said.append(("log", loss.log_of(root.exit.rank), True))
+        entries.append(("log", loss.log_of(root.exit.rank), True))
         if loss.stacks_file is not None and root.is_hung:
-            said.append(("stacks", loss.stacks_file, True))
+            entries.append(("stacks", loss.stacks_file, True))
     if root is None and loss.not_started is not None:
-        said.append(("why", loss.not_started, False))
-    return said
+        entries.append(("why", loss.not_started, False))
+    return entries
 
 
-def _outlook(root: Group | None, loss: Loss) -> list[_Said]:
-    said: list[_Said] = []
+def _outlook(root: Group | None, loss: Loss) -> list[_Entry]:
+    entries: list[_Entry] = []
     advice = hint(root.exit) if root is not None else None
     if advice is None and isinstance(loss.then, GaveUp) and (fix := to_fix(loss.exits)):
-        advice = f"{fix}; then carry on, with what is saved"
+        advice = f"{fix}; then resume from what is saved"
     if advice is not None:
-        said.append(("try", advice, False))
+        entries.append(("try", advice, False))
     if loss.repeats >= 2:
         often = f"{loss.repeats} times in a row, at the same place"
-        is_for_machine = root is not None and is_of_the_machine(root.exit)
-        what = "will not go away by itself" if is_for_machine else "looks like a bug, not bad luck"
-        said.append(("again", f"{often}: it {what}", False))
-    said.append(("lost", _lost(loss), False))
+        is_machine = root is not None and is_machine_failure(root.exit)
+        verdict = "will not go away by itself" if is_machine else "looks like a bug, not bad luck"
+        entries.append(("again", f"{often}: it {verdict}", False))
+    entries.append(("lost", _lost(loss), False))
     begin = "the start" if loss.saved_step is None else f"step {loss.saved_step}"
     match loss.then:
         case Retry(attempt, after_s, left, limit):
             when = f"in {duration(after_s)}" if after_s > 0 else "now"
             count = f"; {left} of {limit} retries left" if left is not None else ""
-            said.append(("next", f"attempt {attempt} begins {when} from {begin}{count}", False))
+            entries.append(("next", f"attempt {attempt} begins {when} from {begin}{count}", False))
         case GaveUp(reason, resume):
-            said += [("next", f"nothing: {reason}", False), ("resume", resume, True)]
+            entries += [("next", f"nothing: {reason}", False), ("resume", resume, True)]
         case Exits(reason, resume):
             goes_on = f"this process ends: {reason}; the run goes on from {begin}"
-            said += [("next", goes_on, False), ("resume", resume, True)]
+            entries += [("next", goes_on, False), ("resume", resume, True)]
         case _:
             assert_never(loss.then)
-    return said
+    return entries
 
 
 def _lost(loss: Loss) -> str:
@@ -220,7 +226,7 @@ def _lost(loss: Loss) -> str:
 
 
 def _story(root: Group, loss: Loss, lines_max: int) -> list[str]:
-    """Return what the first failure left behind."""
+    """Return the traceback, stack or last lines of the first failure."""
     first = loss.first_stopped == root.exit.rank or len(root.ranks) > 1
     return story(root.exit, lines_max, ours=loss.ours, stopped_first=first)
 
@@ -228,8 +234,8 @@ def _story(root: Group, loss: Loss, lines_max: int) -> list[str]:
 # ---------------------------------------------------------------------- lines
 
 
-def _entry(label: str, text: str, width: int, *, is_whole: bool) -> list[str]:
-    """Return a labelled paragraph; a whole one is to be copied, so its lines are left as long."""
+def _paragraph(label: str, text: str, width: int, *, is_whole: bool) -> list[str]:
+    """Return the lines of an entry; a whole one is to be copied, so its lines are not wrapped."""
     indent = " " * (2 + width)
     lines = plain_lines(text) or [""]
     if not is_whole:
@@ -241,16 +247,16 @@ def _entry(label: str, text: str, width: int, *, is_whole: bool) -> list[str]:
 
 
 def _fit_frame(line: str) -> str:
-    """Return a line of a traceback that fits: of a frame's path, the end says most."""
-    found = re.match(r'(\s*File ")([^"]+)(",.*)', line)
+    """Return a line of a traceback that fits: the end of a frame's path says most."""
+    frame = re.match(r'(\s*File ")([^"]+)(",.*)', line)
     surplus = len(line) - COLUMNS_MAX
-    if found is None or surplus <= 0 or surplus + 1 >= len(found[2]):
+    if frame is None or surplus <= 0 or surplus + 1 >= len(frame[2]):
         return _fit(line)
-    return f"{found[1]}…{found[2][surplus + 1 :]}{found[3]}"
+    return f"{frame[1]}…{frame[2][surplus + 1 :]}{frame[3]}"
 
 
 def _fit(line: str, columns: int = COLUMNS_MAX) -> str:
-    """Return a line that fits, cut in the middle: both its ends say something."""
+    """Return a line that fits, cut in the middle: both ends say something."""
     if len(line) <= columns:
         return line
     tail = columns // 3

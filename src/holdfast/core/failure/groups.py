@@ -1,16 +1,16 @@
-"""Ranks of a lost group that ended in the same way, the likeliest cause of it all first."""
+"""Groups the ranks of a lost group by how they ended, the likeliest cause first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.core.failure.kinds import ON_PURPOSE, how, order, process_of, sameness
+from holdfast.core.failure.kinds import ON_PURPOSE, order, predicate, process_of, sameness
 from holdfast.core.failure.stacks import waits_in
 from holdfast.core.log_lines import ranks_text
 from holdfast.core.run.outcomes import Blame, Hung, Raised, WorkerExit
 
-HUNG_ALONE_MAX = 8  # if more hang, those that stand at the same place share a line
+HUNG_ALONE_MAX = 8  # if more ranks hang, those at the same place share a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Group:
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
     order: tuple[int, int, int]
-    varies: bool = False  # whether the words of each differ, if only in numbers
+    varies: bool = False  # whether their error messages differ, if only in numbers
 
     @property
     def is_failure(self) -> bool:
@@ -49,45 +49,45 @@ class Group:
             return f"all {total} ranks"
         return f"{self.label} of {total}" if total > 1 else self.label
 
-    def how(self, *, brief: bool = False) -> str:
-        return how(self.exit, self.nodes, many=len(self.ranks) > 1, brief=brief)
+    def predicate(self, *, brief: bool = False) -> str:
+        return predicate(self.exit, self.nodes, many=len(self.ranks) > 1, brief=brief)
 
 
 def groups_of(exits: Sequence[WorkerExit], *, first_stopped: int | None = None) -> list[Group]:
-    """Return the ranks by how they ended, the likeliest cause of it all first."""
+    """Return the ranks by how they ended, the likeliest cause first."""
     alike: dict[tuple[object, ...], list[WorkerExit]] = {}
-    hung = sum(isinstance(one, Hung) for one in exits)
-    for one in sorted(exits, key=lambda one: one.rank):
-        kind = sameness(one)
-        if isinstance(one, Hung) and hung <= HUNG_ALONE_MAX:
-            kind = (*kind, one.rank)  # a line for each
-        alike.setdefault(kind, []).append(one)
+    hung = sum(isinstance(ended, Hung) for ended in exits)
+    for ended in sorted(exits, key=lambda ended: ended.rank):
+        kind = sameness(ended)
+        if isinstance(ended, Hung) and hung <= HUNG_ALONE_MAX:
+            kind = (*kind, ended.rank)  # a line for each
+        alike.setdefault(kind, []).append(ended)
     groups: list[Group] = []
     for members in alike.values():
-        shown = min(members, key=lambda one: (one.rank != first_stopped, -_idle(one), one.rank))
-        ranks = tuple(one.rank for one in members)
-        nodes = tuple(dict.fromkeys(one.node for one in members))
-        varies = len({one.error for one in members if isinstance(one, Raised)}) > 1
+        shown = min(members, key=lambda end: (end.rank != first_stopped, -_idle(end), end.rank))
+        ranks = tuple(ended.rank for ended in members)
+        nodes = tuple(dict.fromkeys(ended.node for ended in members))
+        varies = len({ended.error for ended in members if isinstance(ended, Raised)}) > 1
         place = order(shown), _suspicion(shown, first_stopped), shown.rank
         groups.append(Group(shown, ranks, nodes, place, varies))
-    return sorted(groups, key=lambda one: one.order)
+    return sorted(groups, key=lambda group: group.order)
 
 
-def _suspicion(one: WorkerExit, first_stopped: int | None) -> int:
-    """Return the place among those that hang: who waits for others is rarely the cause."""
-    if not isinstance(one, Hung):
+def _suspicion(ended: WorkerExit, first_stopped: int | None) -> int:
+    """Return the order among hung ranks: one that waits for others is rarely the cause."""
+    if not isinstance(ended, Hung):
         return 0
-    return 2 * (waits_in(one.stacks) is not None) + (one.rank != first_stopped)
+    return 2 * (waits_in(ended.stacks) is not None) + (ended.rank != first_stopped)
 
 
-def _idle(one: WorkerExit) -> float:
-    return one.idle_s if isinstance(one, Hung) else 0.0
+def _idle(ended: WorkerExit) -> float:
+    return ended.idle_s if isinstance(ended, Hung) else 0.0
 
 
 def all_hung(groups: Sequence[Group]) -> Group:
-    """Return the first group with all others that hang; itself if it does not."""
+    """Return the first group, with the ranks of all hung groups if it hung."""
     first = groups[0]
     if not first.is_hung:
         return first
-    ranks = sorted(rank for one in groups if one.is_hung for rank in one.ranks)
+    ranks = sorted(rank for group in groups if group.is_hung for rank in group.ranks)
     return replace(first, ranks=tuple(ranks))

@@ -1,4 +1,4 @@
-"""What is worth trying after a failure of a known kind, and which errors only follow another's."""
+"""Hints for common failures, and which errors only follow the failure of another rank."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ _OF_ERRORS = (
     ),
 )
 
-# What ranks say when it is another one that is gone, or could not save its part; gloo, NCCL, MPI,
-# plain sockets, and our own `report`: what is staged of a checkpoint that is given up is removed,
-# perhaps while a rank still writes its part.
+# Errors of ranks whose peer is gone or could not save its part: gloo, NCCL, MPI, plain sockets, and
+# our own `report`, which removes the staged files of a checkpoint that is given up, perhaps while a
+# rank still writes its part.
 _AFTERMATH = re.compile(
     r"""Connection\ (closed|reset)\ by\ (remote\ )?peer | DistBackendError | DistNetworkError
       | ncclRemoteError | ncclSystemError | NCCL\ (error|communicator\ was\ aborted)
@@ -70,7 +70,7 @@ _AFTERMATH = re.compile(
 
 
 def is_aftermath(error: str) -> bool:
-    """Whether an error is what ranks raise when another rank is gone."""
+    """Whether an error is one that ranks raise because another rank is gone."""
     return _AFTERMATH.search(error) is not None
 
 
@@ -78,29 +78,26 @@ _SOURCE = re.compile(r"\[\S+\.(cc|cpp|cu|h|hpp):\d+\] ?")
 
 
 def concise(error: str) -> str:
-    """Return what an error says, as far as it says something to a user.
+    """Return an error without what says nothing to a user.
 
-    Where libraries tell that a peer is gone, in the middle between where in their source they found
-    out, and general advice.
+    When libraries report that a peer is gone, these are places in their source and general advice.
     """
     if not is_aftermath(error):
         return error
-    told = _SOURCE.sub("", error)
-    found = _AFTERMATH.search(told)
-    return told[: found.end()] + _rest_of_word(told[found.end() :]) if found else told
+    message = _SOURCE.sub("", error)
+    match = _AFTERMATH.search(message)
+    if match is None:
+        return message
+    rest_of_clause = re.split(r"[.;]( |$)", message[match.end() :], maxsplit=1)[0]
+    return message[: match.end()] + rest_of_clause
 
 
-def _rest_of_word(text: str) -> str:
-    """Return how a sentence goes on, up to the end of its clause."""
-    return re.split(r"[.;]( |$)", text, maxsplit=1)[0]
-
-
-def is_about_the_machine(error: str) -> bool:
-    """Whether an error is about what the machine has or lacks, and not about the code."""
+def is_machine_error(error: str) -> bool:
+    """Whether an error is about the machine (memory, disk, packages), not about the code."""
     return hint_for_error(error) is not None
 
 
-# Errors that come back however often the same code is run.
+# Errors that the same code raises again every time.
 _BUGS = re.compile(
     r"""^(\w+\.)*(ArithmeticError | AssertionError | AttributeError | ConfigError | ImportError
       | IndentationError | IndexError | KeyError | LookupError | ModuleNotFoundError | NameError
@@ -112,19 +109,19 @@ _BUGS = re.compile(
 
 
 def is_bug(error: str) -> bool:
-    """Whether an error is one that the same code will meet again."""
-    if is_aftermath(error) or is_about_the_machine(error):
+    """Whether the same code will raise the error again."""
+    if is_aftermath(error) or is_machine_error(error):
         return False
     return _BUGS.match(error) is not None
 
 
 def hint_for_error(error: str) -> str | None:
-    """Return one thing to try after an error that was raised, None if nothing is known to help."""
+    """Return one thing to try after an error was raised, None if there is no hint for it."""
     return next((hint for pattern, hint in _OF_ERRORS if pattern.search(error)), None)
 
 
 def hint_for_signal(number: int) -> str | None:
-    """Return one thing to try after a process was ended by a signal."""
+    """Return one thing to try after a signal ended a process, None if there is no hint."""
     return _OF_SIGNALS.get(number)
 
 

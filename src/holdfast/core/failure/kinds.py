@@ -1,6 +1,6 @@
-"""What a failure card says of each kind of end: one question, one `match` over all kinds.
+"""What a failure card shows for each kind of end: one function per question, matching all kinds.
 
-With `core.run.outcomes`, which declares the kinds, this is all there is to add to for a new one.
+To add a kind, add it to `core.run.outcomes`, which declares them, and to the functions here.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from holdfast.core.failure.hints import (
     hint_for_error,
     hint_for_exit_code,
     hint_for_signal,
-    is_about_the_machine,
     is_aftermath,
+    is_machine_error,
 )
 from holdfast.core.failure.stacks import (
-    above_the_worker,
+    above_worker_entry,
     crash_place,
     crash_report,
     crashed_stack,
     place_of,
     waits_in,
 )
-from holdfast.core.failure.traces import fold, place_in, shortened, where_it_stands
+from holdfast.core.failure.traces import fold, innermost_frames, place_in, shortened
 from holdfast.core.log_lines import plain, plain_lines
 from holdfast.core.quantities import duration
 from holdfast.core.run.outcomes import Died, Evicted, Finished, Hung, Raised, WorkerExit
 from holdfast.core.run.signature import likeness
 
-ON_PURPOSE = 7  # the place in order of ranks that did not fail
+ON_PURPOSE = 7  # the `order` of ranks that did not fail
 _SIGABRT = 6
 _LAST_LINES_MAX = 8
 
 
 def sameness(ended: WorkerExit) -> tuple[object, ...]:
-    """Return what two ranks that ended in the same way have in common."""
+    """Return a key that is equal for ranks that ended in the same way."""
     match ended:
         case Raised(error=error):
             return "raised", likeness(error)
@@ -54,14 +54,14 @@ def sameness(ended: WorkerExit) -> tuple[object, ...]:
 
 
 def order(ended: WorkerExit) -> int:
-    """Return how likely it is the cause: what comes from outside first, aftermath last."""
+    """Return how likely it is the cause, lowest first: external causes first, aftermath last."""
     match ended:
         case Evicted():
             return 0 if ended.preempted else ON_PURPOSE
         case Died():
             if ended.node_lost:
                 return 1
-            # A process whose peer is gone may be told so by its library in native code, and abort.
+            # Native libraries may abort a process whose peer is gone.
             return 5 if ended.signal == _SIGABRT and not ended.out_of_memory else 2
         case Hung():
             return 3
@@ -73,8 +73,8 @@ def order(ended: WorkerExit) -> int:
             assert_never(ended)
 
 
-def how(ended: WorkerExit, nodes: Sequence[str], *, many: bool, brief: bool) -> str:
-    """Return how ranks on `nodes` ended, as what follows their name in a sentence."""
+def predicate(ended: WorkerExit, nodes: Sequence[str], *, many: bool, brief: bool) -> str:
+    """Return how ranks on `nodes` ended, as the predicate of a sentence about them."""
     match ended:
         case Finished():
             return "finished"
@@ -89,8 +89,8 @@ def how(ended: WorkerExit, nodes: Sequence[str], *, many: bool, brief: bool) -> 
             where = f", {'wait' if many else 'waits'} in {waits}" if waits else ""
             return f"made no progress for {duration(idle_s)}{where}"
         case Evicted() if ended.preempted:
-            what = f"node {nodes[0]} is" if len(nodes) == 1 else f"{len(nodes)} nodes are"
-            return f"evicted: {what} being taken away"
+            leaving = f"node {nodes[0]} is" if len(nodes) == 1 else f"{len(nodes)} nodes are"
+            return f"evicted: {leaving} being taken away"
         case Evicted():
             return "stopped after the failure"
         case _:
@@ -98,12 +98,12 @@ def how(ended: WorkerExit, nodes: Sequence[str], *, many: bool, brief: bool) -> 
 
 
 def process_of(ended: WorkerExit) -> str | None:
-    """Return what identifies the process on its node, None if that is of no use to anybody."""
+    """Return what identifies the process on its node, None if it is of no use."""
     return f"pid {ended.pid}" if isinstance(ended, Died) else None
 
 
 def place(ended: WorkerExit, ours: str) -> str | None:
-    """Return where the user's own code stood when a rank ended, None if that is not known."""
+    """Return where the user's own code stood when a rank ended, None if that is unknown."""
     match ended:
         case Raised(trace=trace):
             return place_in(trace, ours)
@@ -123,13 +123,13 @@ def story(ended: WorkerExit, lines_max: int, *, ours: str, stopped_first: bool) 
         case Raised(trace=trace):
             return shortened(plain_lines(fold(trace, ours)), lines_max)
         case Hung(rank, stacks=stacks):
-            whole = fold(above_the_worker(stacks, ours), ours)
-            stack = where_it_stands(plain_lines(whole), lines_max - 1)
+            whole = fold(above_worker_entry(stacks, ours), ours)
+            stack = innermost_frames(plain_lines(whole), lines_max - 1)
             stopped = "stopped first, here" if stopped_first else "stopped here"
             return [f"rank {rank} {stopped} (most recent call first):", *stack]
         case Died(rank, last_lines=last) if len(crash := crash_report(last)) > 1:
             whole = fold(crashed_stack(crash), ours)
-            stack = where_it_stands(plain_lines(whole), lines_max - 1)
+            stack = innermost_frames(plain_lines(whole), lines_max - 1)
             title = f"rank {rank} crashed here (most recent call first; {plain(crash[0])}):"
             return [title, *stack]
         case Died(rank, last_lines=last) if last:
@@ -143,7 +143,7 @@ def story(ended: WorkerExit, lines_max: int, *, ours: str, stopped_first: bool) 
 
 
 def hint(ended: WorkerExit) -> str | None:
-    """Return one thing to try, None if there is nothing to say that the failure does not."""
+    """Return one thing to try, None if there is no hint."""
     match ended:
         case Died(out_of_memory=True):
             return OUT_OF_MEMORY
@@ -166,13 +166,13 @@ def hint(ended: WorkerExit) -> str | None:
             assert_never(ended)
 
 
-def is_of_the_machine(ended: WorkerExit) -> bool:
-    """Whether a failure is about what the machine has or lacks, and not about the code."""
+def is_machine_failure(ended: WorkerExit) -> bool:
+    """Whether a failure is about the machine (memory, disk, packages), not about the code."""
     match ended:
         case Died():
             return ended.out_of_memory or ended.node_lost
         case Raised(error=error):
-            return is_about_the_machine(error)
+            return is_machine_error(error)
         case Finished() | Hung() | Evicted():
             return False
         case _:

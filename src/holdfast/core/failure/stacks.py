@@ -1,13 +1,13 @@
-"""Stacks of workers that hang or crashed: what is the worker's own, who waits, and where.
+"""Stacks of workers that hang or crashed: which frames are the worker's own, and which ranks wait.
 
-A worker is a fork, perhaps of the user's own script: below its first function stands all that stood
-in the process it was forked from. A reader who looks for a hang would take that for a part of it.
+A worker is a fork, perhaps of the user's own script: below its entry function its stack has the
+frames of the process it was forked from, which would mislead a reader who looks for a hang.
 
-Of ranks that hang, those that wait for the others (in a barrier, an all-reduce, a report) are
-rarely the cause; the one that does something else is.
+Of hung ranks, those that wait for others (in a barrier, an all-reduce, a report) are rarely the
+cause; the one that does something else is.
 
-When native code crashes, faulthandler prints the stack of the thread that did with those of all
-other threads before or after it, ours among them; on a card there is room for one.
+When native code crashes, faulthandler prints the stack of the crashed thread with those of all
+other threads before or after it, ours among them; a card has room for one.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ OURS = __file__.rpartition("/core/")[0]  # the folder of this package
 _ENTRY = "worker/entry.py"
 _FATAL = re.compile(r"^Fatal Python error: ")
 _FRAMES_MAX = 60
-# Files whose functions wait for other ranks, or for the driver, which waits for them.
+# Files whose functions wait for other ranks, or for the driver, which waits for other ranks.
 _WAITS = re.compile(
     rf"""/torch/distributed/ | /horovod/ | /mpi4py/ | /deepspeed/comm/
       | ^{re.escape(OURS)}/(worker/(conversation|reporting|context)|train/collective)\.py$""",
     re.VERBOSE,
 )
-# Those that say what is waited for, the outermost of several; others only carry it out.
+# Functions whose name says what is waited for; of several the outermost says most.
 _NAMED = re.compile(
     r"barrier|reduce|gather|scatter|broadcast|all_to_all|send|recv|report|init_process_group|wait"
 )
 
 
-def above_the_worker(stacks: str, ours: str) -> str:
-    """Return what faulthandler wrote, of the main thread only what the worker was given to do.
+def above_worker_entry(stacks: str, ours: str) -> str:
+    """Return what faulthandler wrote, with the main thread cut below the worker's entry function.
 
-    `ours` is the folder of this package. Of any other text, everything is returned.
+    `ours` is the folder of this package. Any other text is returned as it is.
     """
     lines = stacks.split("\n")
     main = max((at for at, line in enumerate(lines) if THREAD.match(line)), default=len(lines))
@@ -49,7 +49,7 @@ def above_the_worker(stacks: str, ours: str) -> str:
 
 def waits_in(stacks: str) -> str | None:
     """Return the function in which a worker waits for others, None if it does something else."""
-    library, _ = innermost(above_the_worker(stacks, OURS), OURS)
+    library, _ = innermost(above_worker_entry(stacks, OURS), OURS)
     if not any(_WAITS.search(file) for file, _ in library):
         return None
     named = [name for _, name in library if _NAMED.search(name)]
@@ -58,22 +58,22 @@ def waits_in(stacks: str) -> str | None:
 
 def place_of(stacks: str) -> str | None:
     """Return where the user's own code stands in the main thread, as `train.py:42`; None if not."""
-    return innermost(above_the_worker(stacks, OURS), OURS)[1]
+    return innermost(above_worker_entry(stacks, OURS), OURS)[1]
 
 
-def outside_first(ranks: Sequence[int], stacks: Mapping[int, str]) -> int:
-    """Return who stopped first: of these ranks, in this order, one that waits for nobody."""
-    outside = [rank for rank in ranks if waits_in(stacks.get(rank, "")) is None]
-    return [*outside, *ranks][0]
+def first_to_stop(ranks: Sequence[int], stacks: Mapping[int, str]) -> int:
+    """Return the first of these ranks, in their order, that does not wait for another one."""
+    not_waiting = [rank for rank in ranks if waits_in(stacks.get(rank, "")) is None]
+    return [*not_waiting, *ranks][0]
 
 
 # ---------------------------------------------------------------------- crashes
 
 
 def crash_report(lines: Sequence[str]) -> list[str]:
-    """Return the last crash in a log: what it was, and the stack of the thread that crashed.
+    """Return the last crash in a log: its message, and the stack of the thread that crashed.
 
-    That of the main thread, which comes last, if it was a thread without Python. [] for none.
+    If that thread ran no Python, it is the stack of the main thread, which comes last. [] for none.
     """
     start = max((at for at, line in enumerate(lines) if _FATAL.match(line)), default=None)
     if start is None:
@@ -92,10 +92,10 @@ def crash_report(lines: Sequence[str]) -> list[str]:
 
 
 def crashed_stack(report: Sequence[str]) -> str:
-    """Return the frames of a report, innermost first, without what is below the worker's own."""
-    return above_the_worker("\n".join(report[1:]), OURS)
+    """Return the frames of a report, innermost first, cut below the worker's entry function."""
+    return above_worker_entry("\n".join(report[1:]), OURS)
 
 
 def crash_place(report: Sequence[str]) -> str | None:
-    """Return where the user's own code had called what crashed, as `train.py:42`; None if not."""
+    """Return where the user's own code called what crashed, as `train.py:42`; None if not."""
     return innermost(crashed_stack(report), OURS)[1] if report else None

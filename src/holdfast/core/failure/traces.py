@@ -1,6 +1,6 @@
-"""Tracebacks and stacks as text, made short without losing what says most.
+"""Shortens the text of tracebacks and stacks to the lines that say most.
 
-A traceback names frames, oldest first; a stack of a thread names them innermost first. Frames of
+A traceback lists frames oldest first; the stack of a thread lists them innermost first. Frames of
 the user's own code say most, then the ones next to the failure. What is left out is counted.
 """
 
@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# Of a traceback (`line 7, in f`), an exception group (`|` in front), faulthandler (`line 7 in f`)
+from holdfast.core.quantities import counted
+
+# In a traceback (`line 7, in f`), an exception group (`|` in front), faulthandler (`line 7 in f`)
 _FRAME = re.compile(r'^(?P<indent>[ |]*)File "(?P<file>[^"]*)", line (?P<line>\d+)')
 THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+")
 _LIBRARIES = ("site-packages/", "dist-packages/", "/lib/python", "<frozen ", "<__array_function__")
@@ -40,8 +42,7 @@ def fold(trace: str, ours: str) -> str:
             hidden.append(piece)
             continue
         if hidden:
-            frames = "frame" if len(hidden) == 1 else "frames"
-            lines.append(f"{hidden[0].indent}… {len(hidden)} {frames} of holdfast …")
+            lines.append(f"{hidden[0].indent}… {counted(len(hidden), 'frame')} of holdfast …")
             hidden = []
         if piece is not None:
             lines += piece.lines
@@ -49,7 +50,7 @@ def fold(trace: str, ours: str) -> str:
 
 
 def place_in(trace: str, ours: str) -> str | None:
-    """Return where the user's own code stood last, as `train.py:42`; None if it is not there."""
+    """Return where the user's own code stood last, as `train.py:42`; None if it has no frame."""
     for piece in reversed(_pieces(trace.split("\n"))):
         if piece.is_users and not _is_below(piece.file, ours):
             assert piece.file is not None
@@ -58,7 +59,7 @@ def place_in(trace: str, ours: str) -> str | None:
 
 
 def shortened(trace: Sequence[str], lines_max: int) -> list[str]:
-    """Return a traceback of at most so many lines: the errors, and the frames that say most."""
+    """Return a traceback cut to `lines_max`: the errors, and the frames that say most."""
     if len(trace) <= lines_max:
         return list(trace)
     pieces = _short_messages(_pieces(trace))
@@ -67,7 +68,7 @@ def shortened(trace: Sequence[str], lines_max: int) -> list[str]:
     frames = [at for at in backwards if pieces[at].file is not None]
     users = [at for at in frames if pieces[at].is_users]
     error = [at for at in texts if at > max(frames, default=-1)]
-    # Of several errors, one raised while another was handled, each has a frame to be named.
+    # If one error was raised while another was handled, a frame of each is shown.
     named = {_block(pieces, at): at for at in reversed(users)}
     blocks = sorted(named.values(), reverse=True)
     first = [*error, *blocks[:1], *frames[:1]]
@@ -75,17 +76,17 @@ def shortened(trace: Sequence[str], lines_max: int) -> list[str]:
 
 
 def _block(pieces: Sequence[_Piece], at: int) -> int:
-    """Return which traceback of several a frame is in: where its last frame is."""
+    """Return which of several tracebacks a frame is in, by the index of its last frame."""
     while at + 1 < len(pieces) and pieces[at + 1].file is not None:
         at += 1
     return at
 
 
-def where_it_stands(stacks: Sequence[str], lines_max: int) -> list[str]:
-    """Return the innermost frames of the main thread, the innermost of the user's among them.
+def innermost_frames(stacks: Sequence[str], lines_max: int) -> list[str]:
+    """Return the innermost frames of the main thread, including the user's innermost one.
 
-    `stacks` is what faulthandler writes, in which the main thread comes last; of any other text,
-    the beginning is returned.
+    `stacks` is what faulthandler writes, in which the main thread comes last. Of any other text the
+    beginning is returned.
     """
     headers = [at for at, line in enumerate(stacks) if THREAD.match(line)]
     stack = stacks[headers[-1] + 1 :] if headers else stacks
@@ -98,10 +99,10 @@ def where_it_stands(stacks: Sequence[str], lines_max: int) -> list[str]:
 
 
 def innermost(stacks: str, ours: str) -> tuple[list[tuple[str, str]], str | None]:
-    """Return what the user's innermost frame has called, and where that is, as `train.py:42`.
+    """Return the calls below the user's innermost frame, and where that is, as `train.py:42`.
 
-    `stacks` is what faulthandler writes, in which the main thread comes last. What was called is
-    files and functions of libraries, and of files below the folder `ours`, innermost first.
+    `stacks` is what faulthandler writes, in which the main thread comes last. The calls are pairs
+    of file and function, of libraries and of files below the folder `ours`, innermost first.
     """
     lines = stacks.split("\n")
     headers = [at for at, line in enumerate(lines) if THREAD.match(line)]
@@ -118,11 +119,10 @@ def innermost(stacks: str, ours: str) -> tuple[list[tuple[str, str]], str | None
 def _pieces(lines: Iterable[str]) -> list[_Piece]:
     pieces: list[_Piece] = []
     for text in lines:
-        found = _FRAME.match(text)
+        frame = _FRAME.match(text)
         last = pieces[-1] if pieces else None
-        if found is not None:
-            frame = _Piece([text], found["indent"], found["file"], int(found["line"]))
-            pieces.append(frame)
+        if frame is not None:
+            pieces.append(_Piece([text], frame["indent"], frame["file"], int(frame["line"])))
         elif last is not None and last.file is not None and _continues(text, last.indent):
             last.lines.append(text)
         else:
@@ -161,35 +161,37 @@ def _short_messages(pieces: Sequence[_Piece]) -> list[_Piece]:
 
 
 def _chosen(pieces: Sequence[_Piece], wanted: Iterable[int], lines_max: int) -> list[str]:
-    """Return the pieces that are wanted most, in their order, and how many are between them."""
-    kept: set[int] = set()
+    """Return as many pieces as fit, the first wanted first, in their order, with gaps counted."""
+    chosen: set[int] = set()
     lines: list[str] = []
     misses = 0
     for at in wanted:
-        if at in kept:
+        if at in chosen:
             continue
-        tried = _rendered(pieces, {*kept, at})
-        if len(tried) <= lines_max:
-            kept.add(at)
-            lines = tried
+        rendered = _rendered(pieces, {*chosen, at})
+        if len(rendered) <= lines_max:
+            chosen.add(at)
+            lines = rendered
         else:
             misses += 1
         if misses > lines_max:
-            break  # it is full; a recursion without end has no end of frames either
+            break  # it is full, and an endless recursion has very many frames
     return lines
 
 
-def _rendered(pieces: Sequence[_Piece], kept: set[int]) -> list[str]:
+def _rendered(pieces: Sequence[_Piece], chosen: set[int]) -> list[str]:
     lines: list[str] = []
     left_out: list[_Piece] = []
     for at, piece in enumerate([*pieces, None]):
-        if piece is not None and at not in kept:
+        if piece is not None and at not in chosen:
             left_out.append(piece)
             continue
         if left_out:
-            what = "frame" if all(one.file is not None for one in left_out) else "line"
-            count = len(left_out) if what == "frame" else sum(len(one.lines) for one in left_out)
-            lines.append(f"  … {count} {what}{'s' * (count > 1)} left out …")
+            if all(gap.file is not None for gap in left_out):
+                count, noun = len(left_out), "frame"
+            else:
+                count, noun = sum(len(gap.lines) for gap in left_out), "line"
+            lines.append(f"  … {counted(count, noun)} left out …")
             left_out = []
         if piece is not None:
             lines += piece.lines

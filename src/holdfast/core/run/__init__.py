@@ -1,1 +1,1 @@
-"""A training run as pure decisions: when groups start and stop, who is to blame, what hangs."""
+"""Pure decisions of a training run: when groups start and stop, what is to blame, what hangs."""

@@ -1,7 +1,7 @@
-"""Who is to blame for a lost group, and how many losses a run absorbs.
+"""What a lost group is blamed on, and how many losses a run absorbs.
 
 Losses are journaled with the run. A budget is for one launch: the death of a driver costs nothing,
-and the launch that follows it begins with a full one.
+and the next launch begins with a full one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Budget:
 
     Attributes:
         failures: Losses to code, processes, hangs and nodes together.
-        preemptions: Losses to preemption, which are nobody's fault.
+        preemptions: Losses to preemption.
         starts: Groups that never came up.
-        starts_alike: After how many that never came up for the same reason a run is given up of
-            which nothing ever ran: what is tried for ever must be able to succeed.
+        starts_alike: Failed starts in a row for the same reason after which a run is given up if
+            none of its groups ever came up.
     """
 
     failures: int | None = 0
@@ -51,10 +51,9 @@ def blame(exits: Iterable[WorkerExit]) -> Blame:
     """Return the root cause of a lost group.
 
     When a node or a process goes away, the surviving ranks usually raise too (broken collectives),
-    so the most external cause wins. A real bug raises again on the next attempt and is charged
-    then.
+    so the most external cause wins. A real bug raises again next time and is charged then.
     """
     causes = [ended.blame for ended in exits if ended.blame is not None]
     if not causes:
-        return Blame.PREEMPTION  # we ended it, and the record of why is lost: nobody's fault
+        return Blame.PREEMPTION  # we ended it, and the record of why is lost: not a failure
     return max(causes, key=[*Blame].index)

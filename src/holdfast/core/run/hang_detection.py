@@ -1,13 +1,13 @@
-"""When a group that says nothing counts as hung: arithmetic on times that are passed in.
+"""Decides when a silent group counts as hung: arithmetic on times that are passed in.
 
-Workers give signs: they begin, report, meet, deliver. Silence is measured on a clock that runs only
-while silence means something: not while the driver itself was asleep or busy with something long,
-and not while a rank waits for the driver, since other ranks may wait for that one in turn.
+Workers give signs of life: they begin, report, meet, deliver. Silence is measured on a clock that
+runs only while silence means something: not while the driver was asleep or busy, and not while a
+rank waits for the driver, since other ranks may wait for that rank in turn.
 
-A group is hung when no rank has given a sign for the timeout. A single rank is called hung while
-others go on only if it has the habit of reporting: ranks that leave reporting to another are no
-less healthy. Whoever is called hung was listened to for a moment before that, as a rule the last
-part of the timeout: signs that wait to be heard, after a sleep of the driver above all, are heard.
+A group is hung when no rank has given a sign for the timeout. A single rank counts as hung while
+others go on only if it has reported regularly: some ranks leave reporting to others and are
+healthy. Before a hang is declared the driver listens for a moment, usually the last part of the
+timeout, so that signs which queued up while it slept are heard.
 
 No clock, no threads: every method takes the time, in monotonic seconds.
 """
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 TICK_S = 1.0
-ASLEEP_S = 5.0  # from one tick to the next; if it took longer, the driver was not listening
+ASLEEP_S = 5.0  # if a tick comes later than this, the driver was not listening
 SETTLE_S = 5.0
 ROUNDING_S = 0.001
 START_MIN_S = 1800.0
@@ -31,13 +31,13 @@ _DOUBLINGS_MAX = 10
 
 @dataclass(slots=True)
 class Learned:
-    """How long healthy workers were silent so far; one for all attempts of a driver.
+    """How long healthy workers were silent so far; shared by all attempts of a driver.
 
     Attributes:
-        gaps: Times from one report to the next that were seen, those of the most eager rank.
-        longest_s: The longest silence that ended, whatever it was for: first steps count too.
-        worked_s: For how long there was progress, all attempts together.
-        hangs: Groups that were called hung when a time that was learned ran out.
+        gaps: How many times from one report to the next were seen, of the rank with most reports.
+        longest_s: The longest silence that ended, for whatever reason: first steps count too.
+        worked_s: For how long there was progress in all attempts together.
+        hangs: Groups that were declared hung when a learned timeout ran out.
     """
 
     gaps: int = 0
@@ -46,10 +46,10 @@ class Learned:
     hangs: int = 0
 
     def timeout_s(self, *, is_first_step: bool) -> float:
-        """Return how much silence is too much, infinity while too little is known.
+        """Return how much silence is too much, infinity while too little was seen.
 
-        The first step of a later attempt may go through all the data that went before, which
-        takes no longer than the work it repeats.
+        The first step of a later attempt may skip through all data of the steps before it, which
+        takes no longer than those steps took.
         """
         if self.gaps < LEARNED_GAPS:
             return math.inf
@@ -59,12 +59,12 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A group that has stopped.
+    """A group that made no progress.
 
     Attributes:
-        ranks: Those that are silent, first the one that stopped first, as far as signs can tell: it
-            is behind the others, or has been silent for longest, or never began.
-        idle_s: The ranks that are silent, and for how long.
+        ranks: The silent ones. First comes the one that probably stopped first: it is behind the
+            others, has been silent for longest, or never began.
+        idle_s: How long each silent rank has been silent.
         timeout_s: How much silence was allowed.
     """
 
@@ -80,7 +80,7 @@ class Hang:
 
 @dataclass(slots=True)
 class _Rank:
-    """What was heard of a rank; `last` is on the clock of `Progress`, None until it began."""
+    """The signs of one rank; `last` is on the clock of `Progress`, None until it began."""
 
     last: float | None = None
     reports: int = 0
@@ -88,14 +88,13 @@ class _Rank:
 
 
 class Progress:
-    """The signs of one group.
+    """Follows the signs of life of one group.
 
     Args:
-        timeout_s: How much silence is too much, counted from when a worker began; None learns it,
-            and infinity never finds any too long. If it is given, and no worker has begun within
-            half an hour and this time, that is too long as well: starting takes what it may, but
-            not for ever.
-        learned: What attempts before this one taught, and where this one adds to it.
+        timeout_s: How much silence is too much, counted from when a worker began. None learns it,
+            infinity allows any. If it is given, a group of which no worker begins within this time
+            and within half an hour is hung too.
+        learned: What earlier attempts taught; this one adds to it.
     """
 
     def __init__(
@@ -104,8 +103,8 @@ class Progress:
         self._running = {rank: _Rank() for rank in ranks}
         self._given = timeout_s
         self._learned = learned
-        # An attempt that was ended though it was healthy, only rare in its ways, gets through in
-        # the end: whenever a time that was learned ran out, the next attempt has twice as much.
+        # A healthy attempt with rare long silences must get through in the end: each time a learned
+        # timeout ran out, the next attempt has twice as much.
         self._patience = 2.0 ** min(learned.hangs, _DOUBLINGS_MAX)
         self._now = now
         self._clock = 0.0
@@ -124,7 +123,7 @@ class Progress:
         return learned_s * self._patience
 
     def tick(self, now: float) -> None:
-        """The driver listens; to be called at least once a second, by whatever method."""
+        """Note that the driver listens; this or another method is called every second or sooner."""
         passed = now - self._now
         if passed <= 0:
             return
@@ -132,44 +131,44 @@ class Progress:
         if not self._busy:
             self._clock += passed if passed <= ASLEEP_S else TICK_S
 
-    def made(self, rank: int, now: float) -> None:
-        """A rank gave a sign of life that is not a report; its first one says that it began."""
-        self._hear(rank, now)
+    def gave_sign(self, rank: int, now: float) -> None:
+        """Note a sign of life that is not a report; the first one means that the rank began."""
+        self._note_sign_of(rank, now)
 
     def reported(self, rank: int, now: float) -> None:
-        """A rank has made a report."""
-        heard = self._hear(rank, now)
-        if heard is None:
+        """Note a report of a rank."""
+        signs = self._note_sign_of(rank, now)
+        if signs is None:
             return
-        heard.reports += 1
-        if heard.reports > self._reports_most:
-            self._reports_most = heard.reports
-            if heard.reports > 1:
+        signs.reports += 1
+        if signs.reports > self._reports_most:
+            self._reports_most = signs.reports
+            if signs.reports > 1:
                 self._learned.gaps += 1
 
     def busy(self, rank: int, now: float) -> None:
-        """A rank waits for the driver, or is known to be storing: silence says nothing now.
+        """Stop the clock until `not_busy`: a rank waits for the driver, or is storing its part.
 
-        Not for a rank that waits for another rank; the clock stands until `not_busy`.
+        Not for a rank that waits for another rank.
         """
         self.tick(now)
         if rank in self._running:
             self._busy.add(rank)
 
     def not_busy(self, rank: int, now: float) -> None:
-        """What a rank was busy with is done."""
+        """Note that a rank is not busy any more."""
         self.tick(now)
         self._busy.discard(rank)
 
     def finished(self, rank: int, now: float) -> None:
-        """A rank has ended and is not heard of any more; for the others it is a sign."""
+        """Note that a rank has ended; for the group that is a sign of life."""
         self.tick(now)
         self._busy.discard(rank)
         if self._running.pop(rank, None) is not None:
             self._note_sign()
 
     def hung(self, now: float) -> Hang | None:
-        """Return who stopped, None if nobody did; ask about once a second, and when it is due."""
+        """Return the hang, None if there is none; call about once a second, and when due."""
         self.tick(now)
         timeout_s = self.timeout_s
         left_s, settle_s = self._left_s(timeout_s), _settle_s(timeout_s)
@@ -186,7 +185,7 @@ class Progress:
         return self._hang(self._idle(timeout_s), timeout_s)
 
     def due_s(self) -> float:
-        """Return how soon to ask `hung` again, if nothing is heard; infinity for no need."""
+        """Return how soon to call `hung` again if no sign comes; infinity for never."""
         timeout_s = self.timeout_s
         left_s, settle_s = self._left_s(timeout_s), _settle_s(timeout_s)
         if self._suspected is None:
@@ -195,17 +194,17 @@ class Progress:
 
     # ------------------------------------------------------------------ signs
 
-    def _hear(self, rank: int, now: float) -> _Rank | None:
+    def _note_sign_of(self, rank: int, now: float) -> _Rank | None:
         self.tick(now)
-        heard = self._running.get(rank)
-        if heard is None:
-            return None  # late news of a rank that has ended
-        if heard.last is not None:
-            heard.longest = max(heard.longest, self._clock - heard.last)
-            self._learned.longest_s = max(self._learned.longest_s, heard.longest)
-        heard.last = self._clock
+        signs = self._running.get(rank)
+        if signs is None:
+            return None  # a late message of a rank that has ended
+        if signs.last is not None:
+            signs.longest = max(signs.longest, self._clock - signs.last)
+            self._learned.longest_s = max(self._learned.longest_s, signs.longest)
+        signs.last = self._clock
         self._note_sign()
-        return heard
+        return signs
 
     def _note_sign(self) -> None:
         if self._last_sign is not None:
@@ -215,40 +214,40 @@ class Progress:
     # ------------------------------------------------------------------ silence
 
     def _left_s(self, timeout_s: float) -> float:
-        """Return how much more silence is allowed, infinity for any; less than 0 is too much."""
+        """Return how much more silence is allowed, infinity for any; below 0 it is too much."""
         if self._busy or not self._running:
             return math.inf
         if self._last_sign is None:
             return math.inf if self._given is None else max(self._given, START_MIN_S) - self._clock
-        of_habits = (self._habit_s(one, timeout_s) for one in self._running.values())
-        return min(self._last_sign + timeout_s, *of_habits) - self._clock
+        missed_at = (self._missed_at(signs, timeout_s) for signs in self._running.values())
+        return min(self._last_sign + timeout_s, *missed_at) - self._clock
 
-    def _habit_s(self, one: _Rank, timeout_s: float) -> float:
-        """Return when a rank that reports is missed, while others may still go on."""
-        gaps = one.reports - 1
-        if one.last is None or gaps < (LEARNED_GAPS if self._given is None else 1):
+    def _missed_at(self, signs: _Rank, timeout_s: float) -> float:
+        """Return when a rank that reports regularly is missed, although others may go on."""
+        gaps = signs.reports - 1
+        if signs.last is None or gaps < (LEARNED_GAPS if self._given is None else 1):
             return math.inf
-        return one.last + max(timeout_s, LEARNED_FACTOR * one.longest)
+        return signs.last + max(timeout_s, LEARNED_FACTOR * signs.longest)
 
     def _idle(self, timeout_s: float) -> dict[int, float]:
-        """Return who is silent: also those who stopped when others had waited for them a while."""
+        """Return the silent ranks; half the timeout is enough, as some began to wait later."""
         silences = {
-            rank: self._clock - (one.last if one.last is not None else 0.0)
-            for rank, one in self._running.items()
+            rank: self._clock - (signs.last if signs.last is not None else 0.0)
+            for rank, signs in self._running.items()
         }
         return {rank: silence for rank, silence in silences.items() if silence > timeout_s / 2}
 
     def _hang(self, idle_s: Mapping[int, float], timeout_s: float) -> Hang:
-        def place(rank: int) -> tuple[int, int, float]:
-            one = self._running[rank]
-            if one.last is None:
+        def suspicion(rank: int) -> tuple[int, int, float]:
+            signs = self._running[rank]
+            if signs.last is None:
                 return 0, -1, 0.0
-            if one.reports == 0 and self._reports_most > 2:
-                return 2, 0, one.last  # it leaves reporting to others
-            is_usual = idle_s[rank] <= 2 * one.longest
-            return int(is_usual), one.reports, one.last
+            if signs.reports == 0 and self._reports_most > 2:
+                return 2, 0, signs.last  # it leaves reporting to others
+            is_usual = idle_s[rank] <= 2 * signs.longest
+            return int(is_usual), signs.reports, signs.last
 
-        return Hang(tuple(sorted(idle_s, key=place)), idle_s, timeout_s)
+        return Hang(tuple(sorted(idle_s, key=suspicion)), idle_s, timeout_s)
 
 
 def _settle_s(timeout_s: float) -> float:

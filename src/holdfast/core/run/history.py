@@ -1,4 +1,4 @@
-"""The run machine as the journal keeps it: what to write down, and how to get it back."""
+"""Converts the run machine and its events to journal records, and back."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SNAPSHOT = "run_snapshot"
 
 
 class RunHistory:
-    """Follows a run through its journal; one of the accounts an open run keeps."""
+    """The state of a run, rebuilt from its journal; an `Account` of an open run."""
 
     def __init__(self) -> None:
         self.run = Run()
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Take in one record of the journal."""
+        """Apply one record of the journal."""
         if kind == KIND:
             self.run = advance(self.run, event_of(data)).run
         elif kind == "checkpoint_committed":
@@ -49,7 +49,7 @@ class RunHistory:
             self.run = run_of(data)
 
     def to_events(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the records that lead to where the run is."""
+        """Return the records that lead to this state."""
         return [(SNAPSHOT, run_to_data(self.run))]
 
 
@@ -72,7 +72,7 @@ def run_to_data(run: Run) -> dict[str, Any]:
         "stopping": stopping is not None,
         "then": str(stopping.then) if stopping and stopping.then else None,
         "ending": str(over.ending) if over else None,
-        "exits": [to_data(one) for one in over.exits] if over else [],
+        "exits": [to_data(ended) for ended in over.exits] if over else [],
     }
 
 
@@ -80,7 +80,7 @@ def run_of(data: Mapping[str, Any]) -> Run:
     """Return the run that `run_to_data` was given."""
     phase: Phase = Idle()
     if data["ending"]:
-        exits = tuple(from_data(one) for one in data["exits"])
+        exits = tuple(map(from_data, data["exits"]))
         phase = Over(Ending(data["ending"]), exits)
     elif data.get("stopping"):
         then = Ending(data["then"]) if data["then"] else None
@@ -106,8 +106,8 @@ def _limits(budget: Budget) -> list[int | None]:
 
 
 def _budget(limits: Sequence[int | None]) -> Budget:
-    failures, preemptions, starts, *more = limits  # the last is missing in older records
-    alike = more[0] if more else None
+    failures, preemptions, starts, *rest = limits  # the last is missing in older records
+    alike = rest[0] if rest else None
     return Budget(failures=failures, preemptions=preemptions, starts=starts, starts_alike=alike)
 
 
@@ -120,7 +120,7 @@ def data_of(event: Event) -> dict[str, Any]:
         case CheckpointCommitted():
             raise HoldfastBug("a commit has a record of its own in the journal")
         case GroupEnded(attempt, exits):
-            ends = [to_data(one) for one in exits]
+            ends = [to_data(ended) for ended in exits]
             return {"event": "group_ended", "attempt": attempt, "exits": ends}
         case GroupNotStarted(attempt, reason):
             return {"event": "group_not_started", "attempt": attempt, "reason": reason}
@@ -129,7 +129,7 @@ def data_of(event: Event) -> dict[str, Any]:
         case StopRequested(ending):
             return {"event": "stop_requested", "ending": str(ending)}
         case GroupPaused() | StartWanted():
-            raise HoldfastBug("a run of its own does not pause; a trial's record is the study's")
+            raise HoldfastBug("only trials pause, and a study has its own records of them")
         case _:
             assert_never(event)
 
@@ -140,15 +140,15 @@ def event_of(data: Mapping[str, Any]) -> Event:
         case "driver_started":
             return DriverStarted(_budget(data["limits"]), data["backoff_max_s"])
         case "group_ended":
-            return GroupEnded(data["attempt"], tuple(from_data(one) for one in data["exits"]))
+            return GroupEnded(data["attempt"], tuple(map(from_data, data["exits"])))
         case "group_not_started":
             return GroupNotStarted(data["attempt"], data["reason"])
         case "restart_wanted":
             return RestartWanted(data["attempt"], data["reason"])
         case "stop_requested":
             return StopRequested(Ending(data["ending"]))
-        case other:
+        case unknown:
             raise FormatTooNew(
-                f"the journal says {other!r} happened to the run, which this version does not know",
-                hint="carry the run on with the version of Holdfast that began it",
+                f"the journal has an event {unknown!r}, which this version does not know",
+                hint="resume the run with the version of Holdfast that wrote it, or a newer one",
             )

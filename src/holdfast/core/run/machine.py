@@ -1,8 +1,8 @@
-"""When a group of workers is started and stopped, and when a run is over: one pure function.
+"""Decides when a group of workers is started and stopped, and when a run is over: `advance`.
 
 No clock, no engine, no store: events come in, actions go out. A group is one attempt's workers;
 attempts are numbered from 1 and never reused. An attempt is over only once its group is confirmed
-gone, so that there is never more than one.
+gone, so that there is never more than one group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Ending(enum.StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
-    PREEMPTED = "preempted"  # this driver's node goes away; the same command carries on elsewhere
+    PREEMPTED = "preempted"  # this driver's node goes away; the same command resumes elsewhere
 
 
 # ---------------------------------------------------------------------- phases
@@ -34,7 +34,7 @@ class Ending(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """No group runs; the attempt before, if any, is confirmed gone."""
+    """No group runs; the last one, if any, is confirmed gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """The group of `attempt` is being stopped and its end has not been confirmed."""
+    """The group of `attempt` is being stopped, and its end is not confirmed yet."""
 
     attempt: int
     then: Ending | None  # None: another attempt follows
@@ -100,7 +100,7 @@ class GroupNotStarted:
 
 @dataclass(frozen=True, slots=True)
 class RestartWanted:
-    """The group must be stopped and started again for a reason that is nobody's fault."""
+    """The group must be stopped and started again, for a reason that is not a failure."""
 
     attempt: int
     reason: str
@@ -108,19 +108,19 @@ class RestartWanted:
 
 @dataclass(frozen=True, slots=True)
 class GroupPaused:
-    """The attempt's group has ended because it was told to wait; another attempt will follow."""
+    """The attempt's group has ended because it was paused; another attempt will follow."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class StartWanted:
-    """A run that waits is to go on."""
+    """An idle run is to start its next attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody wants the run to end."""
+    """The run is to end, from outside."""
 
     ending: Ending
 
@@ -160,11 +160,12 @@ Action: TypeAlias = StartGroup | StopGroup
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything that decides what happens next.
+    """The state of a run: everything that decides what happens next.
 
     Attributes:
-        losses: Groups lost since this driver started, by who is to blame; the budget is for these.
+        losses: Groups lost since this driver started, by cause; the budget limits these.
         lost_before: Groups lost under earlier drivers, for the record.
+        checkpoint: The number of the last checkpoint, None if there is none.
         fruitless: Losses in a row without a new checkpoint in between.
         signature: What the last loss looked like, to tell a bug from bad luck.
         repeats: How often in a row the last loss looked the same at the same place.
@@ -184,14 +185,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a run becomes, and what must be done."""
+    """The next state of a run, and the actions to perform."""
 
     run: Run
     actions: tuple[Action, ...] = ()
 
 
 def advance(run: Run, event: Event) -> Step:
-    """Return what `run` becomes when `event` happens, and what must be done."""
+    """Return the state of `run` after `event`, and the actions to perform."""
     match run.phase, event:
         case _, DriverStarted(budget, backoff_max_s):
             return _driver_started(run, budget, backoff_max_s)
@@ -229,22 +230,22 @@ def advance(run: Run, event: Event) -> Step:
             | GroupPaused()
             | StartWanted()
         ):
-            return Step(run)  # stale: news of an attempt that is not the current one
+            return Step(run)  # stale: about an attempt that is not the current one
         case _:
             raise HoldfastBug(f"no rule for {event} while {run.phase}")
 
 
 def _driver_started(run: Run, budget: Budget, backoff_max_s: float) -> Step:
-    """Begin a new attempt. Whatever the last driver left is gone with it and charged to nobody.
+    """Begin a new attempt. The group of the last driver is gone with it and not charged.
 
-    Each launch has a full budget: it is the user's word that the run should be tried again, and
-    the death of a driver must not make the next failure of a worker the last one.
+    Each launch has a full budget: with it the user asks to try again, and the death of a driver
+    must not make the next failure of a worker the last one.
     """
     return _start(renewed(run, budget, backoff_max_s))
 
 
 def renewed(run: Run, budget: Budget, backoff_max_s: float) -> Run:
-    """Return a run that waits with a full budget; what it lost before is for the record."""
+    """Return an idle run with a full budget; its losses so far move to `lost_before`."""
     kinds = {*run.losses, *run.lost_before}
     total = {kind: run.lost_before.get(kind, 0) + run.losses.get(kind, 0) for kind in kinds}
     return replace(
@@ -260,9 +261,9 @@ def renewed(run: Run, budget: Budget, backoff_max_s: float) -> Run:
 
 
 class UsualCourse:
-    """A run that waits, is active once, and succeeds: what nearly all trials of a study do.
+    """The states of a run that waits, is active once, and succeeds, as nearly all trials do.
 
-    There may be very many of them, so they share these.
+    There may be very many trials, so they share these objects.
     """
 
     def __init__(self, budget: Budget, backoff_max_s: float) -> None:
@@ -271,13 +272,13 @@ class UsualCourse:
         self._over = replace(self._active, phase=Over(Ending.SUCCEEDED))
 
     def started(self, run: Run) -> Run:
-        """Return a run that is active now, if it was not."""
+        """Return `run` made active, if it was not."""
         if run is self.waiting:
             return self._active
         return run if isinstance(run.phase, Active) else advance(run, StartWanted()).run
 
     def ended(self, run: Run) -> Run:
-        """Return a run that is over, in success if it was not over."""
+        """Return `run` made over, with success if it was not over."""
         if run is self._active:
             return self._over
         return run if isinstance(run.phase, Over) else replace(run, phase=Over(Ending.SUCCEEDED))
@@ -290,7 +291,7 @@ def _start(run: Run) -> Step:
 
 
 def _pause_s(run: Run) -> float:
-    """Return how long to wait: not at all, unless losses follow each other without progress."""
+    """Return how long to wait: 0 unless losses follow each other without progress."""
     if run.fruitless <= 1:
         return 0.0
     return min(run.backoff_max_s, BACKOFF_FIRST_S * 2.0 ** min(run.fruitless - 2, 30))
@@ -303,9 +304,9 @@ def _group_ended(run: Run, exits: tuple[WorkerExit, ...]) -> Step:
     return _lost(run, blame(exits), likeness_of(exits), exits)
 
 
-def _lost(run: Run, blamed: Blame, what: str, exits: tuple[WorkerExit, ...]) -> Step:
+def _lost(run: Run, blamed: Blame, looks: str, exits: tuple[WorkerExit, ...]) -> Step:
     losses = {**run.losses, blamed: run.losses.get(blamed, 0) + 1}
-    signature = signature_of(blamed, what, run.checkpoint)
+    signature = signature_of(blamed, looks, run.checkpoint)
     charged = replace(
         run,
         losses=losses,
@@ -319,21 +320,21 @@ def _lost(run: Run, blamed: Blame, what: str, exits: tuple[WorkerExit, ...]) -> 
 
 
 def _cannot_start(run: Run, blamed: Blame) -> bool:
-    """Whether it is time to believe that no group of this run will ever come up."""
+    """Whether to conclude that no group of this run will ever come up."""
     limit = run.budget.starts_alike
     is_alike = limit is not None and run.repeats >= limit
     return blamed is Blame.START and is_alike and not has_run(replace(run, phase=Idle()))
 
 
 def has_run(run: Run) -> bool:
-    """Whether an attempt before the present one did come up."""
+    """Whether the group of an earlier attempt came up."""
     failed = run.losses.get(Blame.START, 0) + run.lost_before.get(Blame.START, 0)
     return run.attempts - isinstance(run.phase, Active) > failed
 
 
 def _stopped(run: Run, then: Ending | None, exits: tuple[WorkerExit, ...]) -> Step:
     is_done = exits and all(isinstance(ended, Finished) for ended in exits)
-    if is_done and then is not Ending.PREEMPTED:  # which workers may have returned because of
+    if is_done and then is not Ending.PREEMPTED:  # preempted workers may return early
         return Step(replace(run, phase=Over(Ending.SUCCEEDED, exits)))
     if then is None:
         return _start(replace(run, phase=Idle()))

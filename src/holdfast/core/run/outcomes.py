@@ -1,8 +1,8 @@
-"""How a worker ended: data, not exceptions, so that it outlives the process it is about.
+"""How a worker ended, as data: it outlives the process it is about.
 
-A kind of end is declared here: its facts, who is to blame for it, its sentence. What a failure card
-says of it is in `core.failure.kinds`. Other modules ask for these facts, and tell kinds apart only
-to turn one into another of which they know more.
+Each kind of end is declared here with its facts, its cause and its sentence; what a failure card
+shows for it is in `core.failure.kinds`. Other modules use these properties, and match on kinds only
+to replace one by another when they know more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 1
 
 
 class Blame(enum.StrEnum):
-    """What a group was lost to. Of several causes the most external counts, which comes last."""
+    """What a group was lost to, from internal to external causes; of several the last counts."""
 
     CODE = "code"
     HANG = "hang"
@@ -56,7 +56,7 @@ class Blame(enum.StrEnum):
 
 
 class _End(ABC):
-    """What all kinds of ends have in common."""
+    """The interface of all kinds of ends."""
 
     __slots__ = ()
     rank: int
@@ -65,7 +65,7 @@ class _End(ABC):
     @property
     @abstractmethod
     def blame(self) -> Blame | None:
-        """What the worker was lost to, None if this end is no loss by itself."""
+        """What the worker was lost to, None if this end alone is no loss."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -111,7 +111,7 @@ class Raised(_End):
 
 @dataclass(frozen=True, slots=True)
 class Died(_End):
-    """The process ended without a word: out of memory, a segfault, `kill -9`, `os._exit`.
+    """The process ended unexpectedly: out of memory, a segfault, `kill -9`, `os._exit`.
 
     Attributes:
         exit_code: What it exited with, None if a signal ended it.
@@ -198,9 +198,9 @@ def from_data(data: Mapping[str, Any]) -> WorkerExit:
     kind = _KINDS.get(data["kind"])
     if kind is None:
         raise FormatTooNew(
-            f"the journal says that a worker ended as {data['kind']!r}, which this version does not"
+            f"the journal has a worker that ended as {data['kind']!r}, which this version does not"
             " know",
-            hint="carry the run on with the version of Holdfast that began it",
+            hint="resume the run with the version of Holdfast that wrote it, or a newer one",
         )
     facts = {name: value for name, value in data.items() if name != "kind"}
     if "last_lines" in facts:

@@ -1,15 +1,15 @@
-"""Whether the ranks of a group report in step; pure bookkeeping, no clock, no store.
+"""Checks that the ranks of a group report in step; pure bookkeeping, no clock, no store.
 
-The n-th report of every rank belongs together, and a checkpoint is made of the n-th reports. Nobody
-can see which step a rank's files are of, so ranks that are out of step are found by what they do:
+The n-th reports of all ranks belong together, and a checkpoint is made of them. The files of a rank
+do not show which step they are of, so ranks that are out of step are recognised by what they do:
 
 * *silent*: a rank that has saved before makes its n-th report without a checkpoint, others save;
 * *gone*: a rank that has saved before has returned, and others save at a report it never made;
 * *late*: a rank saves for the first time, after others have saved without it, and from a line of
   code from which another rank that saves now has reported more often, or less.
 
-Ranks that never save, and reports in which nobody saves, agree with everything: how often they are
-made says nothing about a checkpoint. Counts begin anew with every attempt.
+Ranks that never save, and reports without a checkpoint, always agree: their number says nothing
+about a checkpoint. Counts begin anew with every attempt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from holdfast.core.log_lines import ranks_text
 
-# What users call the place where training is, in the order in which it is worth showing.
+# Common names of metrics that count steps, the most useful to show first.
 _STEP_METRICS = ("epoch", "step", "global_step", "iteration", "training_iteration", "batch")
 _STEP_METRICS_SHOWN = 2
 
@@ -30,9 +30,9 @@ class RankReport:
     """One report of a rank.
 
     Attributes:
-        line: The line of user code that reported, as `/lab/train.py:31`; empty if nobody knows.
+        line: The line of user code that reported, as `/lab/train.py:31`; empty if unknown.
         visits: How often the rank has reported from there in this attempt, this time included.
-        place: What the metrics say of where training is, as `epoch=3`; empty if they do not.
+        place: How far training is according to the metrics, as `epoch=3`; empty if they do not say.
     """
 
     index: int
@@ -47,7 +47,7 @@ class RankReport:
 
 
 class RankAgreement:
-    """What the ranks of one group have reported, as far as it shows whether they are in step."""
+    """Compares the reports of the ranks of one group."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
         self._first_save: dict[int, int] = {}
@@ -59,7 +59,7 @@ class RankAgreement:
     def reported(
         self, rank: int, index: int, metrics: Mapping[str, Any], *, saves: bool, line: str
     ) -> None:
-        """Take in a rank's report."""
+        """Add a report of a rank."""
         visits = self._visits[rank].get(line, 0) + 1
         self._visits[rank][line] = visits
         if saves:
@@ -68,16 +68,16 @@ class RankAgreement:
         self._reports.setdefault(index, {})[rank] = self._last[rank] = report
 
     def returned(self, rank: int) -> None:
-        """Take in that a rank's function has returned."""
+        """Note that a rank's function has returned."""
         self._returned.add(rank)
 
     def forget(self, until: int) -> None:
-        """Drop the reports up to this one, which all ranks that run have made."""
+        """Drop the reports up to this one, which all running ranks have made."""
         for index in [index for index in self._reports if index <= until]:
             del self._reports[index]
 
     def disagreement(self, index: int) -> str | None:
-        """Return why the checkpoint of a report would mix steps, as far as known; None if not."""
+        """Return why the checkpoint of a report would mix steps; None if nothing says so."""
         reports = self._reports.get(index, {})
         savers = sorted(rank for rank, report in reports.items() if report.saves)
         if not savers:
@@ -85,12 +85,12 @@ class RankAgreement:
         contrast = self._silent(index) or self._gone(index) or self._late(index, savers)
         if contrast is None:
             return None
-        contrasted, what = contrast
-        others = [rank for rank in savers if rank != contrasted]
+        late_rank, contrast_line = contrast
+        others = [rank for rank in savers if rank != late_rank]
         who = _subject(others, "save", "saves")
         return (
             f"ranks are not in step: the checkpoint of report {index} would mix steps"
-            f"\n  {who} ({_shown(reports[others[0]], others)})\n  {what}"
+            f"\n  {who} ({_shown(reports[others[0]], others)})\n  {contrast_line}"
         )
 
     def _silent(self, index: int) -> tuple[int | None, str] | None:
@@ -103,8 +103,8 @@ class RankAgreement:
             return None
         report = self._reports[index][silent[0]]
         which = f"which saved at report {self._first_save[silent[0]]},"
-        what = _subject(silent, f", {which} do not", f", {which} does not")
-        return None, f"{what} ({_shown(report, silent)})"
+        clause = _subject(silent, f", {which} do not", f", {which} does not")
+        return None, f"{clause} ({_shown(report, silent)})"
 
     def _gone(self, index: int) -> tuple[int | None, str] | None:
         gone = [
@@ -116,34 +116,34 @@ class RankAgreement:
             return None
         last = self._last[gone[0]]
         which = f"which saved at report {self._first_save[gone[0]]},"
-        what = _subject(gone, f", {which} have", f", {which} has")
-        return None, f"{what} returned after report {last.index} ({_shown(last, gone)})"
+        clause = _subject(gone, f", {which} have", f", {which} has")
+        return None, f"{clause} returned after report {last.index} ({_shown(last, gone)})"
 
     def _late(self, index: int, savers: list[int]) -> tuple[int | None, str] | None:
         if min(self._first_save.values()) == index:
-            return None  # nobody has saved before
+            return None  # no rank has saved before
         reports = self._reports[index]
         for rank in savers:
             if self._first_save[rank] < index or not reports[rank].line:
                 continue
-            for other in savers:
-                report, peer = reports[rank], reports[other]
+            for peer_rank in savers:
+                report, peer = reports[rank], reports[peer_rank]
                 if peer.line == report.line and peer.visits != report.visits:
                     return rank, (
                         f"rank {rank} saves for the first time ({_shown(report, [rank])}),"
                         f" and has reported from that line {_times(report.visits)};"
-                        f" rank {other} {_times(peer.visits)}"
+                        f" rank {peer_rank} {_times(peer.visits)}"
                     )
         return None
 
 
 def _place_in_training(metrics: Mapping[str, Any]) -> str:
-    known = [
+    counters = [
         f"{name}={metrics[name]:.12g}"
         for name in _STEP_METRICS
         if isinstance(metrics.get(name), int | float)
     ]
-    return ", ".join(known[:_STEP_METRICS_SHOWN])
+    return ", ".join(counters[:_STEP_METRICS_SHOWN])
 
 
 def _subject(ranks: list[int], plural: str, singular: str) -> str:
@@ -152,7 +152,7 @@ def _subject(ranks: list[int], plural: str, singular: str) -> str:
 
 
 def _shown(report: RankReport, ranks: list[int]) -> str:
-    where = report.shown() or "nobody knows where"
+    where = report.shown() or "an unknown place"
     return f"rank {ranks[0]} at {where}" if len(ranks) > 1 else where
 
 

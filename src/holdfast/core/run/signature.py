@@ -1,4 +1,4 @@
-"""The signature of a loss: by it a run notices that a loss repeats itself; and as a sentence."""
+"""The signature of a loss, by which a run recognises one that repeats."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 from holdfast.core.run.outcomes import KIND_NAMES, Blame, Raised, WorkerExit
 
-_SIGNATURE = re.compile(r"(?s)(?P<blame>\w+): (?P<what>.*) after checkpoint (?P<number>None|\d+)")
+_SIGNATURE = re.compile(r"(?s)(?P<blame>\w+): (?P<looks>.*) after checkpoint (?P<number>None|\d+)")
 
 
 def likeness(error: str) -> str:
-    """Return an error's text without what differs each time: numbers and addresses."""
+    """Return an error's text without what differs from time to time: numbers and addresses."""
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", error)
 
 
@@ -22,24 +22,24 @@ def likeness_of(exits: Iterable[WorkerExit]) -> str:
     return "; ".join(errors) or ", ".join(sorted({type(ended).__name__ for ended in ends}))
 
 
-def signature_of(blamed: Blame, what: str, checkpoint: int | None) -> str:
-    """Return the signature of a loss that looks like `what`, after the checkpoint before it."""
-    return f"{blamed}: {what} after checkpoint {checkpoint}"
+def signature_of(blamed: Blame, looks: str, checkpoint: int | None) -> str:
+    """Return the signature of a loss with this likeness, after this checkpoint."""
+    return f"{blamed}: {looks} after checkpoint {checkpoint}"
 
 
 def in_words(signature: str) -> str:
-    """Return a signature as one line for people; one of another making is returned as it is."""
+    """Return a signature as one line for people; any other text is returned on one line."""
     parts = _SIGNATURE.fullmatch(signature)
     if parts is None or parts["blame"] not in [*Blame]:
         return " ".join(signature.split())
-    blamed, what = Blame(parts["blame"]), " ".join(parts["what"].split())
-    how = blamed.sentence
+    blamed, looks = Blame(parts["blame"]), " ".join(parts["looks"].split())
+    sentence = blamed.sentence
     if blamed is Blame.CODE:
-        how = f"{how} {what}"
+        sentence += f" {looks}"
     elif blamed is Blame.START:
-        how = f"{how}: {what}"
-    elif not KIND_NAMES.issuperset(what.split(", ")):
-        how = f"{how}, and others raised {what}"
+        sentence += f": {looks}"
+    elif not KIND_NAMES.issuperset(looks.split(", ")):
+        sentence += f", and others raised {looks}"
     number = parts["number"]
     when = "before a checkpoint was saved" if number == "None" else f"after checkpoint {number}"
-    return f"{how}, {when}"
+    return f"{sentence}, {when}"

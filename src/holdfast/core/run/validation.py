@@ -1,4 +1,4 @@
-"""Which checkpoints are to be validated, and what came of it: an account of the journal."""
+"""Which checkpoints are to be validated, and their verdicts, rebuilt from the journal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ValidationLedger:
     """The validations of a run.
 
     Attributes:
-        pending: Checkpoints that wait for theirs, oldest first, with how it is to be done.
+        pending: Checkpoints that wait for theirs, oldest first, with the user's settings for it.
     """
 
     pending: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class ValidationLedger:
         return self._verdicts.get(number, Verdict.NOT_WANTED)
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Take in one record of the journal."""
+        """Apply one record of the journal."""
         match kind:
             case "validation_wanted":
                 self.pending[data["number"]] = dict(data["how"])
@@ -52,14 +52,14 @@ class ValidationLedger:
                 self._verdicts.pop(data["number"], None)
             case "validation_snapshot":
                 self.pending = dict(data["pending"])
-                self._verdicts = {number: Verdict(one) for number, one in data["verdicts"]}
+                self._verdicts = {number: Verdict(name) for number, name in data["verdicts"]}
             case _:
                 pass
 
     def to_events(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the records that lead to where it is."""
+        """Return the records that lead to this state."""
         if not self.pending and not self._verdicts:
             return []
-        pending = [[number, how] for number, how in self.pending.items()]
-        verdicts = [[number, str(one)] for number, one in self._verdicts.items()]
+        pending = [[number, settings] for number, settings in self.pending.items()]
+        verdicts = [[number, str(verdict)] for number, verdict in self._verdicts.items()]
         return [(SNAPSHOT, {"pending": pending, "verdicts": verdicts})]

@@ -1,4 +1,4 @@
-"""A name that nobody gave, and how it becomes somebody's."""
+"""Names that are made up for runs without one, and claimed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sets a checkpoint aside, what does not, and how it is taken back."""
+"""What quarantines a checkpoint, what does not, and how it becomes usable again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_run_that_is_out_of_sight_sets_nothing_aside(run_path: Path) -> None:
         run.note("said", {})
         run_path.rename(away)
         run_path.mkdir()
-        with pytest.raises(StoreError, match="out of sight"):
+        with pytest.raises(StoreError, match="cannot be found any more"):
             run.newest_good()
         run_path.rmdir()
         away.rename(run_path)
@@ -129,7 +129,7 @@ def test_a_missing_checkpoint_folder_is_damage(run_path: Path) -> None:
         newest = run.newest_good()
 
         assert newest is not None and newest.step == 1
-        assert [kept.number for kept in run.record.quarantined()] == [1]
+        assert [checkpoint.number for checkpoint in run.record.quarantined()] == [1]
 
 
 @pytest.mark.parametrize("what", ["a folder is a file", "a file is a folder", "a link to itself"])
@@ -150,4 +150,4 @@ def test_what_cannot_be_the_file_that_was_saved_is_damage(run_path: Path, what: 
         newest = run.newest_good()
 
         assert newest is not None and newest.step == 1
-        assert [kept.number for kept in run.record.quarantined()] == [1]
+        assert [checkpoint.number for checkpoint in run.record.quarantined()] == [1]

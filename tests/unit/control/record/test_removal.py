@@ -1,4 +1,4 @@
-"""What is removed of a run, and what never is: files of others, whatever leads to them."""
+"""What a sweep removes from a run, and that it never removes files of others."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def test_a_checkpoint_put_back_from_a_backup_is_left_and_named(
 
     for _ in range(2):
         with open_run(open_store(run_path)) as run:
-            found = sweep(run)
+            litter = sweep(run)
             newest = run.newest_good()
-        assert found == []
+        assert litter == []
         assert newest is not None and newest.step == 2
         assert f"{NAME} is left as it is" in caplog.text
         caplog.clear()

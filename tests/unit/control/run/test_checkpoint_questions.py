@@ -1,4 +1,4 @@
-"""What workers ask about checkpoints is answered, whoever asks besides."""
+"""Questions of workers about checkpoints are answered, also several at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the rest of a group goes on when a worker is lost: no longer than it is good for."""
+"""How long the rest of a group may go on when a worker is lost."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Scene:
         self.moments = Grace(self.clock)
 
     def lose(self, *exits: WorkerExit) -> None:
-        for one in exits:
-            self.some.exits[one.rank] = one
-            if not isinstance(one, Finished):
+        for ended in exits:
+            self.some.exits[ended.rank] = ended
+            if not isinstance(ended, Finished):
                 self.moments.lost()
 
     def are_over(self, after_s: float = 0.0) -> bool:

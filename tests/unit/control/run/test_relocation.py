@@ -33,13 +33,13 @@ class Some:
 
     places: tuple[Place, ...] = (Place(0, 1, 0, 1, 0, "a"),)
     is_over: bool = False
-    told: list[Message] = field(default_factory=list)
+    sent: list[Message] = field(default_factory=list)
 
     def ranks_by_node(self) -> dict[str, list[int]]:
         return {"a": [0]}
 
     def tell_all(self, message: Message) -> None:
-        self.told.append(message)
+        self.sent.append(message)
 
 
 @dataclass
@@ -66,4 +66,4 @@ def test_a_group_does_not_move_for_room_that_is_gone_again() -> None:
     moving.nodes_changed()
 
     assert moving.saved(2) is Move.RESTART
-    assert len(some.told) == 2  # that a checkpoint is wanted
+    assert len(some.sent) == 2  # that a checkpoint is wanted

@@ -22,15 +22,15 @@ def save(
 
 def begun(gathering: Gathering) -> list[tuple[int, str | None]]:
     """Begin what can be, and return it with the names."""
-    found = []
-    for one in gathering.to_begin():
-        one.slot = Slot(one.index, f"checkpoint_{one.index:06d}", 1, 1)
-        found.append((one.index, one.name))
-    return found
+    names = []
+    for gathered in gathering.to_begin():
+        gathered.slot = Slot(gathered.index, f"checkpoint_{gathered.index:06d}", 1, 1)
+        names.append((gathered.index, gathered.name))
+    return names
 
 
 def settled(gathering: Gathering) -> list[int]:
-    return [one.index for one in gathering.take_settled()]
+    return [gathered.index for gathered in gathering.take_settled()]
 
 
 def test_a_checkpoint_waits_for_the_part_of_every_rank_that_saves() -> None:
@@ -115,8 +115,8 @@ def test_what_a_rank_saved_before_it_returned_counts() -> None:
     begun(gathering)
     gathering.delivered(1, Part(1, ()))
 
-    [one] = gathering.take_settled()
-    assert one.parts.keys() == {1}
+    [gathered] = gathering.take_settled()
+    assert gathered.parts.keys() == {1}
 
 
 def test_checkpoints_are_ready_in_their_order() -> None:
@@ -138,8 +138,8 @@ def test_a_failed_part_settles_its_checkpoint_and_no_other() -> None:
     begun(gathering)
     gathering.failed(1, "no space left")
 
-    [one] = gathering.take_settled()
-    assert one.error == "no space left"
+    [gathered] = gathering.take_settled()
+    assert gathered.error == "no space left"
     gathering.delivered(1, Part(0, ()))  # late news of it
     assert gathering.wants(1, 1, None, 0.0) is None, "nor of those who come late"
     save(gathering, 0, 2)
@@ -156,8 +156,8 @@ def test_a_checkpoint_that_some_ranks_send_again_is_settled_once_they_have() -> 
     begun(gathering)
     for rank in (0, 1):
         gathering.delivered(1, Part(rank, ()))
-    [one] = gathering.take_settled()
-    gathering.reopen(one, [0])
+    [gathered] = gathering.take_settled()
+    gathering.reopen(gathered, [0])
 
     assert settled(gathering) == []
     assert gathering.missing(1) == [0]
@@ -175,8 +175,8 @@ def test_metrics_are_those_of_the_lowest_rank_however_far_the_ranks_have_gone_on
     assert gathering.take_complete() == [], "the first is not done yet"
     gathering.delivered(1, Part(1, ()))
 
-    [one] = gathering.take_settled()
-    assert one.metrics == {"loss": 0}
+    [gathered] = gathering.take_settled()
+    assert gathered.metrics == {"loss": 0}
 
 
 def test_counting_goes_on_after_a_restart() -> None:

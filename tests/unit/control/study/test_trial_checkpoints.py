@@ -103,7 +103,7 @@ def test_one_that_came_after_is_not_taken(stage: Stage) -> None:
 def test_a_study_that_is_out_of_sight_changes_no_donor(stage: Stage) -> None:
     (stage.folder / "study").rename(stage.folder / "away")
 
-    with pytest.raises(StoreError, match="out of sight"):
+    with pytest.raises(StoreError, match="cannot be found any more"):
         find_whole(stage.store, stage.run_id, Donor("giver", "checkpoint_000002"))
 
 

@@ -216,7 +216,7 @@ def test_empty_folders_are_kept_unless_a_file_lies_in_them() -> None:
 
 
 def test_empty_folders_are_kept_when_parts_come_from_a_generator() -> None:
-    merged = merge(one for one in [part(0, ("a", "A"), folders=("empty",))])
+    merged = merge(delivered for delivered in [part(0, ("a", "A"), folders=("empty",))])
 
     assert merged.folders == ("empty",)
 

@@ -100,16 +100,16 @@ def test_swept_litter_is_forgotten_but_its_number_is_not() -> None:
 def test_the_newest_usable_checkpoint_comes_first() -> None:
     record = record_of([committed(2), committed(0), committed(1)])
 
-    assert [kept.number for kept in record.usable()] == [2, 1, 0]
+    assert [checkpoint.number for checkpoint in record.usable()] == [2, 1, 0]
 
 
 def test_a_quarantined_checkpoint_is_kept_but_neither_used_nor_retired() -> None:
     bad = ("checkpoint_quarantined", {"number": 1, "problems": ["model.pt is missing"]})
     record = record_of([committed(0), committed(1), bad])
 
-    assert [kept.number for kept in record.usable()] == [0]
-    assert [kept.problems for kept in record.quarantined()] == [("model.pt is missing",)]
-    assert [one.number for one in record.candidates()] == [0]
+    assert [checkpoint.number for checkpoint in record.usable()] == [0]
+    assert [bad.problems for bad in record.quarantined()] == [("model.pt is missing",)]
+    assert [candidate.number for candidate in record.candidates()] == [0]
 
 
 def test_a_pin_holds_until_everybody_who_pinned_has_let_go() -> None:
@@ -167,9 +167,9 @@ def test_a_manifest_of_an_earlier_epoch_that_the_journal_does_not_know_is_not_cu
     assert not record.is_current(manifest(5, epoch=2))
 
 
-@pytest.mark.parametrize("known", [[], [("checkpoint_retired", {"number": 5})]])
-def test_a_checkpoint_that_is_kept_or_was_retired_is_not_found_anew(known: list[Event]) -> None:
-    record = record_of([opened(3), begun(5), committed(5, epoch=3), *known])
+@pytest.mark.parametrize("later", [[], [("checkpoint_retired", {"number": 5})]])
+def test_a_checkpoint_that_is_kept_or_was_retired_is_not_found_anew(later: list[Event]) -> None:
+    record = record_of([opened(3), begun(5), committed(5, epoch=3), *later])
 
     assert not record.is_current(manifest(5, epoch=3))
 

@@ -1,4 +1,4 @@
-"""Retention as spec/train.md 2.7 has it where Ray is right, and right where Ray is not."""
+"""Retention as specified in spec/train.md 2.7, and right where Ray is wrong."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ def test_nan_ranks_below_every_real_score_in_either_direction(highest_first: boo
 def test_scores_that_do_not_count_are_ranked_by_age_among_themselves() -> None:
     order = ranked(best(1), scored(NAN, ..., "x", -INF, NAN))
 
-    assert [one.number for one in order] == [0, 1, 2, 4, 3]
+    assert [candidate.number for candidate in order] == [0, 1, 2, 4, 3]
 
 
 def test_infinities_are_scores_like_others() -> None:
     order = ranked(best(1), scored(INF, 0.0, -INF))
 
-    assert [one.number for one in order] == [2, 1, 0]
+    assert [candidate.number for candidate in order] == [2, 1, 0]
 
 
 def test_the_order_does_not_depend_on_the_order_of_the_list() -> None:
@@ -168,13 +168,13 @@ def test_a_name_with_empty_parts_finds_only_what_is_named_so() -> None:
 
 def test_checkpoints_that_none_has_a_score_for_are_told_of() -> None:
     policy = Retention(keep=2, score="loss")
-    found = [Candidate(0, {"los": 1.0}), Candidate(1, {"acc": 0.5, "loss": "small"})]
+    candidates = [Candidate(0, {"los": 1.0}), Candidate(1, {"acc": 0.5, "loss": "small"})]
 
-    said = unscored(policy, found)
+    warning = unscored(policy, candidates)
 
-    assert said is not None and "'loss'" in said and "acc, los, loss" in said
+    assert warning is not None and "'loss'" in warning and "acc, los, loss" in warning
     assert unscored(policy, []) is None
-    assert unscored(Retention(keep=2), found) is None
-    assert unscored(policy, [*found, Candidate(2, {"loss": 0.5})]) is None
-    assert unscored(policy, [*found, Candidate(2, {}, pinned=True)]) is None, "it may get one yet"
-    assert unscored(Retention(score="min-los"), found) is None
+    assert unscored(Retention(keep=2), candidates) is None
+    assert unscored(policy, [*candidates, Candidate(2, {"loss": 0.5})]) is None
+    assert unscored(policy, [*candidates, Candidate(2, {}, pinned=True)]) is None, "may get one"
+    assert unscored(Retention(score="min-los"), candidates) is None

@@ -10,9 +10,9 @@ from holdfast.core.checkpoint.retention import Candidate, Retention, ranked
 
 
 def order(metrics: list[dict[str, Any]], score: str, *, highest_first: bool = True) -> list[int]:
-    candidates = [Candidate(number, found) for number, found in enumerate(metrics)]
+    candidates = [Candidate(number, reported) for number, reported in enumerate(metrics)]
     policy = Retention(keep=1, score=score, highest_first=highest_first)
-    return [one.number for one in ranked(policy, candidates)]
+    return [candidate.number for candidate in ranked(policy, candidates)]
 
 
 @pytest.mark.parametrize("highest_first", [True, False])

@@ -1,4 +1,4 @@
-"""The screen that people read when a group is lost: what must be on it, and that it is one."""
+"""The failure card of a lost group: what must be on it, and that it fits one screen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.core.failure.card import (
     headline,
     to_fix,
 )
-from holdfast.core.failure.stacks import OURS, crash_report, outside_first
+from holdfast.core.failure.stacks import OURS, crash_report, first_to_stop
 from holdfast.core.run.outcomes import Died, Evicted, Finished, Hung, Raised, WorkerExit
 from tests.unit.core.failure.test_traces import TRACE, deep_trace
 
@@ -163,14 +163,14 @@ def test_a_hang_is_blamed_on_who_is_outside_a_collective_and_every_rank_has_a_li
     stacks = {rank: ELSEWHERE if rank == culprit_rank else in_barrier for rank in range(4)}
     hung = [Hung(rank, "node-0", 5.0, stacks[rank]) for rank in range(4)]
 
-    shown = card(loss(*hung, first_stopped=outside_first([1, 0, 2, 3], stacks)))
+    shown = card(loss(*hung, first_stopped=first_to_stop([1, 0, 2, 3], stacks)))
 
     assert f"rank {culprit_rank} stopped first, here" in shown
     assert 'File "/code/train.py", line 7 in load' in shown
-    told = [" ".join(line.split()) for line in shown.splitlines()]
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
     for rank in range(4):
         where = " at train.py:7" if rank == culprit_rank else ", waits in barrier at train.py:9"
-        assert f"rank {rank} node-0: made no progress for 5 s{where}" in told
+        assert f"rank {rank} node-0: made no progress for 5 s{where}" in lines
     assert headline(hung) == f"all 4 ranks made no progress for 5 s, rank {culprit_rank} first"
     assert culprit(hung) == hung[culprit_rank]
 
@@ -180,9 +180,9 @@ def test_of_many_ranks_that_hang_those_at_one_place_share_a_line() -> None:
 
     shown = card(loss(*hung, ranks=64, first_stopped=40))
 
-    told = [" ".join(line.split()) for line in shown.splitlines()]
-    assert "rank 40 n: made no progress for 5 s at train.py:7" in told
-    assert "ranks 0-39,41-63 n: made no progress for 5 s, wait in barrier at train.py:9" in told
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "rank 40 n: made no progress for 5 s at train.py:7" in lines
+    assert "ranks 0-39,41-63 n: made no progress for 5 s, wait in barrier at train.py:9" in lines
 
 
 CRASH = f"""\
@@ -247,7 +247,7 @@ def test_after_a_bug_the_code_is_to_be_fixed_before_the_same_command_helps(error
 
     shown = card(loss(raised(0, error), then=gave_up))
 
-    assert "try      fix the code at train.py:42; then carry on, with what is saved" in shown
+    assert "try      fix the code at train.py:42; then resume from what is saved" in shown
     assert to_fix([raised(0, error)]) == "fix the code at train.py:42"
 
 
@@ -306,7 +306,7 @@ def test_who_gave_up_says_why_and_how_to_go_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved", "reached", "said"),
+    ("saved", "reached", "words"),
     [
         (None, None, "nothing: no step was reported"),
         (None, 7, "everything up to step 7: nothing was saved"),
@@ -317,8 +317,8 @@ def test_who_gave_up_says_why_and_how_to_go_on() -> None:
         (7, 19, "12 steps (step 7 was saved, 19 was reached)"),
     ],
 )
-def test_what_is_lost_is_counted(saved: int | None, reached: int | None, said: str) -> None:
-    assert said in card(loss(raised(0), saved_step=saved, reached_step=reached))
+def test_what_is_lost_is_counted(saved: int | None, reached: int | None, words: str) -> None:
+    assert words in card(loss(raised(0), saved_step=saved, reached_step=reached))
 
 
 def test_the_same_failure_again_is_called_a_bug_and_the_first_time_is_not() -> None:
@@ -328,7 +328,7 @@ def test_the_same_failure_again_is_called_a_bug_and_the_first_time_is_not() -> N
 
 
 @pytest.mark.parametrize(
-    ("after_s", "said"),
+    ("after_s", "when"),
     [
         (0.0, "now"),
         (0.4, "in 0.4 s"),
@@ -337,8 +337,8 @@ def test_the_same_failure_again_is_called_a_bug_and_the_first_time_is_not() -> N
         (9000.0, "in 2.5 h"),
     ],
 )
-def test_when_the_next_attempt_begins_is_said(after_s: float, said: str) -> None:
-    assert f"attempt 3 begins {said} from" in card(loss(raised(0), then=Retry(3, after_s)))
+def test_when_the_next_attempt_begins_is_said(after_s: float, when: str) -> None:
+    assert f"attempt 3 begins {when} from" in card(loss(raised(0), then=Retry(3, after_s)))
 
 
 def test_a_run_without_a_checkpoint_begins_from_the_start() -> None:
@@ -484,7 +484,7 @@ exits = st.lists(
         st.builds(Evicted, ranks, nodes, preempted=st.booleans()),
     ),
     max_size=30,
-    unique_by=lambda one: one.rank,
+    unique_by=lambda ended: ended.rank,
 )
 steps = st.none() | st.integers(0, 10**9)
 nexts = st.one_of(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.failure.traces import fold, place_in, shortened, where_it_stands
+from holdfast.core.failure.traces import fold, innermost_frames, place_in, shortened
 from tests.patience import PATIENCE_S
 
 TRACE = """\
@@ -169,13 +169,13 @@ outer()
         timeout=PATIENCE_S,
     )
 
-    shown = where_it_stands([line for line in ran.stdout.split("\n") if line], 3)
+    shown = innermost_frames([line for line in ran.stdout.split("\n") if line], 3)
     assert "in inner" in shown[0]
     assert len(shown) == 3
 
 
 def test_what_an_engine_says_instead_of_a_stack_is_shown() -> None:
-    assert where_it_stands(["it was put to sleep (SIGSTOP)"], 5) == [
+    assert innermost_frames(["it was put to sleep (SIGSTOP)"], 5) == [
         "it was put to sleep (SIGSTOP)"
     ]
-    assert where_it_stands([], 5) == []
+    assert innermost_frames([], 5) == []

@@ -1,4 +1,4 @@
-"""Errors in the words that help: what libraries say at length, and what a signature stands for."""
+"""Errors of libraries made short, and signatures as sentences."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.core.failure.card import Loss, Retry, card
 from holdfast.core.failure.hints import concise
-from holdfast.core.failure.kinds import is_of_the_machine
-from holdfast.core.failure.stacks import above_the_worker
+from holdfast.core.failure.kinds import is_machine_failure
+from holdfast.core.failure.stacks import above_worker_entry
 from holdfast.core.run.budget import Budget
 from holdfast.core.run.machine import DriverStarted, GroupEnded, GroupNotStarted, Run, advance
 from holdfast.core.run.outcomes import Died, Evicted, Hung, Raised, WorkerExit
@@ -42,7 +42,7 @@ def shown(*exits: WorkerExit, repeats: int = 1) -> str:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "short"),
     [
         (GLOO, "RuntimeError: Read error [127.0.0.1]:1748: Connection reset by peer"),
         (
@@ -56,22 +56,22 @@ def shown(*exits: WorkerExit, repeats: int = 1) -> str:
         ("BrokenPipeError: [Errno 32] Broken pipe", "BrokenPipeError: [Errno 32] Broken pipe"),
     ],
 )
-def test_of_an_error_that_follows_another_what_happened_is_kept(error: str, said: str) -> None:
-    assert concise(error) == said
+def test_of_an_error_that_follows_another_what_happened_is_kept(error: str, short: str) -> None:
+    assert concise(error) == short
 
 
 def test_the_card_shows_what_a_rank_says_whose_peer_is_gone() -> None:
-    told = shown(Raised(0, "node-0", GLOO, ""), Died(1, "node-0", 7, signal=9))
+    text = shown(Raised(0, "node-0", GLOO, ""), Died(1, "node-0", 7, signal=9))
 
-    said = "RuntimeError: Read error [127.0.0.1]:1748: Connection reset by peer"
-    assert f"  rank 0   node-0: raised {said}\n" in told
+    error = "RuntimeError: Read error [127.0.0.1]:1748: Connection reset by peer"
+    assert f"  rank 0   node-0: raised {error}\n" in text
 
 
 FULL = "StoreFull: cannot write /runs/a/b: Disk quota exceeded [HF405]"
 
 
 @pytest.mark.parametrize(
-    ("one", "is_so"),
+    ("ended", "is_so"),
     [
         (Raised(0, "n", FULL, ""), True),
         (Raised(0, "n", "OSError: [Errno 28] No space left on device", ""), True),
@@ -84,13 +84,13 @@ FULL = "StoreFull: cannot write /runs/a/b: Disk quota exceeded [HF405]"
     ],
 )
 def test_what_repeats_itself_is_called_a_bug_only_if_it_is_about_the_code(
-    one: WorkerExit, *, is_so: bool
+    ended: WorkerExit, *, is_so: bool
 ) -> None:
-    told = " ".join(shown(one, repeats=3).split())
+    text = " ".join(shown(ended, repeats=3).split())
 
-    assert is_of_the_machine(one) is is_so
-    assert ("3 times in a row" in told) and ("looks like a bug" in told) is not is_so
-    assert ("will not go away by itself" in told) is is_so
+    assert is_machine_failure(ended) is is_so
+    assert ("3 times in a row" in text) and ("looks like a bug" in text) is not is_so
+    assert ("will not go away by itself" in text) is is_so
 
 
 # ---------------------------------------------------------------------- stacks
@@ -109,16 +109,16 @@ Current thread 0x00007f3796ff7b80 (most recent call first):
 
 
 def test_what_stood_below_a_worker_when_it_was_forked_is_not_shown() -> None:
-    told = shown(Hung(0, "node-0", 9.0, STACKS))
+    text = shown(Hung(0, "node-0", 9.0, STACKS))
 
-    assert above_the_worker(STACKS, "/venv/holdfast").endswith('train.py", line 8 in train')
-    assert "line 8 in train" in told
-    assert "<module>" not in told and "frames of holdfast" not in told
+    assert above_worker_entry(STACKS, "/venv/holdfast").endswith('train.py", line 8 in train')
+    assert "line 8 in train" in text
+    assert "<module>" not in text and "frames of holdfast" not in text
 
 
 @pytest.mark.parametrize("text", ["", "it was put to sleep (SIGSTOP)", STACKS[:-160]])
 def test_stacks_without_a_worker_in_them_are_left_as_they_are(text: str) -> None:
-    assert above_the_worker(text, "/venv/holdfast") == text
+    assert above_worker_entry(text, "/venv/holdfast") == text
 
 
 # ---------------------------------------------------------------------- signatures
@@ -132,7 +132,7 @@ def after(*exits: WorkerExit) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("exits", "said"),
+    ("exits", "sentence"),
     [
         (
             [Raised(0, "n", "ValueError: loss\nis nan", "")],
@@ -149,12 +149,12 @@ def after(*exits: WorkerExit) -> Run:
         ([], "its workers could not be started: no memory"),
     ],
 )
-def test_the_signature_of_every_loss_is_a_sentence(exits: list[WorkerExit], said: str) -> None:
+def test_the_signature_of_every_loss_is_a_sentence(exits: list[WorkerExit], sentence: str) -> None:
     signature = after(*exits).signature
     assert signature is not None
 
-    assert in_words(signature) == f"{said}, before a checkpoint was saved"
-    assert in_words(signature.replace("None", "12")) == f"{said}, after checkpoint 12"
+    assert in_words(signature) == f"{sentence}, before a checkpoint was saved"
+    assert in_words(signature.replace("None", "12")) == f"{sentence}, after checkpoint 12"
 
 
 def test_a_signature_of_another_making_is_shown_as_it_is() -> None:

@@ -25,7 +25,7 @@ class Group:
         self.progress = Progress(range(ranks), timeout_s, self.now, self.learned)
         if begins:
             for rank in range(ranks):
-                self.progress.made(rank, self.now)
+                self.progress.gave_sign(rank, self.now)
 
     def listen(self, seconds: float, tick_s: float = 1.0) -> Hang | None:
         """Let time pass, asking all the while; stop at the first hang."""
@@ -104,7 +104,7 @@ def test_time_before_a_worker_begins_does_not_count() -> None:
     group = Group(timeout_s=10.0, begins=False)
     assert group.listen(500.0) is None
 
-    group.progress.made(0, group.now)
+    group.progress.gave_sign(0, group.now)
     assert group.listen(10.0) is None
     assert group.listen(10.0) is not None
 
@@ -173,7 +173,7 @@ def test_signs_that_are_not_reports_teach_no_habit() -> None:
     for _ in range(20):
         group.listen(1.0)
         for rank in (0, 1):
-            group.progress.made(rank, group.now)
+            group.progress.gave_sign(rank, group.now)
 
     assert group.listen(20_000.0, tick_s=4.0) is None
 
@@ -238,7 +238,7 @@ def test_a_driver_that_slept_holds_it_against_nobody() -> None:
 
 
 def test_signs_that_came_while_the_driver_was_stuck_are_heard_before_it_judges() -> None:
-    """It asks first thing after it was stuck, and only then comes to what the workers said."""
+    """It checks right after it was stuck, before it reads the messages of the workers."""
     group = Group(2, timeout_s=3.0)
     group.steps(3, 1.0, 0, 1)
     group.sleep(4.0)  # not long enough to be called a sleep, and longer than the timeout
@@ -380,7 +380,7 @@ def test_a_rank_behind_that_was_heard_of_a_little_later_is_named_all_the_same() 
     group.steps(3, 1.0, 0, 1)
     group.report(0)
     group.listen(5.0)
-    group.progress.made(1, group.now)
+    group.progress.gave_sign(1, group.now)
 
     hang = group.listen(60.0)
     assert hang is not None and hang.first == 1
@@ -388,7 +388,7 @@ def test_a_rank_behind_that_was_heard_of_a_little_later_is_named_all_the_same() 
 
 def test_a_rank_that_never_began_stopped_first() -> None:
     group = Group(2, timeout_s=10.0, begins=False)
-    group.progress.made(0, group.now)
+    group.progress.gave_sign(0, group.now)
 
     hang = group.listen(20.0)
     assert hang is not None and hang.first == 1

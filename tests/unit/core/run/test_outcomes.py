@@ -1,4 +1,4 @@
-"""Every kind of end says who is to blame, has a sentence, and comes back from the journal."""
+"""Every kind of end has a cause, has a sentence, and comes back from the journal."""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ def first_disagreement(reports: Reports, order: str = "") -> tuple[int, str] | N
 def test_a_healthy_group_is_left_alone_in_any_order(reports: Reports) -> None:
     ahead = ["", *(str(rank) * 9 for rank in reports)]
 
-    found = [first_disagreement(reports, order) for order in ahead]
+    disagreements = [first_disagreement(reports, order) for order in ahead]
 
-    assert found == [None] * len(ahead)
+    assert disagreements == [None] * len(ahead)
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,11 @@ def test_a_healthy_group_is_left_alone_in_any_order(reports: Reports) -> None:
 def test_ranks_out_of_step_are_found_in_any_order(reports: Reports, at: int) -> None:
     ahead = ["", *(str(rank) * 9 for rank in reports)]
 
-    found = [first_disagreement(reports, order) for order in ahead]
+    disagreements = [first_disagreement(reports, order) for order in ahead]
 
-    assert [None if one is None else one[0] for one in found] == [at] * len(ahead)
+    assert [
+        None if disagreement is None else disagreement[0] for disagreement in disagreements
+    ] == [at] * len(ahead)
 
 
 SILENT = """\
@@ -111,7 +113,7 @@ ranks are not in step: the checkpoint of report 2 would mix steps
 
 
 @pytest.mark.parametrize(
-    ("reports", "said"),
+    ("reports", "message"),
     [
         ({0: "SxS", 1: "SS", 2: "mm"}, SILENT),
         ({0: "SSS", 1: "SS", 2: "SS"}, GONE),
@@ -119,11 +121,11 @@ ranks are not in step: the checkpoint of report 2 would mix steps
     ],
     ids=["silent", "gone", "late"],
 )
-def test_a_disagreement_names_ranks_reports_lines_and_steps(reports: Reports, said: str) -> None:
-    found = first_disagreement(reports, order="111222")
+def test_a_disagreement_names_ranks_reports_lines_and_steps(reports: Reports, message: str) -> None:
+    disagreement = first_disagreement(reports, order="111222")
 
-    assert found is not None
-    assert found[1] == said
+    assert disagreement is not None
+    assert disagreement[1] == message
 
 
 def test_one_found_long_before_all_ranks_have_come() -> None:
