@@ -392,5 +392,5 @@ def test_the_state_of_one_that_is_no_longer_there_is_not_taken_by_another(
     after = CombinedStopper(MaximumIterationStopper(2))
     after.set_state(before.get_state())
 
-    assert "begins anew" in caplog.text
+    assert "starts afresh" in caplog.text
     assert after("t", at(2))
