@@ -424,7 +424,7 @@ def test_configs_hold_what_is_no_data() -> None:
         ({"perturbation_factors": ("a",)}, "perturbation_factors=('a',)"),
         ({"custom_explore_fn": 3}, "custom_explore_fn=3: cannot be called"),
         ({"hyperparam_mutations": [1]}, "hyperparam_mutations=[1]"),
-        ({"hyperparam_mutations": {"a": {"b": 3}}}, "'a/b': 3 is no list"),
+        ({"hyperparam_mutations": {"a": {"b": 3}}}, "'a/b': 3 is not a list"),
         ({"hyperparam_mutations": {"a": []}}, "'a': an empty list"),
         ({"hyperparam_mutations": {"a": sample_from(lambda: 1)}}, "'a': `sample_from`"),
     ],
@@ -438,7 +438,7 @@ def test_bad_arguments_are_named(bad: dict[str, object], says: str) -> None:
 
 @pytest.mark.parametrize("error", [NothingToExplore, ConfigError, TuneError, ValueError])
 def test_there_must_be_something_to_change(error: type[Exception]) -> None:
-    with pytest.raises(error, match="nothing that it could change"):
+    with pytest.raises(error, match="nothing to change in a config"):
         PopulationBasedTraining(metric="score", mode="max")
 
 

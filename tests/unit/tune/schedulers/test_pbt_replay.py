@@ -98,7 +98,7 @@ def test_there_is_one_trial_only(tmp_path: Path) -> None:
     study = FakeStudy(PopulationBasedTrainingReplay(policy_file(tmp_path, STEPS)))
     first = study.add()
     study.scheduler.on_trial_add(study, first)
-    with pytest.raises(TuneError, match="a replay is of one trial"):
+    with pytest.raises(TuneError, match="a replay runs a single trial"):
         study.add()
 
 
@@ -167,7 +167,7 @@ def test_a_file_of_another_study_is_refused_before_anything_runs(tmp_path: Path)
         (["0", "1", 8, 2, {"lr": 2}, {"lr": 3}, 7], "a change at iteration 2 follows one at 3"),
         (
             ["0", "1", 8, 5, {"lr": 9}, {"lr": 3}, 7],
-            "changed at iteration 5 is not the config that was there since 3: 'lr' is 9, not 2",
+            "changed at iteration 5 is not the one in use since 3: 'lr' is 9, not 2",
         ),
         (["0", "1", 8, 5, {}, {"lr": 3}, 7], "'lr' is None, not 2"),
     ],
@@ -188,7 +188,7 @@ def test_a_replay_that_goes_on_with_another_file_is_refused(tmp_path: Path) -> N
     same.set_state(state)
     changed = [*STEPS[0][:5], {"lr": 2, "width": 1}, 4]
     other = PopulationBasedTrainingReplay(policy_file(tmp_path, [changed]))
-    with pytest.raises(ConfigError, match="is not the file that the study was begun with"):
+    with pytest.raises(ConfigError, match="is not the file that the study started with"):
         other.set_state(state)
     del state["policy"]
     other.set_state(state)  # it was written before that was noted

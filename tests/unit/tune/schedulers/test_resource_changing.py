@@ -199,12 +199,12 @@ def test_a_function_may_leave_things_as_they_are(wanted: Any) -> None:
 @pytest.mark.parametrize("wanted", ["2 CPUs", {"CPU": -1}, [], {"CPU": "two"}, 3])
 def test_what_says_nothing_is_refused(wanted: Any) -> None:
     study = study_of(lambda *_: wanted, trials=1)
-    with pytest.raises(TuneError, match="does not say what a trial should have"):
+    with pytest.raises(TuneError, match="does not say what resources a trial should have"):
         study.report(study.trials[0])
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ConfigError, match="base_scheduler is no scheduler, this is str"):
+    with pytest.raises(ConfigError, match="base_scheduler is not a scheduler, this is str"):
         ResourceChangingScheduler("asha")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="resources_allocation_function cannot be called"):
         ResourceChangingScheduler(None, 3)  # type: ignore[arg-type]
