@@ -1,43 +1,6 @@
-"""The path of before 2.0; see `holdfast.tune.search.sample`."""
+"""Search domains under their older path; see `holdfast.tune.search.sample`."""
 
-from holdfast.tune.search.sample import (
-    Categorical,
-    Domain,
-    Float,
-    Function,
-    Integer,
-    choice,
-    grid_search,
-    lograndint,
-    loguniform,
-    qlograndint,
-    qloguniform,
-    qrandint,
-    qrandn,
-    quniform,
-    randint,
-    randn,
-    sample_from,
-    uniform,
-)
+from holdfast.tune.search import sample
+from holdfast.tune.search.sample import *  # noqa: F403
 
-__all__ = [
-    "Categorical",
-    "Domain",
-    "Float",
-    "Function",
-    "Integer",
-    "choice",
-    "grid_search",
-    "lograndint",
-    "loguniform",
-    "qlograndint",
-    "qloguniform",
-    "qrandint",
-    "qrandn",
-    "quniform",
-    "randint",
-    "randn",
-    "sample_from",
-    "uniform",
-]
+__all__ = sample.__all__

@@ -64,7 +64,7 @@ def test_a_list_of_parameters_of_ax_is_a_space() -> None:
         "kind": choice(["a", "b"]),
         "depth": 3,
     }
-    with pytest.raises(ConfigError, match="no parameter of Ax"):
+    with pytest.raises(ConfigError, match="not a parameter of Ax"):
         space_of_list([{"name": "x", "bounds": [0, 1]}])
 
 
@@ -156,7 +156,7 @@ class TestWithAx:
 
     def test_what_cannot_work_is_refused_at_once(self) -> None:
         for more, words in (
-            ({"ax_client": object()}, "could not be kept"),
+            ({"ax_client": object()}, "cannot be stored"),
             ({"space": {"x": randn(0, 1)}}, "x: Ax does not search normal"),
             ({"magic": 1}, "no argument 'magic'"),
             ({"outcome_constraints": ["size"], "space": {"x": uniform(0, 1)}}, "a bound"),

@@ -157,7 +157,7 @@ def test_one_label_is_one_value(hp: Any) -> None:
 
 
 def test_a_space_is_a_dict(hp: Any) -> None:
-    with pytest.raises(ConfigError, match="a config is a dict"):
+    with pytest.raises(ConfigError, match="not a dict"):
         HyperOptSearch(hp.choice("all", [{"x": 1}, {"x": 2}]))
 
 
@@ -265,7 +265,7 @@ def test_what_a_configuration_space_forbids_is_not_left_out_silently() -> None:
             TuneBOHB(space)
     weighted = standing_in("CategoricalHyperparameter", choices=("a", "b"), weights=(0.2, 0.8))
     for bad in (weighted, standing_in("BetaFloatHyperparameter", lower=0, upper=1)):
-        with pytest.raises(ConfigError, match=r"x is .* which has no like here"):
+        with pytest.raises(ConfigError, match=r"x is .* which is not supported"):
             TuneBOHB(ConfigurationSpace(x=bad))
 
 
@@ -318,7 +318,7 @@ def test_optuna_searches_its_own_distributions() -> None:
 
     assert {one.config["n"] for one in found} <= {1, 2, 3, 4, 5}
     assert [one.config for one in found] == [one.config for one in same]
-    with pytest.raises(ConfigError, match="no multiples of 2"):
+    with pytest.raises(ConfigError, match="not multiples of 2"):
         OptunaSearch({"odd": there.IntDistribution(1, 9, step=2)})
 
 

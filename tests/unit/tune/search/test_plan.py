@@ -155,7 +155,7 @@ def test_limits_are_given_in_one_place_and_kept() -> None:
         (HyperOptSearch(metric="a", mode="min"), {"y": uniform(0, 1)}, ("b", "min"), "one place"),
         (HyperOptSearch(metric="a", mode="min"), {"y": uniform(0, 1)}, ("a", "max"), "one place"),
         (HyperOptSearch(), {"y": 3}, ("loss", "min"), "nothing to search"),
-        (HyperOptSearch(), {"y": uniform(0, 1)}, (None, None), "metric and mode"),
+        (HyperOptSearch(), {"y": uniform(0, 1)}, (None, None), "both metric and mode"),
         (HyperOptSearch(), {"y": grid_search([1])}, ("loss", "min"), "grid"),
         (HyperOptSearch(), {"y": uniform(0, 1)}, (["a", "b"], ["min", "min"]), "one metric"),
         (Scripted(), {"y": uniform(0, 1)}, ("loss", "min"), "takes no search space"),

@@ -255,7 +255,7 @@ def test_a_repeater_whose_trials_all_failed_says_so() -> None:
 def test_searchers_are_made_by_name() -> None:
     assert isinstance(create_searcher("random"), BasicVariantGenerator)
     assert isinstance(create_searcher("bohb", seed=1), TuneBOHB)
-    with pytest.warns(UserWarning, match="takes no depth"):
+    with pytest.warns(UserWarning, match="has no argument depth"):
         assert isinstance(create_searcher("hyperopt", depth=3, gamma=0.3), HyperOptSearch)
     with pytest.raises(ConfigError, match="'optuna'"):
         create_searcher("nevergrad")
