@@ -51,7 +51,7 @@ class AsyncHyperBandScheduler(ScoredScheduler):
         grace_period: float = 1,
         reduction_factor: float = 4,
         brackets: int = 1,
-        stop_last_trials: bool = True,  # noqa: FBT001, FBT002  # as it was always called
+        stop_last_trials: bool = True,  # noqa: FBT001, FBT002  # as in Ray
         *,
         seed: int | None = None,
     ) -> None:

@@ -48,7 +48,7 @@ class HyperBandScheduler(ScoredScheduler):
         mode: str | None = None,
         max_t: float = 81,
         reduction_factor: float = 3,
-        stop_last_trials: bool = True,  # noqa: FBT001, FBT002  # as it was always called
+        stop_last_trials: bool = True,  # noqa: FBT001, FBT002  # as in Ray
     ) -> None:
         with checking_arguments(self, locals()) as arguments:
             arguments.metric()

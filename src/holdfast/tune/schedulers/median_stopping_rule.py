@@ -53,7 +53,7 @@ class MedianStoppingRule(ScoredScheduler):
         grace_period: float = 60.0,
         min_samples_required: int = 3,
         min_time_slice: float = 0,
-        hard_stop: bool = True,  # noqa: FBT001, FBT002  # as it was always called
+        hard_stop: bool = True,  # noqa: FBT001, FBT002  # as in Ray
     ) -> None:
         with checking_arguments(self, locals()) as arguments:
             arguments.metric()

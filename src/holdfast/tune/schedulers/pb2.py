@@ -46,7 +46,7 @@ class PB2(PopulationBasedTraining):
         perturbation_interval: float = 60.0,
         hyperparam_bounds: Mapping[str, Any] | None = None,
         quantile_fraction: float = 0.25,
-        log_config: bool = True,  # noqa: FBT001, FBT002  # as it was always called
+        log_config: bool = True,  # noqa: FBT001, FBT002  # as in Ray
         require_attrs: bool = True,  # noqa: FBT001, FBT002
         synch: bool = False,  # noqa: FBT001, FBT002
         custom_explore_fn: Callable[[Config], Config] | None = None,

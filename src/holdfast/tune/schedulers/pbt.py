@@ -120,7 +120,7 @@ class PopulationBasedTraining(ScoredScheduler):
         resample_probability: float = 0.25,
         perturbation_factors: Sequence[float] = (1.2, 0.8),
         custom_explore_fn: Callable[[Config], Config] | None = None,
-        log_config: bool = True,  # noqa: FBT001, FBT002  # as it was always called
+        log_config: bool = True,  # noqa: FBT001, FBT002  # as in Ray
         require_attrs: bool = True,  # noqa: FBT001, FBT002
         synch: bool = False,  # noqa: FBT001, FBT002
         *,

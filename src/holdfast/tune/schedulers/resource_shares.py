@@ -36,7 +36,7 @@ class DistributeResources:
 
     def __init__(
         self,
-        add_bundles: bool = False,  # noqa: FBT001, FBT002  # as it was always called
+        add_bundles: bool = False,  # noqa: FBT001, FBT002  # as in Ray
         increase_by: Mapping[str, float] | None = None,
         increase_by_times: int = -1,
         reserve_resources: Mapping[str, float] | None = None,
@@ -110,7 +110,7 @@ class DistributeResourcesToTopJob(DistributeResources):
 
     def __init__(
         self,
-        add_bundles: bool = False,  # noqa: FBT001, FBT002  # as it was always called
+        add_bundles: bool = False,  # noqa: FBT001, FBT002  # as in Ray
         increase_by: Mapping[str, float] | None = None,
         increase_by_times: int = -1,
         reserve_resources: Mapping[str, float] | None = None,

@@ -126,26 +126,26 @@ def test_a_trial_that_jumps_over_rungs_is_entered_at_the_highest_alone() -> None
 
 def test_a_step_that_is_done_again_is_not_entered_again() -> None:
     study = FakeStudy(asha(), score=lambda trial, _: [1, 3, 2][trial.number])
-    one, two, three = study.add(), study.add(), study.add()
+    first, second, third = study.add(), study.add(), study.add()
     study.fill()
-    study.report(one)
-    study.report(two)
-    study.lose(two)
+    study.report(first)
+    study.report(second)
+    study.lose(second)
     study.fill()
-    study.report(two)  # entered twice, 3 would be what the next one must reach
+    study.report(second)  # entered twice, 3 would be what the next one must reach
 
-    assert study.report(three) == "STOP"
+    assert study.report(third) == "STOP"
     assert study.scheduler.debug_string().count("1: 3 trials") == 1
 
 
 def test_a_trial_that_ends_by_itself_is_compared_with() -> None:
     study = FakeStudy(asha(), score=lambda trial, _: [9, 1][trial.number])
-    one, two = study.add(), study.add()
+    first, second = study.add(), study.add()
     study.fill()
-    one.last_result = {"training_iteration": 1, "score": 9}
-    study.complete(one)
+    first.last_result = {"training_iteration": 1, "score": 9}
+    study.complete(first)
 
-    assert study.report(two) == "STOP"
+    assert study.report(second) == "STOP"
 
 
 def test_not_a_number_is_worse_than_all_and_no_measure_for_others() -> None:
@@ -167,9 +167,9 @@ def test_a_missing_metric_is_told_once_with_what_was_reported(
     trial = study.add()
     study.fill()
     with caplog.at_level(logging.WARNING):
-        told = [study.report(trial) for _ in range(3)]
+        verdicts = [study.report(trial) for _ in range(3)]
 
-    assert told == ["CONTINUE"] * 3
+    assert verdicts == ["CONTINUE"] * 3
     [record] = caplog.records
     assert "'acc'" in record.message
     assert "score, time_total_s, training_iteration" in record.message
@@ -177,11 +177,11 @@ def test_a_missing_metric_is_told_once_with_what_was_reported(
 
 def test_a_nested_metric_is_found() -> None:
     study = FakeStudy(asha(metric="eval/acc"))
-    one, two = study.add(), study.add()
+    first, second = study.add(), study.add()
     study.fill()
-    study.report(one, eval={"acc": 2.0})
+    study.report(first, eval={"acc": 2.0})
 
-    assert study.report(two, eval={"acc": 1.0}) == "STOP"
+    assert study.report(second, eval={"acc": 1.0}) == "STOP"
 
 
 def test_trials_are_drawn_to_brackets_by_how_many_rungs_these_have() -> None:

@@ -178,7 +178,7 @@ def test_a_limit_on_how_many_trials_there_are_does_not_stop_everything() -> None
             study.add()
             continue
         study.fill()
-        running = [one for one in study.trials if one.status == Status.RUNNING]
+        running = [trial for trial in study.trials if trial.status == Status.RUNNING]
         if not running:
             break
         study.report(running[0])

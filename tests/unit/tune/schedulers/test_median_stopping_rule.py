@@ -109,13 +109,13 @@ def test_what_is_not_a_number_counts_for_no_mean_and_is_never_good_enough() -> N
 def test_a_step_that_is_done_again_counts_once_and_as_it_came_out_then() -> None:
     """0 and 6 are of an attempt that is over; the mean is 0, not 1.5 or 3."""
     study = study_of(median(), [[0, 6], [1, 1]])
-    one, other = study.trials
-    study.report(one)
-    study.report(one)
-    study.lose(one)
+    trial, other = study.trials
+    study.report(trial)
+    study.report(trial)
+    study.lose(trial)
     study.fill()
-    study.report(one, 1, score=0)
-    study.report(one, 2, score=0)
+    study.report(trial, 1, score=0)
+    study.report(trial, 2, score=0)
 
     assert study.report(other, 2) == "CONTINUE"
 

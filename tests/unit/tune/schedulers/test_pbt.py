@@ -84,7 +84,7 @@ def test_who_is_worst_goes_on_from_who_is_best_with_its_config_changed() -> None
     assert {trial for trial, _ in moved} == {"t1", "t6"}
     assert {donor for _, donor in moved} <= {"t0", "t7"}
     for trial_id in ("t1", "t6"):
-        donor = next(donor for one, donor in reversed(moved) if one == trial_id)
+        donor = next(donor for name, donor in reversed(moved) if name == trial_id)
         trial = study.trials[int(trial_id[1])]
         source = study.trials[int(donor[1])]
         assert trial.config["depth"] == source.config["depth"]
@@ -449,6 +449,6 @@ def test_missing_metrics_are_told_unless_that_is_not_wanted(
         study = population(pbt(require_attrs=require), 1, score=lambda *_: MISSING)
         study.report(study.trials[0])
         study.report(study.trials[0])
-        warned = [one for one in caplog.records if one.levelname == "WARNING"]
+        warned = [record for record in caplog.records if record.levelname == "WARNING"]
 
         assert len(warned) == records

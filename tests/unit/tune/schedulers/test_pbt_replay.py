@@ -140,14 +140,14 @@ def test_what_was_written_can_be_replayed(tmp_path: Path) -> None:
         replayed.add()
         replayed.run(until=12)
 
-        assert rates(replayed) == [one["lr"] for one in study.weights[f"t{number}"]]
+        assert rates(replayed) == [config["lr"] for config in study.weights[f"t{number}"]]
         assert len(set(rates(replayed))) > 2
 
 
 def test_a_file_of_another_study_is_refused_before_anything_runs(tmp_path: Path) -> None:
     replay = PopulationBasedTrainingReplay(policy_file(tmp_path, STEPS))
-    told = "is of another study: param_space has 'width', and the configs there have 'lr'"
-    with pytest.raises(ConfigError, match=told) as refused:
+    message = "is of another study: param_space has 'width', and the configs there have 'lr'"
+    with pytest.raises(ConfigError, match=message) as refused:
         Tuner(
             lambda config: None,
             param_space={"lr": 1, "width": 3},
@@ -162,7 +162,7 @@ def test_a_file_of_another_study_is_refused_before_anything_runs(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("second", "told"),
+    ("second", "message"),
     [
         (["0", "1", 8, 2, {"lr": 2}, {"lr": 3}, 7], "a change at iteration 2 follows one at 3"),
         (
@@ -173,9 +173,9 @@ def test_a_file_of_another_study_is_refused_before_anything_runs(tmp_path: Path)
     ],
 )
 def test_lines_that_do_not_go_on_from_each_other_are_refused(
-    tmp_path: Path, second: list[Any], told: str
+    tmp_path: Path, second: list[Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told) as refused:
+    with pytest.raises(ConfigError, match=message) as refused:
         PopulationBasedTrainingReplay(policy_file(tmp_path, [STEPS[0], second]))
 
     assert "files of two studies must not be joined" in str(refused.value.hint)

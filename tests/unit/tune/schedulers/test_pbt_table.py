@@ -102,10 +102,10 @@ def test_the_two_worst_of_ten_become_one_of_the_two_best_each() -> None:
 def test_without_drawing_every_value_is_perturbed_and_none_otherwise(
     donor: str, name: str, allowed: set[Any]
 ) -> None:
-    found = {config[name] for one, config in perturbed_configs() if one == donor}
+    values = {config[name] for value, config in perturbed_configs() if value == donor}
 
-    assert found == allowed
-    assert {type(one) for one in found} == {type(one) for one in allowed}
+    assert values == allowed
+    assert {type(value) for value in values} == {type(value) for value in allowed}
 
 
 @functools.cache
@@ -125,21 +125,21 @@ def test_each_value_is_perturbed_by_itself() -> None:
 
 
 def test_with_drawing_alone_every_value_comes_from_where_it_could_at_first() -> None:
-    found = [config for _, config in explored(1.0)]
+    configs = [config for _, config in explored(1.0)]
 
-    assert all(0.0 <= config["lr"] <= 5000.0 for config in found)
-    assert all(1 <= config["batch"] < 1_000_000 for config in found)
-    assert 2000 < sum(config["lr"] for config in found) / len(found) < 3000
-    assert {config["layers"] for config in found} == {1, 2, 4, 8}
-    assert {config["unit"] for config in found} == {"relu", "tanh", "elu"}
-    assert {config["id"] for config in found} == {1, 7}
+    assert all(0.0 <= config["lr"] <= 5000.0 for config in configs)
+    assert all(1 <= config["batch"] < 1_000_000 for config in configs)
+    assert 2000 < sum(config["lr"] for config in configs) / len(configs) < 3000
+    assert {config["layers"] for config in configs} == {1, 2, 4, 8}
+    assert {config["unit"] for config in configs} == {"relu", "tanh", "elu"}
+    assert {config["id"] for config in configs} == {1, 7}
 
 
 def test_with_both_each_value_is_drawn_as_often_as_said() -> None:
-    found = [config for _, config in explored(0.25)]
-    drawn = [(config["lr"] >= 5.0, config["batch"] >= 1000) for config in found]
+    configs = [config for _, config in explored(0.25)]
+    drawn = [(config["lr"] >= 5.0, config["batch"] >= 1000) for config in configs]
 
-    assert len(found) == 120
+    assert len(configs) == 120
     assert 15 <= sum(lr for lr, _ in drawn) <= 45  # 30 are expected
     assert 15 <= sum(batch for _, batch in drawn) <= 45
     assert {(True, False), (False, True), (False, False)} <= set(drawn)  # each by itself
@@ -176,10 +176,10 @@ def test_members_that_become_ready_one_by_one_are_ranked_among_those_before() ->
         for _ in range(10):
             study.add({"lr": 0.5})
         study.fill()
-        for row, (name, told, outcome, _) in enumerate(READY):
+        for row, (name, score, outcome, _) in enumerate(READY):
             before = len(study.log)
             time = study.times[name] + 2
-            decision = study.report(study.trials[int(name[1:])], time, score=told)
+            decision = study.report(study.trials[int(name[1:])], time, score=score)
             study.fill()
             done = [entry[:3] for entry in study.log[before:] if entry[0] in ("_exploit", "_save")]
             donors[row].update(entry[2] for entry in done if entry[0] == "_exploit")
@@ -188,4 +188,4 @@ def test_members_that_become_ready_one_by_one_are_ranked_among_those_before() ->
             whats = {"copies": ["_exploit"], "saves": ["_save"], "goes on": []}[outcome]
             assert [entry[:2] for entry in done] == [(what, name) for what in whats], row
 
-    assert [" ".join(sorted(found)) for found in donors.values()] == [row[3] for row in READY]
+    assert [" ".join(sorted(names)) for names in donors.values()] == [row[3] for row in READY]

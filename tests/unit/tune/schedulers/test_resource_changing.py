@@ -131,9 +131,9 @@ def test_the_best_gets_all_there_is(mode: str, best: int) -> None:
     study = study_of(DistributeResourcesToTopJob(metric="score", mode=mode), trials=3)
     for trial in study.trials:
         trial.last_result = {"score": trial.number}
-    told = [study.report(trial) for trial in study.trials]
+    verdicts = [study.report(trial) for trial in study.trials]
 
-    assert told == ["NOOP" if trial.number == best else "CONTINUE" for trial in study.trials]
+    assert verdicts == ["NOOP" if trial.number == best else "CONTINUE" for trial in study.trials]
     assert study.trials[best].resources == ({"CPU": 6.0},)
 
 

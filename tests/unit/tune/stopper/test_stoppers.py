@@ -366,23 +366,23 @@ calls = st.lists(
 @pytest.mark.parametrize("kind", MAKERS)
 @given(script=calls)
 def test_a_crash_at_any_moment_changes_no_decision(kind: str, script: list[Any]) -> None:
-    def decide(stopper: Stopper, one: Any) -> tuple[bool, bool]:
-        trial, iteration, loss = one
+    def decide(stopper: Stopper, report: Any) -> tuple[bool, bool]:
+        trial, iteration, loss = report
         result = {"training_iteration": iteration, "loss": loss}
-        known = {name: value for name, value in result.items() if value is not None}
-        return stopper(trial, known), stopper.stop_all()
+        reported = {name: value for name, value in result.items() if value is not None}
+        return stopper(trial, reported), stopper.stop_all()
 
     whole = MAKERS[kind]()
-    expected = [decide(whole, one) for one in script]
+    expected = [decide(whole, report) for report in script]
     crashing = MAKERS[kind]()
-    found = []
-    for one in script:
+    decisions = []
+    for report in script:
         fresh = MAKERS[kind]()
         fresh.set_state(json.loads(json.dumps(crashing.get_state())))
         crashing = fresh
-        found.append(decide(crashing, one))
+        decisions.append(decide(crashing, report))
 
-    assert found == expected
+    assert decisions == expected
 
 
 def test_the_state_of_one_that_is_no_longer_there_is_not_taken_by_another(
