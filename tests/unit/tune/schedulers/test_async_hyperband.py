@@ -69,14 +69,14 @@ def test_an_equal_score_is_good_enough() -> None:
 
 
 def test_of_27_trials_in_the_worst_order_each_rung_keeps_a_third_of_those_before() -> None:
-    """The best comes first, so everybody after it is compared with better ones."""
+    """The best comes first, so every later trial is compared with better ones."""
     study = FakeStudy(asha(max_t=9), slots=1, score=lambda trial, _: -trial.number)
     study.run(supply=27)
 
     assert study.reached() == [9] + [1] * 26
 
 
-def test_in_the_best_order_nobody_is_stopped_before_max_t() -> None:
+def test_in_the_best_order_no_trial_is_stopped_before_max_t() -> None:
     study = FakeStudy(asha(max_t=9), slots=1)
     study.run(supply=27)
 
@@ -160,7 +160,7 @@ def test_infinite_scores_are_compared() -> None:
     ]  # fmt: skip
 
 
-def test_a_missing_metric_is_told_once_with_what_was_reported(
+def test_a_missing_metric_causes_one_warning_with_the_reported_names(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     study = FakeStudy(asha(metric="acc"))
@@ -249,14 +249,14 @@ def test_bad_arguments_are_named(bad: dict[str, object], says: str) -> None:
     assert "AsyncHyperBandScheduler" in str(caught.value)
 
 
-def test_all_bad_arguments_are_told_at_once() -> None:
+def test_all_bad_arguments_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         asha(max_t=0, brackets=0, mode="up")
 
     assert str(caught.value).count("\n  - ") == 3
 
 
-def test_a_trial_is_refused_while_nobody_has_said_what_to_judge_by() -> None:
+def test_a_trial_is_refused_while_metric_or_mode_is_missing() -> None:
     study = FakeStudy(AsyncHyperBandScheduler())
     with pytest.raises(ConfigError, match="metric=None and mode=None"):
         study.add()

@@ -77,7 +77,7 @@ def test_means_reach_only_as_far_as_the_trial_that_is_judged() -> None:
     assert study.report(study.trials[1]) == "CONTINUE"
 
 
-def test_who_has_not_come_as_far_is_not_compared_with() -> None:
+def test_a_trial_that_has_not_come_as_far_is_not_compared_with() -> None:
     study = study_of(median(), [[100], [1, 1]])
     study.report(study.trials[0])
 
@@ -87,7 +87,7 @@ def test_who_has_not_come_as_far_is_not_compared_with() -> None:
     assert study.report(study.trials[1], 2) == "CONTINUE"
 
 
-def test_who_is_over_is_still_compared_with() -> None:
+def test_a_finished_trial_is_still_compared_with() -> None:
     study = study_of(median(), [[100], [1]])
     study.report(study.trials[0])
     study.complete(study.trials[0])
@@ -132,7 +132,7 @@ def test_with_too_few_others_a_trial_gives_way_to_those_that_wait() -> None:
     assert study.choose() is first
 
 
-def test_with_nobody_waiting_it_goes_on() -> None:
+def test_without_waiting_trials_a_trial_continues() -> None:
     study = FakeStudy(median(min_samples_required=2), slots=2)
     first, _ = study.add(), study.add()
     study.fill()

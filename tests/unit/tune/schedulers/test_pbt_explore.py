@@ -155,7 +155,7 @@ def test_a_study_that_begins_outside_of_what_is_explored_is_refused(
     assert "widen the domain" in str(refused.value.hint)
 
 
-def test_a_study_that_begins_inside_or_nobody_knows_where_is_not_refused() -> None:
+def test_a_space_that_starts_inside_or_at_unknown_values_is_accepted() -> None:
     mutations = {"lr": uniform(0.1, 1.0), "n": [1, 2], "m": lambda: 3, "o": choice(["a"])}
     for lr in (0.1, 1, uniform(0.5, 7), lambda: 9, sample_from(lambda: 9), None, "x"):
         pbt(hyperparam_mutations=mutations).check_space({"lr": lr, "n": 7, "m": 8, "o": "b"})
@@ -180,7 +180,7 @@ def test_a_value_that_is_not_in_the_list_is_drawn() -> None:
     assert set(mutated(["a", "b"], "z", resample_probability=0)) == {"a", "b"}
 
 
-def test_values_are_drawn_anew_as_often_as_said() -> None:
+def test_values_are_resampled_with_the_given_probability() -> None:
     counts = mutated(["a", "b", "c", "d"], "b", resample_probability=0.25)
 
     # A quarter of the time one of four, else a neighbour: d only by a draw, 1/16 of the time.
@@ -194,7 +194,7 @@ def test_what_cannot_be_multiplied_is_drawn() -> None:
     assert set(mutated(lambda: 5, True, 20, resample_probability=0)) == {5}
 
 
-def test_functions_of_users_draw_the_same_again_and_leave_no_trace() -> None:
+def test_users_functions_draw_the_same_again_and_leave_global_generators_alone() -> None:
     def drawn() -> tuple[Any, ...]:
         mutations = {"a": lambda: random.uniform(0, 1), "b": np.random.rand}
         study = FakeStudy(pbt(hyperparam_mutations=mutations, seed=5))
@@ -220,7 +220,7 @@ def test_a_function_of_the_user_has_the_last_word() -> None:
     assert study.trials[0].config["lr"] == -1.0
 
 
-def test_a_function_that_returns_nothing_is_told_so() -> None:
+def test_a_function_that_returns_nothing_is_refused() -> None:
     study = population(pbt(synch=True, custom_explore_fn=lambda config: None), 4)
     with pytest.raises(TuneError, match="custom_explore_fn returned None"):
         meet(study, 2)

@@ -125,7 +125,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_was_written_can_be_replayed(tmp_path: Path) -> None:
-    """The configs a trial was run with are those its weights have seen, whoever had them then."""
+    """A replay runs with the configs that the weights have seen, in whichever trial."""
     scheduler = PopulationBasedTraining(
         "training_iteration", "score", "max", 2, 0, {"lr": uniform(0, 1)}, 0.5, synch=True, seed=4
     )
@@ -194,7 +194,7 @@ def test_a_replay_that_goes_on_with_another_file_is_refused(tmp_path: Path) -> N
     other.set_state(state)  # it was written before that was noted
 
 
-def test_a_trial_that_saves_late_changes_late_and_that_is_said(
+def test_a_trial_that_saves_late_changes_late_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It saves when it likes, as functions do: after 4 and 6, not after 3 and 5."""

@@ -87,7 +87,7 @@ def test_our_schedulers_name_all_they_keep(scheduler: TrialScheduler) -> None:
 
 
 @pytest.mark.req("U-078")
-def test_a_class_of_the_users_is_saved_without_a_word_of_theirs() -> None:
+def test_a_users_class_is_saved_without_code_of_its_own() -> None:
     class Every(FIFOScheduler):
         def __init__(self) -> None:
             self.seen: dict[str, int] = {}
@@ -172,9 +172,7 @@ def test_a_file_that_holds_no_state_is_called_damaged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hook", ["on_trial_error", "on_trial_remove"])
 @pytest.mark.parametrize("scheduler", OURS[:-1], ids=lambda scheduler: type(scheduler).__name__)
-def test_news_of_a_trial_that_nobody_knows_does_no_harm(
-    scheduler: TrialScheduler, hook: str
-) -> None:
+def test_calls_about_an_unknown_trial_do_no_harm(scheduler: TrialScheduler, hook: str) -> None:
     study = FakeStudy(FIFOScheduler())
     stranger = study.add()
     stranger.status = Status.ERROR
@@ -213,7 +211,7 @@ def test_those_that_compare_trials_want_some_to_wait() -> None:
     assert ResourceChangingScheduler(HyperBandScheduler()).trials_ahead == 1
 
 
-def test_what_is_missing_is_told_before_there_is_a_trial() -> None:
+def test_a_missing_metric_or_mode_is_refused_before_there_is_a_trial() -> None:
     FIFOScheduler().check_ready()
     AsyncHyperBandScheduler(metric="a", mode="max").check_ready()
     with pytest.raises(ConfigError, match="metric='a' and mode=None"):

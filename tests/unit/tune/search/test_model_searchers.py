@@ -166,7 +166,7 @@ def test_a_point_beside_the_options_is_tried_and_the_search_goes_on(kind: Any) -
     assert {config["k"] for config in configs[1:]} == {"a", "b"}
 
 
-def test_a_missing_metric_is_told_once_with_what_there_was(
+def test_a_missing_metric_causes_one_warning_with_the_reported_names(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     plan = SearchPlan(

@@ -185,7 +185,7 @@ def test_points_with_rewards_are_learned_and_not_tried_again() -> None:
         OptunaSearch(points_to_evaluate=points, evaluated_rewards=[1.0])
 
 
-def test_ends_are_told_as_optuna_knows_them_and_a_revived_trial_counts() -> None:
+def test_optuna_gets_the_states_it_knows_and_a_revived_trial_counts() -> None:
     plan = plan_of(space={"x": uniform(0, 1)})
     ids = []
     for _ in range(5):

@@ -21,7 +21,7 @@ from holdfast.tune.search.sample import choice, grid_search, randint, uniform
 
 
 class Scripted(Searcher):
-    """Gives what it was told to."""
+    """Suggests the configs that it was made with."""
 
     def __init__(self, *answers: Any) -> None:
         super().__init__()

@@ -194,7 +194,7 @@ def test_what_cannot_be_drawn_from_is_refused_where_it_is_written(
         getattr(sample, name)(*given)
 
 
-def test_a_base_is_accepted_and_said_to_change_nothing() -> None:
+def test_a_base_is_accepted_with_a_warning_that_it_is_ignored() -> None:
     with pytest.warns(DeprecationWarning, match="is ignored"):
         domain = sample.loguniform(1e-3, 1, base=2)
 

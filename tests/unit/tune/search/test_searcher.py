@@ -127,7 +127,7 @@ def test_a_searcher_that_cannot_be_kept_is_refused_at_the_start() -> None:
     assert "get_state" in str(caught.value)
 
 
-def test_a_state_of_the_users_own_that_is_no_data_is_refused_at_the_start() -> None:
+def test_a_users_state_that_is_not_data_is_refused_at_the_start() -> None:
     class Own(Climber):
         def get_state(self) -> dict[str, Any]:
             return {"model": object()}
@@ -153,7 +153,7 @@ def test_generators_of_numpy_are_kept() -> None:
     assert [searcher.suggest("b") for _ in range(3)] == [restored.suggest("b") for _ in range(3)]
 
 
-def test_a_searcher_that_changes_its_mind_is_told_of_once(
+def test_a_searcher_that_suggests_something_else_causes_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     searcher = Climber()
@@ -165,7 +165,7 @@ def test_a_searcher_that_changes_its_mind_is_told_of_once(
     assert "99.0" in caplog.text
 
 
-def test_what_is_the_same_again_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_equal_suggestion_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     expected = Climber().suggest("a")
     with caplog.at_level(logging.WARNING):
         Climber().recall("a", {**expected, "constant": 1})
@@ -187,7 +187,7 @@ def test_a_searcher_is_saved_to_a_file_and_a_folder(tmp_path: Path) -> None:
         searcher.restore_from_dir(str(tmp_path.parent / tmp_path.name / ".."))
 
 
-def test_a_limiter_holds_back_and_forgets_nobody() -> None:
+def test_a_limiter_holds_back_and_forgets_no_trial() -> None:
     limiter = ConcurrencyLimiter(Climber(), 2)
     limiter.suggest("a")
     limiter.suggest("b")
@@ -206,7 +206,7 @@ def test_a_limiter_holds_back_and_forgets_nobody() -> None:
     assert "z" in other.searcher.seen  # type: ignore[attr-defined]
 
 
-def test_a_batch_is_told_when_all_of_it_has_ended() -> None:
+def test_a_batch_is_reported_when_all_of_it_has_ended() -> None:
     limiter = ConcurrencyLimiter(Climber(), 2, batch=True)
     limiter.suggest("a")
     limiter.suggest("b")

@@ -41,7 +41,7 @@ def test_the_first_path_in_order_varies_fastest() -> None:
     ]  # fmt: skip
 
 
-def test_every_sample_goes_through_the_whole_grid_and_draws_anew() -> None:
+def test_every_sample_goes_through_the_whole_grid_with_new_draws() -> None:
     configs = variants({"a": grid_search([1, 2]), "x": uniform(0, 1)}, num_samples=3)
 
     assert [config["a"] for config in configs] == [1, 2, 1, 2, 1, 2]
@@ -147,7 +147,7 @@ def test_functions_that_wait_in_a_circle_are_named() -> None:
         variants(space)
 
 
-def test_a_function_that_draws_gives_the_same_again_and_disturbs_nobody() -> None:
+def test_a_function_that_draws_returns_the_same_again_and_leaves_other_draws_alone() -> None:
     numpy = pytest.importorskip("numpy")
     space = {
         "x": sample_from(lambda _: random.random()),
@@ -224,7 +224,7 @@ def test_a_point_beside_the_options_is_tried_as_it_is_with_a_warning() -> None:
     assert "a=3 is not an option of the search space (1, 2)" in str(warned[0].message)
 
 
-def test_points_that_are_left_out_for_want_of_samples_are_told() -> None:
+def test_points_beyond_the_number_of_samples_cause_a_warning() -> None:
     space = {"a": uniform(0, 1)}
     points = [{"a": number / 10} for number in range(3)]
 
