@@ -1,43 +1,6 @@
 """Import path of `holdfast.tune.search.sample` before Ray 2.0."""
 
-from holdfast.tune.search.sample import (
-    Categorical,
-    Domain,
-    Float,
-    Function,
-    Integer,
-    choice,
-    grid_search,
-    lograndint,
-    loguniform,
-    qlograndint,
-    qloguniform,
-    qrandint,
-    qrandn,
-    quniform,
-    randint,
-    randn,
-    sample_from,
-    uniform,
-)
+from holdfast.tune.search import sample
+from holdfast.tune.search.sample import *  # noqa: F403
 
-__all__ = [
-    "Categorical",
-    "Domain",
-    "Float",
-    "Function",
-    "Integer",
-    "choice",
-    "grid_search",
-    "lograndint",
-    "loguniform",
-    "qlograndint",
-    "qloguniform",
-    "qrandint",
-    "qrandn",
-    "quniform",
-    "randint",
-    "randn",
-    "sample_from",
-    "uniform",
-]
+__all__ = sample.__all__

@@ -1,9 +1,10 @@
-"""Schedulers: who goes on, who pauses, who ends early, and who goes on from another's weights."""
+"""Schedulers: decide which trials run, pause, end early, or continue from another one's weights."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast.errors import ConfigError
@@ -51,7 +52,7 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
     """Return a new scheduler by its short name, made with `kwargs`.
 
     Raises:
-        ConfigError: There is no scheduler of that name, or it knows no such argument.
+        ConfigError: No scheduler has that name, or it does not take these arguments.
     """
     kind = _BY_NAME.get(str(scheduler).lower())
     if kind is None:
@@ -59,26 +60,26 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
             f"there is no scheduler {scheduler!r}; there are {', '.join(_BY_NAME)}",
             hint=_nearest(str(scheduler).lower(), _BY_NAME),
         )
-    known = {
-        name: one
-        for name, one in inspect.signature(kind).parameters.items()
-        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     }
-    if unknown := [name for name in kwargs if name not in known]:
-        near = [found for name in unknown if (found := _nearest(name, known))]
+    if unknown := [name for name in kwargs if name not in parameters]:
+        hints = [hint for name in unknown if (hint := _nearest(name, parameters))]
         raise ConfigError(
             f"{kind.__name__} has no argument {', '.join(map(repr, unknown))}; it has "
-            f"{', '.join(known) or 'none'}",
-            hint="; ".join(near) or None,
+            f"{', '.join(parameters) or 'none'}",
+            hint="; ".join(hints) or None,
         )
-    missing = [
-        name for name, one in known.items() if one.default is one.empty and name not in kwargs
+    required = [
+        name for name, parameter in parameters.items() if parameter.default is parameter.empty
     ]
-    if missing:
+    if missing := [name for name in required if name not in kwargs]:
         raise ConfigError(f"{kind.__name__} needs {', '.join(missing)}")
     return kind(**kwargs)
 
 
-def _nearest(name: str, known: Any) -> str | None:
-    near = difflib.get_close_matches(name, list(known), n=1)
+def _nearest(name: str, names: Iterable[str]) -> str | None:
+    near = difflib.get_close_matches(name, list(names), n=1)
     return f"{near[0]} for {name}" if near else None

@@ -1,21 +1,21 @@
-"""Checks of what schedulers are made with: all problems at once, each by the argument's name."""
+"""Checks the arguments of schedulers, and reports all problems at once."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 from holdfast.api.checks import Problems, is_number, is_whole, this_is
 from holdfast.errors import ConfigError
 
-MILESTONES_MAX = 100  # a trial that is judged more often than that is hardly ever judged right
+MILESTONES_MAX = 100  # a trial judged more often than that is hardly ever judged right
 
 
 class Arguments(Problems):
-    """What is wrong with arguments; a check returns whether one is as it should be."""
+    """Collects what is wrong with arguments; a check returns whether the argument is right."""
 
     def number(
         self,
@@ -41,15 +41,15 @@ class Arguments(Problems):
         return False
 
     def milestones(self, name: str, first: float, last: float, factor: float) -> None:
-        """Check that from `first` to `last` it is not too many times `factor`."""
+        """Check that multiplying by `factor` gets from `first` to `last` in not too many steps."""
         steps = math.inf
         with contextlib.suppress(ArithmeticError, ValueError):
             steps = (math.log(last) - math.log(first)) / math.log(factor)
-        if not steps <= MILESTONES_MAX:  # or it is no number
-            self.add(name, f"with it there are more than {MILESTONES_MAX} milestones")
+        if not steps <= MILESTONES_MAX:  # true for NaN, too
+            self.add(name, f"makes more than {MILESTONES_MAX} milestones")
 
     def function(self, name: str, meaning: str) -> bool:
-        """Check for None or something that can be called."""
+        """Check for None or a callable."""
         value = getattr(self._config, name)
         if value is None or callable(value):
             return True
@@ -65,23 +65,28 @@ class Arguments(Problems):
         return False
 
     def metric(self) -> None:
-        """Check `metric` and `mode`, None if told later, and `time_attr` if there is one."""
-        self.text("metric", "it names what to judge by")
+        """Check `metric` and `mode`, None if set later, and `time_attr` if there is one."""
+        self.text("metric", "it names the metric to judge by")
         if getattr(self._config, "mode", None) is not None:
             self.choice("mode", "min", "max")
         if hasattr(self._config, "time_attr"):
-            told = self.text("time_attr", "it names what tells in results how far a trial is")
-            if told and getattr(self._config, "time_attr", None) is None:
-                self.add("time_attr", "nothing tells how far a trial is")
+            meaning = "it names the result entry that measures progress"
+            is_text = self.text("time_attr", meaning)
+            if is_text and getattr(self._config, "time_attr", None) is None:
+                self.add("time_attr", f"missing; {meaning}")
 
 
 @contextmanager
-def checking_arguments(owner: object, **given: object) -> Iterator[Arguments]:
-    """Give out checks of `given`, and raise what they found as one error of the owner's."""
-    found = Arguments(SimpleNamespace(**given))
-    yield found
-    if found.lines:
-        listed = "".join(f"\n  - {line}" for line in found.lines)
-        raise ConfigError(
-            f"{type(owner).__name__} cannot work:{listed}", hint="; ".join(found.hints) or None
-        )
+def checking_arguments(owner: object, given: Mapping[str, object]) -> Iterator[Arguments]:
+    """Yield checks of the `given` arguments, then raise all problems as one `ConfigError`.
+
+    Args:
+        owner: Whose arguments they are; the error names its class.
+        given: The arguments by name; `locals()` at the start of `__init__` will do.
+    """
+    arguments = Arguments(SimpleNamespace(**given))
+    yield arguments
+    if arguments.lines:
+        listed = "".join(f"\n  - {line}" for line in arguments.lines)
+        hint = "; ".join(arguments.hints) or None
+        raise ConfigError(f"{type(owner).__name__} cannot work:{listed}", hint=hint)

@@ -1,8 +1,8 @@
-"""Asynchronous successive halving (ASHA): who is not among the best at a rung goes no further.
+"""Asynchronous successive halving (ASHA): ends trials that are not among the best at a rung.
 
-Li et al., "A System for Massively Parallel Hyperparameter Tuning", in its stopping variant: nobody
-waits for others. A trial that reaches a rung is compared with those that were there before it, and
-ends if it is worse than the best 1/`reduction_factor` of them.
+Li et al., "A System for Massively Parallel Hyperparameter Tuning", in its stopping variant: trials
+do not wait for each other. A trial that reaches a rung is compared with those that reached it
+earlier, and ends if it is worse than the best 1/`reduction_factor` of them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class AsyncHyperBandScheduler(ScoredScheduler):
     """Ends trials at rungs `grace_period * reduction_factor**k` unless they are among the best.
 
     Args:
-        time_attr: What tells in results how far a trial is.
-        metric: What to judge by.
-        mode: Whether `metric` should become "min" or "max".
-        max_t: Where trials end in any case.
-        grace_period: No trial ends before.
-        reduction_factor: One in so many goes on at a rung.
-        brackets: How many sets of rungs there are, the later ones beginning later; trials are
-            drawn to them.
+        time_attr: The result entry that measures progress.
+        metric: The metric to judge by.
+        mode: Whether `metric` should be small ("min") or large ("max").
+        max_t: The progress at which every trial ends.
+        grace_period: No trial ends before this progress.
+        reduction_factor: One in this many trials passes a rung.
+        brackets: How many sets of rungs there are; later ones start at later rungs. Trials are
+            assigned to them at random.
         stop_last_trials: Whether trials end at `max_t`.
-        seed: What decides to which bracket a trial is drawn; None for any.
+        seed: Seeds the assignment to brackets; None for a random one.
     """
 
     _max_t: float
@@ -51,38 +51,32 @@ class AsyncHyperBandScheduler(ScoredScheduler):
         grace_period: float = 1,
         reduction_factor: float = 4,
         brackets: int = 1,
-        stop_last_trials: bool = True,  # noqa: FBT001, FBT002  # as it was always called
+        stop_last_trials: bool = True,  # noqa: FBT001, FBT002  # as in Ray
         *,
         seed: int | None = None,
     ) -> None:
-        with checking_arguments(
-            self, time_attr=time_attr, metric=metric, mode=mode, max_t=max_t, seed=seed,
-            grace_period=grace_period, reduction_factor=reduction_factor, brackets=brackets,
-            stop_last_trials=stop_last_trials,
-        ) as found:  # fmt: skip
-            found.metric()
-            can_compare = found.number("max_t", "trials end there", above=0)
-            can_compare &= found.number("grace_period", "no trial ends before", above=0)
+        with checking_arguments(self, locals()) as arguments:
+            arguments.metric()
+            can_compare = arguments.number("max_t", "every trial ends there", above=0)
+            can_compare &= arguments.number("grace_period", "no trial ends before it", above=0)
             if can_compare and max_t < grace_period:
-                found.add(
-                    "max_t", f"below grace_period={grace_period!r}; no trial ends before that"
-                )
-            can_halve = found.number(
-                "reduction_factor", "one in so many goes on at a rung", above=1
-            )
-            if can_compare and can_halve:
-                found.milestones("reduction_factor", grace_period, max_t, reduction_factor)
-            if found.whole("brackets", "trials are drawn to them", at_least=1):
-                found.number("brackets", "trials are drawn to them", at_most=MILESTONES_MAX)
-            found.flag("stop_last_trials")
-            found.seed()
+                arguments.add("max_t", f"below grace_period={grace_period!r}")
+            meaning = "one in this many trials passes a rung"
+            if arguments.number("reduction_factor", meaning, above=1) and can_compare:
+                arguments.milestones("reduction_factor", grace_period, max_t, reduction_factor)
+            meaning = "trials are assigned to them at random"
+            if arguments.whole("brackets", meaning, at_least=1):
+                arguments.number("brackets", meaning, at_most=MILESTONES_MAX)
+            arguments.flag("stop_last_trials")
+            arguments.seed()
         super().__init__(time_attr, metric, mode)
         self._max_t = max_t
         self._stop_last_trials = bool(stop_last_trials)
         self._seed = seed_of(seed)
         rungs = milestones_for(max_t, grace_period, reduction_factor)
         self._brackets = [
-            [Rung(milestone, reduction_factor) for milestone in rungs[s:]] for s in range(brackets)
+            [Rung(milestone, reduction_factor) for milestone in rungs[skipped:]]
+            for skipped in range(brackets)
         ]
         sizes = [len(bracket) for bracket in self._brackets]
         self._chances = [math.exp(size - max(sizes)) for size in sizes]
@@ -102,16 +96,16 @@ class AsyncHyperBandScheduler(ScoredScheduler):
     def on_trial_complete(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> None:
         time = self._time(result)
         if time is not None:
-            self._passes(trial, time, result)  # others are compared with it all the same
+            self._passes(trial, time, result)  # later trials are compared with it
 
     def debug_string(self) -> str:
         lines = [f"AsyncHyperBand: {self._stopped} trials stopped"]
-        for s, bracket in enumerate(self._brackets):
-            told = (
+        for number, bracket in enumerate(self._brackets):
+            rungs = (
                 f"{rung.milestone:g}: {len(rung.scores)} trials, cutoff {rung.cutoff()}"
                 for rung in reversed(bracket)
             )
-            lines.append(f"Bracket {s}: " + " | ".join(told))
+            lines.append(f"Bracket {number}: " + " | ".join(rungs))
         return "\n".join(lines)
 
     def get_state(self) -> dict[str, Any]:
@@ -126,14 +120,14 @@ class AsyncHyperBandScheduler(ScoredScheduler):
         super().set_state(state)
         self._seed = state["seed"]
         self._stopped = state["stopped"]
-        for bracket, kept in zip(self._brackets, state["rungs"], strict=True):
-            for rung, scores in zip(bracket, kept, strict=True):
-                rung.become(scores)
+        for bracket, rungs in zip(self._brackets, state["rungs"], strict=True):
+            for rung, scores in zip(bracket, rungs, strict=True):
+                rung.replace(scores)
 
     def _passes(self, trial: Trial, time: float, result: Mapping[str, Any]) -> bool:
-        """Enter a trial at the highest rung it has reached; whether it is good enough for it.
+        """Enter a trial at the highest rung it has reached; return whether it passes that rung.
 
-        Lower rungs that it has jumped over are left alone: a late score is no match for early ones.
+        It is not entered at lower rungs that it skipped: a late score is no match for early ones.
         """
         score = self._score(result)
         reached = [rung for rung in self._bracket_of(trial) if time >= rung.milestone]
@@ -144,12 +138,12 @@ class AsyncHyperBandScheduler(ScoredScheduler):
         return cutoff is None or score >= cutoff
 
     def _bracket_of(self, trial: Trial) -> list[Rung]:
-        drawn = generator_for(self._seed, "bracket", trial.number)
-        return drawn.choices(self._brackets, self._chances)[0]
+        generator = generator_for(self._seed, "bracket", trial.number)
+        return generator.choices(self._brackets, self._chances)[0]
 
 
 class Rung:
-    """The scores of all trials that came to one milestone."""
+    """The scores of all trials that reached one milestone."""
 
     def __init__(self, milestone: float, reduction_factor: float) -> None:
         self.milestone = milestone
@@ -158,16 +152,13 @@ class Rung:
         self._ordered: list[float] = []
 
     def enter(self, trial_id: str, score: float) -> None:
-        """Remember a score; one that is not a number counts for nobody's cutoff."""
+        """Add a score; NaN does not count for the cutoff."""
         self.scores[trial_id] = score
         if not math.isnan(score):
             insort(self._ordered, score)
 
     def cutoff(self) -> float | None:
-        """Return what a score must reach, None if there is nothing to compare with.
-
-        It lies between the two scores next to the quantile, in proportion to its distance.
-        """
+        """Return the score to reach, interpolated at the quantile; None if there are no scores."""
         if not self._ordered:
             return None
         place = self._quantile * (len(self._ordered) - 1)
@@ -176,19 +167,19 @@ class Rung:
             return below
         return below + (above - below) * (place - math.floor(place))
 
-    def become(self, scores: Mapping[str, float]) -> None:
-        """Have these scores and no others."""
+    def replace(self, scores: Mapping[str, float]) -> None:
+        """Replace all scores."""
         self.scores, self._ordered = {}, []
         for trial_id, score in scores.items():
             self.enter(trial_id, score)
 
 
 def milestones_for(max_t: float, grace_period: float, reduction_factor: float) -> list[float]:
-    """Return all rungs up to `max_t`, by multiplication: logarithms lose one now and then."""
-    found = [grace_period]
-    while found[-1] * reduction_factor <= max_t:
-        found.append(found[-1] * reduction_factor)
-    return found
+    """Return all rungs up to `max_t`; by multiplication, because logarithms may lose the last."""
+    milestones = [grace_period]
+    while milestones[-1] * reduction_factor <= max_t:
+        milestones.append(milestones[-1] * reduction_factor)
+    return milestones
 
 
 ASHAScheduler = AsyncHyperBandScheduler

@@ -1,4 +1,4 @@
-"""One bracket of HyperBand: trials that run to a milestone, wait for each other, and are halved."""
+"""A bracket of HyperBand: trials that run to a milestone, wait there, and are halved."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.tune.schedulers.scored_scheduler import order_of
 
 @dataclass(frozen=True)
 class Plan:
-    """How many trials a bracket has room for, and where they wait for each other.
+    """How many trials a bracket has room for, and its milestones.
 
-    At every milestone but the last, one in `eta` goes on.
+    At every milestone but the last, one in `eta` trials goes on.
     """
 
     room: int
@@ -24,25 +24,25 @@ class Plan:
 
 
 def plans_for(max_t: float, eta: float) -> list[Plan]:
-    """Return the brackets of one band, from the one that halves never to the one that does most.
+    """Return the brackets of one band, from the one that never halves to the one that halves most.
 
-    As in Algorithm 1 of the paper: the longest halves floor(log(max_t) / log(eta)) times. By exact
-    fractions, because logarithms and powers of floats end up on the wrong side of a whole number.
+    As in Algorithm 1 of the paper: the longest halves floor(log(max_t) / log(eta)) times. Computed
+    with fractions, because logarithms and powers of floats can miss a whole number.
     """
     exact, longest = Fraction(eta), 0
     while exact ** (longest + 1) <= max_t:
         longest += 1
-    found = []
-    for s in range(longest + 1):
-        room = math.ceil(Fraction(longest + 1, s + 1) * exact**s)
-        milestones = [math.floor(Fraction(max_t) / exact**left) for left in range(s, -1, -1)]
-        found.append(Plan(room, milestones, eta))
-    return found
+    plans = []
+    for halvings in range(longest + 1):
+        room = math.ceil(Fraction(longest + 1, halvings + 1) * exact**halvings)
+        milestones = [math.floor(Fraction(max_t) / exact**left) for left in range(halvings, -1, -1)]
+        plans.append(Plan(room, milestones, eta))
+    return plans
 
 
 @dataclass
 class Member:
-    """A trial in a bracket; `time` and `score` are those of its arrival, None while on its way."""
+    """A trial in a bracket; `time` and `score` are None until it arrives at the milestone."""
 
     number: int
     time: float | None = None
@@ -51,15 +51,15 @@ class Member:
 
 @dataclass
 class Bracket:
-    """Successive halving of those trials that have joined.
+    """Successive halving of the trials that have joined.
 
     Attributes:
         number: Its place in the order in which brackets were made.
         plan: The index of its plan in the band.
-        entrants: How many have joined, the ones that are gone included.
-        is_closed: Whether nobody can join any more.
+        entrants: How many trials have joined, including those that left.
+        is_closed: Whether no more trials can join.
         rung: How often it was halved.
-        members: Those that still compete, by id.
+        members: The trials that still compete, by id.
     """
 
     number: int
@@ -75,7 +75,7 @@ class Bracket:
         self.is_closed = self.entrants >= room
 
     def waits(self, trial_id: str) -> bool:
-        """Whether a trial is at the milestone and others are not yet."""
+        """Return whether a trial is at the milestone and waits there for others."""
         return self.members[trial_id].time is not None
 
     def arrive(self, trial_id: str, time: float, score: float) -> None:
@@ -83,7 +83,7 @@ class Bracket:
         self.members[trial_id].score = score
 
     def depart(self, trial_id: str) -> None:
-        """A trial is on its way: again, if it had arrived and then lost what it had."""
+        """Mark a trial as on its way, perhaps again after it lost progress."""
         self.members[trial_id].time = None
         self.members[trial_id].score = None
 
@@ -91,14 +91,14 @@ class Bracket:
         return self.rung == len(plan.milestones) - 1
 
     def is_ready(self, plan: Plan) -> bool:
-        """Whether everybody is there, so that it can be halved."""
-        everybody = all(map(self.waits, self.members))
-        return self.is_closed and everybody and bool(self.members) and not self.is_last_rung(plan)
+        """Return whether all members have arrived, so that the bracket can be halved."""
+        all_wait = bool(self.members) and all(map(self.waits, self.members))
+        return self.is_closed and all_wait and not self.is_last_rung(plan)
 
     def halve(self, plan: Plan) -> list[str]:
-        """Send the best on to the next milestone; return the others, who are no members any more.
+        """Send the best on to the next milestone; remove and return the others.
 
-        Who left early leaves their place empty: how many may stay follows from how many came.
+        How many stay depends on the entrants: a trial that left early is not replaced.
         """
         places = self.entrants
         for _ in range(self.rung + 1):
@@ -114,19 +114,22 @@ class Bracket:
         return losers
 
     def ranked(self) -> list[str]:
-        """Return those who have arrived, the best first; of equals, the one that was made first."""
-        arrived = [(name, one) for name, one in self.members.items() if one.score is not None]
-        arrived.sort(key=lambda found: (-order_of(found[1].score or 0.0), found[1].number))
-        return [name for name, _ in arrived]
+        """Return the trials that have arrived, the best first; of equals, the older first."""
+        arrived = [
+            (-order_of(member.score), member.number, trial_id)
+            for trial_id, member in self.members.items()
+            if member.score is not None
+        ]
+        return [trial_id for *_, trial_id in sorted(arrived)]
 
     def retain(self, is_live: Callable[[str], bool]) -> None:
-        """Drop the members that are over, however that came."""
-        self.members = {name: one for name, one in self.members.items() if is_live(name)}
+        """Drop the members that are over."""
+        self.members = {name: member for name, member in self.members.items() if is_live(name)}
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, kept: dict[str, Any]) -> Bracket:
-        members = {name: Member(**member) for name, member in kept["members"].items()}
-        return cls(**{**kept, "members": members})
+    def from_dict(cls, data: dict[str, Any]) -> Bracket:
+        members = {name: Member(**member) for name, member in data["members"].items()}
+        return cls(**{**data, "members": members})

@@ -1,4 +1,4 @@
-"""How population based training changes a config: a step away from a good one, or a new draw."""
+"""Changes configs for population based training: a step away from a good one, or a new draw."""
 
 from __future__ import annotations
 
@@ -28,66 +28,63 @@ Config = dict[str, Any]
 
 
 def broken_mutation_rules(mutations: Mapping[str, Any], path: str = "") -> list[str]:
-    """Return what is wrong with mutations, a line for each."""
-    found = []
+    """Return what is wrong with mutations, one line for each."""
+    problems = []
     for key, mutation in mutations.items():
         name = f"{path}{key}"
         if isinstance(mutation, Mapping):
-            found += broken_mutation_rules(mutation, f"{name}/")
+            problems += broken_mutation_rules(mutation, f"{name}/")
         elif isinstance(mutation, Domain):
             if mutation.is_function():
-                found.append(f"{name!r}: `sample_from` cannot be drawn from without a whole config")
+                problems.append(f"{name!r}: `sample_from` needs a whole config to draw from")
         elif isinstance(mutation, list | tuple):
             if not mutation:
-                found.append(f"{name!r}: an empty list leaves nothing to choose")
+                problems.append(f"{name!r}: an empty list leaves nothing to choose")
         elif not callable(mutation):
-            found.append(f"{name!r}: {shown(mutation)} is no list, no domain and no function")
-    return found
+            problems.append(f"{name!r}: {shown(mutation)} is not a list, a domain or a function")
+    return problems
 
 
 def values_outside(
     space: Mapping[str, Any], mutations: Mapping[str, Any], path: str = ""
 ) -> list[str]:
-    """Return which values of a search space are nowhere where mutations move them, a line each."""
-    found = []
+    """Return which values of a search space lie outside of their mutations, one line for each."""
+    problems = []
     for key, mutation in mutations.items():
         value, name = space.get(key), f"{path}{key}"
         if isinstance(mutation, Mapping):
-            found += values_outside(
-                value if isinstance(value, Mapping) else {}, mutation, f"{name}/"
-            )
+            nested = value if isinstance(value, Mapping) else {}
+            problems += values_outside(nested, mutation, f"{name}/")
         elif isinstance(mutation, Float | Integer) and (wrong := _outside(value, mutation)):
-            found.append(f"{name!r}: {wrong} is outside of {mutation!r}")
-    return found
+            problems.append(f"{name!r}: {wrong} is outside of {mutation!r}")
+    return problems
 
 
 def _outside(value: Any, domain: Float | Integer) -> str:
-    """Return what of a search space lies outside of a domain, "" if nothing does."""
+    """Return a value of a search space that lies outside of a domain, "" if none does."""
     if isinstance(value, Float | Integer):
         last = value.last if isinstance(value, Integer) else value.upper
         top = domain.last if isinstance(domain, Integer) else domain.upper
         return repr(value) if last < domain.lower or value.lower > top else ""
     is_grid = isinstance(value, Mapping) and isinstance(value.get("grid_search"), list | tuple)
     options = value["grid_search"] if is_grid else getattr(value, "categories", [value])
-    wrong = (one for one in options if is_number(one) and not _is_inside(one, domain))
-    return next((shown(one) for one in wrong), "")
-
-
-def _is_inside(value: Any, domain: Float | Integer) -> bool:
-    return math.isfinite(value) and domain.is_valid(value)
+    for option in options:
+        if is_number(option) and not (math.isfinite(option) and domain.is_valid(option)):
+            return shown(option)
+    return ""
 
 
 def copied(value: Any) -> Any:
-    """Return a config that can be changed without changing `value`; what is no data is shared."""
+    """Return a copy of nested dicts and lists; everything else in it is shared."""
     if isinstance(value, Mapping):
-        return {key: copied(below) for key, below in value.items()}
+        return {key: copied(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [copied(below) for below in value]
+        return [copied(item) for item in value]
     return value
 
 
 def complete(config: Config, mutations: Mapping[str, Any], generator: random.Random) -> None:
-    """Draw a value for whatever would be mutated and is not in the config."""
+    """Draw the values that have a mutation and are missing in the config."""
     for key, mutation in mutations.items():
         if isinstance(mutation, Mapping):
             complete(config.setdefault(key, {}), mutation, generator)
@@ -105,9 +102,9 @@ def perturbed(
 ) -> Config:
     """Return a copy of a config in which everything that has a mutation is mutated.
 
-    With `resample_probability` a value is drawn anew. Else one of a list moves by one place, and a
-    number is multiplied by one of `factors` and stays in its domain: within the bounds, whole or a
-    multiple if all values there are. What is neither in the list nor a number is drawn anew.
+    With `resample_probability` a value is drawn anew. Otherwise a value of a list moves by one
+    place, and a number is multiplied by one of `factors` and stays in its domain: within the
+    bounds, and whole or a multiple if the domain is. Other values are drawn anew.
     """
     new: Config = copied(config)
     for key, mutation in mutations.items():
@@ -125,29 +122,29 @@ def perturbed(
 
 
 def drawn(mutation: Any, generator: random.Random) -> Any:
-    """Return a new value; the same for a generator in the same state."""
+    """Return a new value, which depends on the generator alone."""
     if isinstance(mutation, Domain):
         return own(mutation.draw(generator))
     if isinstance(mutation, list | tuple):
         return generator.choice(mutation)
-    with seeded_globals(generator.getrandbits(32)):  # people write `lambda: random.uniform(0, 1)`
+    with seeded_globals(generator.getrandbits(32)):  # users write `lambda: random.uniform(0, 1)`
         return own(mutation())
 
 
 def explored_by(function: Callable[[Config], Config], config: Config, seed: int) -> Config:
-    """Return what a function of the user's makes of a config."""
+    """Return the config that a user's function makes of `config`."""
     with seeded_globals(seed):
-        found: object = function(config)
-    if not isinstance(found, dict):
+        new: object = function(config)
+    if not isinstance(new, dict):
         raise TuneError(
-            f"custom_explore_fn returned {shown(found)}, {this_is(found)}; it must return a config",
+            f"custom_explore_fn returned {shown(new)}, {this_is(new)}; it must return a config",
             hint="change the config it is given, and end with `return config`",
         )
-    return found
+    return new
 
 
 def tag_for(tag: str, config: Mapping[str, Any], mutations: Mapping[str, Any]) -> str:
-    """Return the tag of a trial with the values that were mutated."""
+    """Return the tag of a trial, with the mutated values."""
     return f"{tag}@perturbed[{','.join(_named_values(config, mutations))}]"
 
 
@@ -177,7 +174,7 @@ def _moved(value: Any, mutation: Any, generator: random.Random, factors: Sequenc
 
 
 def _exact(value: Any) -> Fraction | None:
-    """Return a number as it is, None if it is none, or has no end."""
+    """Return a finite number exactly, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     if isinstance(value, numbers.Integral):
@@ -186,14 +183,14 @@ def _exact(value: Any) -> Fraction | None:
 
 
 def _bounds_of_sign(place: Fraction) -> tuple[float, float]:
-    """Return where a whole number may be moved of which nobody said it: not to 0, nor past it."""
+    """Return the bounds of a whole number without a domain: it keeps its sign and is never 0."""
     return (1, math.inf) if place > 0 else (0, math.inf) if place == 0 else (-math.inf, -1)
 
 
 def _moved_by_steps(place: Fraction, factor: float, low: float, high: float) -> int:
-    """Return the place on a grid that a factor moves to: the nearest, but one further at least.
+    """Return the place on a grid that a factor moves to: the nearest, but at least one step away.
 
-    Else small numbers would never move: 2 times 1.2 is nearest to 2.
+    Otherwise small numbers would never move: 2 times 1.2 is nearest to 2.
     """
     moved, here = round(place * Fraction(factor)), round(place)
     if moved == here and factor != 1:
@@ -203,17 +200,17 @@ def _moved_by_steps(place: Fraction, factor: float, low: float, high: float) -> 
 
 
 def _grid_of(domain: Float | Integer) -> float | None:
-    """Return what values are multiples of, None if of nothing."""
+    """Return the number that all values are multiples of, None if there is none."""
     sampler = domain.get_sampler()
     return sampler.q if isinstance(sampler, Quantized) else None
 
 
 def _named_values(config: Mapping[str, Any], mutations: Mapping[str, Any]) -> list[str]:
-    found = []
+    texts = []
     for key, mutation in mutations.items():
         value = config.get(key)
         if isinstance(mutation, Mapping) and isinstance(value, Mapping):
-            found += [f"{key}/{below}" for below in _named_values(value, mutation)]
+            texts += [f"{key}/{text}" for text in _named_values(value, mutation)]
         else:
-            found.append(f"{key}={value:.4f}" if isinstance(value, float) else f"{key}={value}")
-    return found
+            texts.append(f"{key}={value:.4f}" if isinstance(value, float) else f"{key}={value}")
+    return texts

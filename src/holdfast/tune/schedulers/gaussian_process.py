@@ -1,8 +1,8 @@
 """A model of how much a config improves a trial, for PB2; needs numpy.
 
-A Gaussian process whose similarity fades with time, because what is good for a trial at its start
-is not what is good for it later. See Parker-Holder et al., "Provably Efficient Online
-Hyperparameter Optimization with Population-Based Bandits".
+A Gaussian process whose similarity fades with time, because a config that is good early in training
+need not be good later. See Parker-Holder et al., "Provably Efficient Online Hyperparameter
+Optimization with Population-Based Bandits".
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-LENGTHS = (0.1, 0.2, 0.4, 0.8)  # how far apart configs are that have little in common
+LENGTHS = (0.1, 0.2, 0.4, 0.8)  # the distance at which configs have little in common
 FADINGS = (0.0, 0.05, 0.2)  # how much is forgotten from one interval to the next
 NOISES = (0.001, 0.01, 0.1)
 FITTED_ROWS = 64  # enough to choose between the above
 CANDIDATES = 1024
 REFINED = 256
-DIGITS = 9  # what differs only beyond is a tie, whatever order a processor adds in
+DIGITS = 9  # smaller differences are ties: they depend on the processor's order of addition
 
 
 @dataclass(frozen=True)
 class Observation:
-    """That a trial gained so much in an interval.
+    """How much a trial gained in an interval.
 
     Attributes:
-        interval: How many intervals there were before, as a number that need not be whole.
-        score: What it began with.
-        point: Its config, each value between 0 and 1.
-        gain: What its score grew by.
+        interval: How many intervals went before; need not be a whole number.
+        score: The score at the start of the interval.
+        point: The trial's config, each value between 0 and 1.
+        gain: How much the score grew.
     """
 
     interval: float
@@ -49,17 +49,17 @@ class _Kernel:
     fading: float
     noise: float
 
-    def between(self, one: Array, other: Array) -> Array:
-        """Return how similar each row of one is to each row of the other; column 0 is time."""
-        apart = ((one[:, None, 1:] - other[None, :, 1:]) ** 2).sum(axis=2)
-        since = np.abs(one[:, None, 0] - other[None, :, 0])
-        found: Array = np.exp(-apart / (2 * self.length**2)) * (1 - self.fading) ** (since / 2)
-        return found
+    def between(self, left: Array, right: Array) -> Array:
+        """Return the similarity of each row of `left` to each row of `right`; column 0 is time."""
+        apart = ((left[:, None, 1:] - right[None, :, 1:]) ** 2).sum(axis=2)
+        since = np.abs(left[:, None, 0] - right[None, :, 0])
+        near: Array = np.exp(-apart / (2 * self.length**2)) * (1 - self.fading) ** (since / 2)
+        return near
 
     def factor(self, rows: Array) -> Array:
-        within = self.between(rows, rows) + self.noise * np.eye(len(rows))
-        found: Array = np.linalg.cholesky(within).astype(np.float64)
-        return found
+        covariance = self.between(rows, rows) + self.noise * np.eye(len(rows))
+        factor: Array = np.linalg.cholesky(covariance).astype(np.float64)
+        return factor
 
 
 def most_promising(
@@ -69,18 +69,18 @@ def most_promising(
     score: float,
     seed: int,
 ) -> list[float]:
-    """Return the point with the highest bound on what it may gain.
+    """Return the point with the highest upper bound of its gain.
 
     Args:
-        seen: What was observed, at least once.
-        running: The points that others are trying now; what they will tell need not be tried again.
+        seen: All observations, at least one.
+        running: The points that other trials are trying now; they need not be tried again.
         interval: When the point will be used.
-        score: What the trial begins with.
-        seed: Decides which points are looked at.
+        score: The score that the trial starts from.
+        seed: Seeds the draw of the points to compare.
     """
-    low, high = _range([one.score for one in seen])
-    rows = np.array([[one.interval, (one.score - low) / (high - low), *one.point] for one in seen])
-    gains = np.array([one.gain for one in seen])
+    low, high = _range([row.score for row in seen])
+    rows = np.array([[row.interval, (row.score - low) / (high - low), *row.point] for row in seen])
+    gains = np.array([row.gain for row in seen])
     spread = float(gains.std())
     gains = (gains - gains.mean()) / (spread if spread > 0 else 1.0)
     start = [interval, (score - low) / (high - low)]
@@ -97,14 +97,14 @@ def most_promising(
 
 
 class _Bound:
-    """What each point may gain: the mean, and more where little is known."""
+    """The upper confidence bound of the gain: the mean, and more where little is known."""
 
     def __init__(self, kernel: _Kernel, rows: Array, gains: Array, tried: Array) -> None:
         self._kernel, self._rows, self._tried = kernel, rows, tried
         self._factor = kernel.factor(tried)
         # The first rows of `tried` are `rows`, so their factor is a corner of the whole.
         self._weights = _solved(self._factor[: len(rows), : len(rows)], gains)
-        # The paper's constants; below three observations its logarithm would mean no curiosity.
+        # The paper's constants; with fewer than three observations its logarithm is negative.
         self._curiosity = math.sqrt(0.2 + max(0.0, math.log(0.4 * len(tried))))
 
     def highest(self, points: Array) -> int:
@@ -116,7 +116,7 @@ class _Bound:
 
 def _fitted(rows: Array, gains: Array) -> _Kernel:
     """Return the kernel under which the gains are most likely; of equals, the first."""
-    kernels = [_Kernel(*one) for one in product(LENGTHS, FADINGS, NOISES)]
+    kernels = [_Kernel(*constants) for constants in product(LENGTHS, FADINGS, NOISES)]
     return max(kernels, key=lambda kernel: round(_likelihood(kernel, rows, gains), DIGITS))
 
 

@@ -1,4 +1,4 @@
-"""HyperBand for BOHB: budgets are told to a searcher that learns from all of them.
+"""HyperBand for BOHB: adds budgets to results, for a searcher that learns from all of them.
 
 Falkner, Klein, Hutter, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale".
 """
@@ -14,11 +14,11 @@ from holdfast.tune.schedulers.hyperband import HyperBandScheduler
 
 
 class HyperBandForBOHB(HyperBandScheduler):
-    """HyperBand that fills the largest bracket first, and notes in results what they ran for.
+    """HyperBand that fills the largest bracket first, and adds budgets to results.
 
-    The searcher finds where a trial runs to as `hyperband_info/milestone`, and in the result that
-    gets there the same as `hyperband_info/budget`. Results before are of no budget: a model of what
-    a budget costs would take them for worse than they are.
+    Every result gets the next milestone as `hyperband_info/milestone`; the result that reaches it
+    also gets it as `hyperband_info/budget`. Earlier results have no budget, because a model of that
+    budget would rate them worse than they are.
     """
 
     def on_trial_result(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:

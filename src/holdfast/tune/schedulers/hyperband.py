@@ -1,8 +1,8 @@
-"""HyperBand: brackets that trade how many trials there are for how long each may run.
+"""HyperBand: brackets that trade the number of trials for how long each may run.
 
 Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization". A trial that
-comes to a milestone waits, paused, until everybody in its bracket is there or over. Nobody waits
-for ever: a bracket that nobody can fill is halved as it is once nothing else could run.
+reaches a milestone is paused until all trials of its bracket have reached it or are over. No trial
+waits forever: when nothing else can run, a bracket that is not full is halved as it is.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class HyperBandScheduler(ScoredScheduler):
     """Halves brackets of trials at milestones; the smallest bracket of a band is filled first.
 
     Args:
-        time_attr: What tells in results how far a trial is.
-        metric: What to judge by.
-        mode: Whether `metric` should become "min" or "max".
-        max_t: How far a trial goes that is always among the best.
-        reduction_factor: One in so many goes on at a milestone.
+        time_attr: The result entry that measures progress.
+        metric: The metric to judge by.
+        mode: Whether `metric` should be small ("min") or large ("max").
+        max_t: The progress of a trial that passes all milestones.
+        reduction_factor: One in this many trials passes a milestone.
         stop_last_trials: Whether trials end at `max_t`.
     """
 
@@ -48,18 +48,15 @@ class HyperBandScheduler(ScoredScheduler):
         mode: str | None = None,
         max_t: float = 81,
         reduction_factor: float = 3,
-        stop_last_trials: bool = True,  # noqa: FBT001, FBT002  # as it was always called
+        stop_last_trials: bool = True,  # noqa: FBT001, FBT002  # as in Ray
     ) -> None:
-        with checking_arguments(
-            self, time_attr=time_attr, metric=metric, mode=mode, max_t=max_t,
-            reduction_factor=reduction_factor, stop_last_trials=stop_last_trials,
-        ) as found:  # fmt: skip
-            found.metric()
-            can_halve = found.number("max_t", "the best trials go so far", at_least=1)
-            meaning = "one in so many goes on at a milestone"
-            if found.number("reduction_factor", meaning, above=1) and can_halve:
-                found.milestones("reduction_factor", 1, max_t, reduction_factor)
-            found.flag("stop_last_trials")
+        with checking_arguments(self, locals()) as arguments:
+            arguments.metric()
+            has_end = arguments.number("max_t", "the best trials run that far", at_least=1)
+            meaning = "one in this many trials passes a milestone"
+            if arguments.number("reduction_factor", meaning, above=1) and has_end:
+                arguments.milestones("reduction_factor", 1, max_t, reduction_factor)
+            arguments.flag("stop_last_trials")
         super().__init__(time_attr, metric, mode)
         self._max_t = max_t
         self._stop_last_trials = bool(stop_last_trials)
@@ -71,7 +68,7 @@ class HyperBandScheduler(ScoredScheduler):
     def on_trial_add(self, view: StudyView, trial: Trial) -> None:
         super().on_trial_add(view, trial)
         if self._bracket_of(trial) is not None:
-            return  # it comes back after a failure, to its own bracket
+            return  # it comes back after a failure and stays in its bracket
         if not self._brackets or self._brackets[-1].is_closed:
             self._brackets.append(Bracket(self._made, self._made % len(self._plans)))
             self._made += 1
@@ -95,7 +92,7 @@ class HyperBandScheduler(ScoredScheduler):
         score = self._score(result)
         if not bracket.waits(trial.trial_id):
             if score is None:
-                return self.CONTINUE  # it is judged by its next result that tells
+                return self.CONTINUE  # it is judged by its next result with a score
             bracket.arrive(trial.trial_id, time, score)
         elif self._is_stuck(view, trial):
             bracket.is_closed = True
@@ -115,21 +112,21 @@ class HyperBandScheduler(ScoredScheduler):
             self._leave(view, trial)
 
     def choose_trial_to_run(self, view: StudyView) -> Trial | None:
-        """Return a trial that need not wait, of the bracket that has come least far in its band.
+        """Return a trial that need not wait, from the bracket with the least progress in its band.
 
-        If nothing else runs or could, the best of those who wait is sent ahead. Its next result
-        shows that nobody else came, and its bracket is halved as it is.
+        If nothing else runs or can run, the best waiting trial is started. With its next result,
+        while all others still wait, its bracket is halved as it is.
         """
         order = sorted(self._brackets, key=self._progress)
         live = (view.get_trial(name) for bracket in order for name in bracket.members)
         free = (trial for trial in live if trial is not None and not self._must_wait(trial))
-        strays = (one for one in view.get_trials() if self._bracket_of(one) is None)
+        strays = (trial for trial in view.get_trials() if self._bracket_of(trial) is None)
         idle = (trial for trial in strays if trial.status in WAITING)
-        found = first_that_fits(view, free) or first_that_fits(view, idle)
-        if found is None and self._is_stuck(view):
+        chosen = first_that_fits(view, free) or first_that_fits(view, idle)
+        if chosen is None and self._is_stuck(view):
             ahead = (view.get_trial(name) for bracket in order for name in bracket.ranked())
-            found = first_that_fits(view, (trial for trial in ahead if trial is not None))
-        return found
+            chosen = first_that_fits(view, (trial for trial in ahead if trial is not None))
+        return chosen
 
     def debug_string(self) -> str:
         lines = [f"{type(self).__name__}: {self._stopped} trials stopped"]
@@ -137,7 +134,7 @@ class HyperBandScheduler(ScoredScheduler):
             plan = self._plans[bracket.plan]
             waiting = sum(map(bracket.waits, bracket.members))
             lines.append(
-                f"Bracket {bracket.number}: {bracket.entrants} of {plan.room} trials came, "
+                f"Bracket {bracket.number}: {bracket.entrants} of {plan.room} trials joined, "
                 f"{waiting} of {len(bracket.members)} wait at {plan.milestones[bracket.rung]}"
             )
         return "\n".join(lines)
@@ -154,22 +151,22 @@ class HyperBandScheduler(ScoredScheduler):
         super().set_state(state)
         self._made = state["made"]
         self._stopped = state["stopped"]
-        self._brackets = [Bracket.from_dict(kept) for kept in state["brackets"]]
+        self._brackets = [Bracket.from_dict(bracket) for bracket in state["brackets"]]
 
     def _in_order(self, plans: list[Plan]) -> list[Plan]:
-        """Return the brackets of a band in the order in which they are filled."""
+        """Return the plans of a band in the order in which their brackets are filled."""
         return plans
 
     def _settle(self, view: StudyView, bracket: Bracket, judged: Trial | None = None) -> None:
-        """Halve a bracket for as long as everybody who is still in it is there."""
+        """Halve a bracket for as long as all its members have reached the milestone."""
         plan = self._plans[bracket.plan]
         bracket.retain(lambda name: name == (judged and judged.trial_id) or _is_live(view, name))
         while bracket.is_ready(plan):
-            for loser in bracket.halve(plan):
+            for trial_id in bracket.halve(plan):
                 self._stopped += 1
-                other = view.get_trial(loser)
-                if other is not None and other is not judged:
-                    view.stop_trial(other)
+                loser = view.get_trial(trial_id)
+                if loser is not None and loser is not judged:
+                    view.stop_trial(loser)
         if bracket.is_closed and not bracket.members:
             self._brackets.remove(bracket)
 
@@ -180,31 +177,29 @@ class HyperBandScheduler(ScoredScheduler):
             self._settle(view, bracket)
 
     def _bracket_of(self, trial: Trial) -> Bracket | None:
-        return next((one for one in self._brackets if trial.trial_id in one.members), None)
+        joined = (bracket for bracket in self._brackets if trial.trial_id in bracket.members)
+        return next(joined, None)
 
     def _must_wait(self, trial: Trial) -> bool:
-        """Whether a trial runs already, or is paused where others of its bracket are to come."""
+        """Return whether a trial runs already, or is paused until others reach the milestone."""
         if trial.status != Status.PAUSED:
             return trial.status != Status.PENDING
         bracket = self._bracket_of(trial)
         return bracket is not None and bracket.waits(trial.trial_id)
 
-    def _is_stuck(self, view: StudyView, but: Trial | None = None) -> bool:
-        """Whether all trials wait for others that will not come, apart from one that was sent."""
+    def _is_stuck(self, view: StudyView, ahead: Trial | None = None) -> bool:
+        """Return whether all trials, except one that was sent ahead, wait for others in vain."""
         return all(
-            trial is but or (trial.status == Status.PAUSED and self._must_wait(trial))
+            trial is ahead or (trial.status == Status.PAUSED and self._must_wait(trial))
             for trial in view.get_trials()
         )
 
     def _progress(self, bracket: Bracket) -> tuple[int, float, int]:
         band = bracket.number // len(self._plans)
-        return (
-            band,
-            bracket.rung / len(self._plans[bracket.plan].milestones),
-            bracket.number,
-        )
+        share = bracket.rung / len(self._plans[bracket.plan].milestones)
+        return band, share, bracket.number
 
 
 def _is_live(view: StudyView, trial_id: str) -> bool:
-    found = view.get_trial(trial_id)
-    return found is not None and not found.is_finished()
+    trial = view.get_trial(trial_id)
+    return trial is not None and not trial.is_finished()

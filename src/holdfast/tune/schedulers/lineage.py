@@ -1,9 +1,9 @@
-"""Where the weights of a trial come from: all steps from one trial to another that led to them.
+"""Records where the weights of a trial come from, and reads the policy files that say so.
 
-A step is one line of JSON: the tag of the trial that was changed, the tag of the one it was made
-from, the iterations of both, the config it was made from, the new one, and the step's number. A
-policy file holds all steps that led to its trial, and perhaps more: its last step goes on from the
-last one of its donor before it, and so on. So a line that is written again does no harm.
+A step is one line of JSON: the tag of the trial that was changed, the tag of its donor, the
+iterations of both, the donor's config, the new config, and the step's number. A policy file holds
+all steps that led to its trial, and perhaps more. It is read backwards: the last step continues the
+last earlier step of its donor, and so on, so a line that is written twice does no harm.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GLOBAL_FILE = "pbt_global.txt"
 
 @dataclass(frozen=True)
 class Step:
-    """A change of config on the way to a trial's weights: from the iteration `after` on."""
+    """A change from the config `before` to `config`, made after the iteration `after`."""
 
     after: int
     before: dict[str, Any]
@@ -36,9 +36,9 @@ class Step:
 
 
 class Lineage:
-    """The steps that led to each trial, and what of them is still to be written to files.
+    """The steps that led to each trial, and the text that is still to be written to files.
 
-    Histories have their beginnings in common, so each step is kept once, with the one before it.
+    Histories share their beginnings, so each step is stored once, with a link to the one before it.
     """
 
     def __init__(self) -> None:
@@ -48,35 +48,35 @@ class Lineage:
         self._unwritten: dict[str, str] = {}
 
     def add(self, trial_id: str, donor_id: str, step: list[Any], *, is_written: bool) -> None:
-        """Remember that a trial was made from another; its own past is of no meaning any more."""
-        *told, before, config = step
-        told += [_as_data(before), _as_data(config), self._made]
-        line = json.dumps(told, default=repr, skipkeys=True)
+        """Record that a trial continues from a donor, whose history replaces its own."""
+        *tags_and_iterations, before, config = step
+        entries = [*tags_and_iterations, _as_data(before), _as_data(config), self._made]
+        line = json.dumps(entries, default=repr, skipkeys=True)
         self._steps[self._made] = (self._newest.get(donor_id), line)
         self._newest[trial_id] = self._made
         self._made += 1
         if is_written:
             self._append(GLOBAL_FILE, f"{line}\n")
-            history = "".join(f"{past}\n" for past in self.history(trial_id))
+            history = "".join(f"{past_line}\n" for past_line in self.history(trial_id))
             self._append(f"pbt_policy_{trial_id}.txt", history)
         self._prune()
 
     def history(self, trial_id: str) -> list[str]:
         """Return the steps that led to a trial, the first one first."""
-        found: list[str] = []
+        lines: list[str] = []
         place = self._newest.get(trial_id)
         while place is not None:
             place, line = self._steps[place]
-            found.append(line)
-        return found[::-1]
+            lines.append(line)
+        return lines[::-1]
 
     def forget(self, trial_id: str) -> None:
-        """Drop what led to this trial and to no other."""
+        """Drop the steps that led to this trial alone."""
         if self._newest.pop(trial_id, None) is not None:
             self._prune()
 
     def take_files(self) -> dict[str, str]:
-        """Return what is to be appended to files, by name; each text only once."""
+        """Return the text to append to files, by file name; each text is returned once."""
         taken, self._unwritten = self._unwritten, {}
         return taken
 
@@ -91,12 +91,12 @@ class Lineage:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Lineage:
-        found = cls()
-        found._made = data["made"]
-        found._steps = {place: (before, line) for place, before, line in data["steps"]}
-        found._newest = dict(data["newest"])
-        found._unwritten = dict(data["unwritten"])
-        return found
+        lineage = cls()
+        lineage._made = data["made"]
+        lineage._steps = {place: (before, line) for place, before, line in data["steps"]}
+        lineage._newest = dict(data["newest"])
+        lineage._unwritten = dict(data["unwritten"])
+        return lineage
 
     def _append(self, name: str, text: str) -> None:
         self._unwritten[name] = self._unwritten.get(name, "") + text
@@ -112,7 +112,7 @@ class Lineage:
 
 
 def _as_data(config: dict[str, Any]) -> Any:
-    """Return a config as it comes back exactly; one that cannot, as it is."""
+    """Return a config as data that is read back exactly, or unchanged where that is impossible."""
     try:
         return config_to_data(config)
     except ConfigError:
@@ -121,13 +121,13 @@ def _as_data(config: dict[str, Any]) -> Any:
 
 def saved_iteration(trial: Trial) -> int:
     """Return the iteration of a trial's newest checkpoint, 0 if it has none."""
-    for kept in trial.checkpoints.usable():
-        return iteration_in(kept.metrics, kept.step or 0)
+    for checkpoint in trial.checkpoints.usable():
+        return iteration_in(checkpoint.metrics, checkpoint.step or 0)
     return 0
 
 
 def iteration_in(result: Mapping[str, Any], otherwise: int) -> int:
-    """Return the iteration that a result is of, or something else if it does not tell."""
+    """Return the `training_iteration` of a result, or `otherwise` if it has none."""
     iteration = score_of(result, "training_iteration")
     return otherwise if iteration is None or not math.isfinite(iteration) else int(iteration)
 
@@ -136,8 +136,7 @@ def read_policy(path: str | Path) -> list[Step]:
     """Return the steps that led to a trial, the first one first.
 
     Raises:
-        ConfigError: There is no such file, it is not one of these, or its steps do not go on from
-            each other.
+        ConfigError: The file is missing, is not a policy file, or its steps do not fit together.
     """
     hint = "pass the path of a pbt_policy_<trial id>.txt in the folder of a study"
     try:
@@ -146,24 +145,24 @@ def read_policy(path: str | Path) -> list[Step]:
         raise ConfigError(
             f"policy_file={str(path)!r} cannot be read: {error}", hint=hint
         ) from error
-    found: dict[int, list[Any]] = {}
+    steps: dict[int, list[Any]] = {}
     for place, line in enumerate(text.splitlines()):
         try:
             tag, donor, _, after, before, config, *numbers = json.loads(line)
             before, config = config_from_data(before), config_from_data(config)
             _check_step(after, before, config)
-            found[int(numbers[0]) if numbers else place] = [tag, donor, int(after), before, config]
+            steps[int(numbers[0]) if numbers else place] = [tag, donor, int(after), before, config]
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"policy_file={str(path)!r} has a line that is no step of a policy: {line[:80]!r}",
+                f"policy_file={str(path)!r} has a line that is not a policy step: {line[:80]!r}",
                 hint=hint,
             ) from error
-    if not found:
+    if not steps:
         raise ConfigError(f"policy_file={str(path)!r} is empty: no trial was changed", hint=hint)
-    chain = _chain([found[number] for number in sorted(found)])
+    chain = _chain([steps[number] for number in sorted(steps)])
     if problem := _gap_in(chain):
         raise ConfigError(
-            f"policy_file={str(path)!r} is not the way to one trial: {problem}",
+            f"policy_file={str(path)!r} is not the history of one trial: {problem}",
             hint="pass a file as one study wrote it; files of two studies must not be joined",
         )
     return chain
@@ -171,39 +170,39 @@ def read_policy(path: str | Path) -> list[Step]:
 
 def _check_step(after: Any, before: Any, config: Any) -> None:
     if after != int(after) or after < 0:
-        raise ValueError(f"{after!r} is no iteration")
+        raise ValueError(f"{after!r} is not an iteration")
     if not (isinstance(before, dict) and isinstance(config, dict)):
         raise ValueError("a config is a dict")
 
 
 def _gap_in(chain: list[Step]) -> str:
-    """Return where a step does not go on from the one before it, "" if all do."""
+    """Return why a step does not continue the one before it, "" if all do."""
     for earlier, later in itertools.pairwise(chain):
         if later.after < earlier.after:
             return f"a change at iteration {later.after} follows one at {earlier.after}"
         if names := _differences(earlier.config, later.before):
             return (
-                f"what is changed at iteration {later.after} is not the config that was there since"
+                f"the config that is changed at iteration {later.after} is not the one in use since"
                 f" {earlier.after}: {', '.join(names)}"
             )
     return ""
 
 
-def _differences(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[str]:
-    """Return the keys that differ; objects are known by a text of theirs that may change."""
+def _differences(earlier: Mapping[Any, Any], later: Mapping[Any, Any]) -> list[str]:
+    """Return the keys that differ, except for objects that are stored by their `repr`."""
     return [
-        f"{key!r} is {shown(other.get(key))}, not {shown(one.get(key))}"
-        for key in {**one, **other}
-        if not same(one.get(key), other.get(key)) and not _is_told_as_text(one.get(key))
+        f"{key!r} is {shown(later.get(key))}, not {shown(earlier.get(key))}"
+        for key in {**earlier, **later}
+        if not same(earlier.get(key), later.get(key)) and not _is_repr(earlier.get(key))
     ]
 
 
-def _is_told_as_text(value: object) -> bool:
+def _is_repr(value: object) -> bool:
     return isinstance(value, str) and value.startswith("<") and value.endswith(">")
 
 
 def _chain(steps: list[list[Any]]) -> list[Step]:
-    """Return the last step and those it goes back to; each before the one that goes back to it."""
+    """Return the last step and the steps that led to it, the first one first."""
     chain: list[Step] = []
     wanted = steps[-1][0]
     for tag, donor, after, before, config in reversed(steps):

@@ -1,4 +1,4 @@
-"""The median stopping rule: who has never been better than others on average goes no further.
+"""The median stopping rule: ends trials that were never better than the average of others.
 
 Golovin et al., "Google Vizier: A Service for Black-Box Optimization".
 """
@@ -19,20 +19,20 @@ from holdfast.tune.schedulers.trial_scheduler import WAITING, first_that_fits
 
 
 class MedianStoppingRule(ScoredScheduler):
-    """Ends a trial whose best score is worse than the median of what others had on average so far.
+    """Ends a trial whose best score is worse than the median of the other trials' averages so far.
 
-    While there are too few others to compare with, trials give way to those that wait, so that the
-    others come as far. All scores of all trials are kept for as long as the study goes on.
+    While too few others have come as far, trials give way to waiting ones, so that these can catch
+    up. All scores of all trials are kept for as long as the study runs.
 
     Args:
-        time_attr: What tells in results how far a trial is.
-        metric: What to judge by.
-        mode: Whether `metric` should become "min" or "max".
-        grace_period: No trial is judged before.
+        time_attr: The result entry that measures progress.
+        metric: The metric to judge by.
+        mode: Whether `metric` should be small ("min") or large ("max").
+        grace_period: No trial is judged before this progress.
         min_samples_required: How many others must have come as far.
-        min_time_slice: How long a trial runs at least before it gives way; infinity for never.
-        hard_stop: Whether trials end; if not, they pause until nobody else waits, and then go on
-            to their end.
+        min_time_slice: How far a trial runs before it gives way; infinity for never giving way.
+        hard_stop: Whether bad trials end; if not, they pause until no other trial waits, and then
+            run to their end.
     """
 
     trials_ahead = 1
@@ -53,18 +53,14 @@ class MedianStoppingRule(ScoredScheduler):
         grace_period: float = 60.0,
         min_samples_required: int = 3,
         min_time_slice: float = 0,
-        hard_stop: bool = True,  # noqa: FBT001, FBT002  # as it was always called
+        hard_stop: bool = True,  # noqa: FBT001, FBT002  # as in Ray
     ) -> None:
-        with checking_arguments(
-            self, time_attr=time_attr, metric=metric, mode=mode, grace_period=grace_period,
-            min_samples_required=min_samples_required, min_time_slice=min_time_slice,
-            hard_stop=hard_stop,
-        ) as found:  # fmt: skip
-            found.metric()
-            found.number("grace_period", "no trial is judged before", at_least=0)
-            found.whole("min_samples_required", "so many others are compared with", at_least=1)
-            found.number("min_time_slice", "so long a trial runs at least", at_least=0)
-            found.flag("hard_stop")
+        with checking_arguments(self, locals()) as arguments:
+            arguments.metric()
+            arguments.number("grace_period", "no trial is judged before it", at_least=0)
+            arguments.whole("min_samples_required", "it counts other trials", at_least=1)
+            arguments.number("min_time_slice", "a trial runs at least that far", at_least=0)
+            arguments.flag("hard_stop")
         super().__init__(time_attr, metric, mode)
         self._grace_period = grace_period
         self._min_samples = min_samples_required
@@ -109,7 +105,7 @@ class MedianStoppingRule(ScoredScheduler):
             self._forget(trial)
 
     def choose_trial_to_run(self, view: StudyView) -> Trial | None:
-        """Return who is pending, then who has come least far, and last who was found too bad."""
+        """Return a pending trial, else the paused one with the least progress, bad trials last."""
         trials = view.get_trials()
         pending = [trial for trial in trials if trial.status == Status.PENDING]
         paused = [trial for trial in trials if trial.status == Status.PAUSED]
@@ -128,7 +124,7 @@ class MedianStoppingRule(ScoredScheduler):
     def get_state(self) -> dict[str, Any]:
         return {
             **super().get_state(),
-            "histories": {name: found.rows() for name, found in self._histories.items()},
+            "histories": {name: history.rows() for name, history in self._histories.items()},
             "paused_at": dict(self._paused_at),
             "set_back": sorted(self._set_back),
         }
@@ -144,8 +140,8 @@ class MedianStoppingRule(ScoredScheduler):
         self._set_back = set(state["set_back"])
 
     def _means_of_others(self, trial: Trial, time: float) -> list[float]:
-        others = (found for name, found in self._histories.items() if name != trial.trial_id)
-        means = (found.mean(time) for found in others if found.reached() >= time)
+        others = (history for name, history in self._histories.items() if name != trial.trial_id)
+        means = (history.mean(time) for history in others if history.reached() >= time)
         return [mean for mean in means if mean is not None]
 
     def _give_way(self, view: StudyView, trial: Trial, time: float) -> str:
@@ -162,13 +158,13 @@ class MedianStoppingRule(ScoredScheduler):
         )
 
     def _forget(self, trial: Trial) -> None:
-        """Forget what is of no use once a trial is over; its scores are."""
+        """Drop what is useless once a trial is over; its scores stay."""
         self._paused_at.pop(trial.trial_id, None)
         self._set_back.discard(trial.trial_id)
 
 
 class History:
-    """The scores of one trial over time, with what is asked of them at hand."""
+    """The scores of one trial over time, with running bests and averages."""
 
     def __init__(self, grace_period: float) -> None:
         self._grace_period = grace_period
@@ -179,10 +175,10 @@ class History:
         self._counts: list[int] = []
 
     def add(self, time: float, score: float) -> None:
-        """Take in a score; those from this time on are of an attempt that is over, and go."""
-        keep = bisect_left(self._times, time)
+        """Add a score; it replaces those from this time on, which a lost attempt reported."""
+        place = bisect_left(self._times, time)
         for column in (self._times, self._scores, self._bests, self._sums, self._counts):
-            del column[keep:]
+            del column[place:]
         counts = time >= self._grace_period and not math.isnan(score)
         self._times.append(time)
         self._scores.append(score)
@@ -197,7 +193,7 @@ class History:
         return self._times[-1]
 
     def mean(self, until: float) -> float | None:
-        """Return the average from the end of the grace period on, None if there is none."""
+        """Return the average score after the grace period, None if there are no scores."""
         place = bisect_right(self._times, until) - 1
         if place < 0 or not self._counts[place]:
             return None
@@ -205,5 +201,5 @@ class History:
         return None if math.isnan(mean) else mean
 
     def rows(self) -> list[list[float]]:
-        """Return times and scores, as they came."""
+        """Return times and scores in order."""
         return [list(row) for row in zip(self._times, self._scores, strict=True)]

@@ -23,13 +23,14 @@ Path = tuple[str, ...]
 
 
 class PB2(PopulationBasedTraining):
-    """Population based training whose changes come from a model of what earlier ones gained.
+    """Population based training whose changes come from a model of earlier gains; needs numpy.
 
     Parker-Holder et al., "Provably Efficient Online Hyperparameter Optimization with
-    Population-Based Bandits". Needs numpy. Arguments as for `PopulationBasedTraining`, and
+    Population-Based Bandits". Arguments as for `PopulationBasedTraining`, and
 
     Args:
-        hyperparam_bounds: What may change, by key: `[lowest, highest]`; nested as the config is.
+        hyperparam_bounds: The values that may change, by key, as `[lowest, highest]`; nested like
+            the config.
     """
 
     _bounds: dict[Path, tuple[float, float]]
@@ -45,7 +46,7 @@ class PB2(PopulationBasedTraining):
         perturbation_interval: float = 60.0,
         hyperparam_bounds: Mapping[str, Any] | None = None,
         quantile_fraction: float = 0.25,
-        log_config: bool = True,  # noqa: FBT001, FBT002  # as it was always called
+        log_config: bool = True,  # noqa: FBT001, FBT002  # as in Ray
         require_attrs: bool = True,  # noqa: FBT001, FBT002
         synch: bool = False,  # noqa: FBT001, FBT002
         custom_explore_fn: Callable[[Config], Config] | None = None,
@@ -53,16 +54,14 @@ class PB2(PopulationBasedTraining):
         seed: int | None = None,
     ) -> None:
         given = hyperparam_bounds if isinstance(hyperparam_bounds, Mapping) else {}
-        with checking_arguments(self, hyperparam_bounds=hyperparam_bounds) as found:
+        with checking_arguments(self, locals()) as arguments:
             if not given:
-                found.add(
-                    "hyperparam_bounds", "nothing may change",
-                    hint="hyperparam_bounds={'lr': [0.0001, 0.1]}",
-                )  # fmt: skip
+                hint = "hyperparam_bounds={'lr': [0.0001, 0.1]}"
+                arguments.add("hyperparam_bounds", "nothing may change", hint=hint)
             for path, bounds in _leaves(given):
                 if not _are_bounds(bounds):
                     name = f"hyperparam_bounds: {'/'.join(path)!r}"
-                    found.tell(f"{name}: {bounds!r} is not [lowest, highest]")
+                    arguments.tell(f"{name}: {bounds!r} is not [lowest, highest]")
         if importlib.util.find_spec("numpy") is None:
             raise ConfigError("PB2 needs numpy, which is not installed", hint="pip install numpy")
         super().__init__(
@@ -90,7 +89,7 @@ class PB2(PopulationBasedTraining):
         self._points = copied(state["points"])
 
     def _end_interval(self, trial: Trial, time: float, score: float) -> None:
-        """Note what the config of a trial has gained since the trial was last judged, or copied."""
+        """Record how much a trial has gained since it was last judged or copied."""
         if not math.isfinite(score):
             return
         base, point = self._bases.get(trial.trial_id), self._point_of(trial)
@@ -102,21 +101,21 @@ class PB2(PopulationBasedTraining):
 
     def _mutate(self, view: StudyView, trial: Trial, donor: Trial) -> Config:
         base = self._base_of(donor)
-        name = ("mutate", self._tries)
+        purpose = ("mutate", self._tries)
         if base is None or not self._rows:
-            draw = generator_for(self._seed, *name)
-            return self._placed(donor.config, [draw.random() for _ in self._bounds])
+            generator = generator_for(self._seed, *purpose)
+            return self._placed(donor.config, [generator.random() for _ in self._bounds])
         from holdfast.tune.schedulers.gaussian_process import Observation, most_promising
 
         seen = [Observation(when, score, row, gain) for when, score, gain, *row in self._rows]
         others = (self._point_of(other) for other in view.get_trials() if other is not trial)
         running = [point for point in others if point is not None]
         when, score = base[0] / self._interval, base[1]
-        best = most_promising(seen, running, when, score, number_for(self._seed, *name))
+        best = most_promising(seen, running, when, score, number_for(self._seed, *purpose))
         return self._placed(donor.config, best)
 
-    def _become(self, trial: Trial, donor: Trial, config: Config) -> None:
-        super()._become(trial, donor, config)
+    def _inherit(self, trial: Trial, donor: Trial, config: Config) -> None:
+        super()._inherit(trial, donor, config)
         self._bases.pop(trial.trial_id, None)
         if (base := self._base_of(donor)) is not None:
             self._bases[trial.trial_id] = base
@@ -125,7 +124,7 @@ class PB2(PopulationBasedTraining):
             self._points[trial.trial_id] = point
 
     def _base_of(self, donor: Trial) -> list[float] | None:
-        """Return when and how good a donor was as it saved what others go on from."""
+        """Return the time and score of a donor at the checkpoint that others continue from."""
         donation = donor.donation()
         start = {} if donation is None else donation.result
         time, score = score_of(start, self._time_attr), score_of(start, self._metric or "")
@@ -139,11 +138,11 @@ class PB2(PopulationBasedTraining):
         self._points.pop(trial_id, None)
 
     def _point_of(self, trial: Trial) -> list[float] | None:
-        """Return where a trial is; one that is about to be changed is where it will be."""
+        """Return a trial's point; for a trial that is about to change, its next point."""
         return self._points.get(trial.trial_id) or self._point(trial.config)
 
     def _point(self, config: Mapping[str, Any]) -> list[float] | None:
-        """Return a config as a point in the unit cube, None if it lacks something."""
+        """Return a config as a point in the unit cube, None if it lacks a value."""
         point = []
         for path, (low, high) in self._bounds.items():
             value: Any = config
@@ -170,17 +169,17 @@ class PB2(PopulationBasedTraining):
 
 
 def _leaves(bounds: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
-    for key, below in bounds.items():
-        if isinstance(below, Mapping):
-            yield from _leaves(below, (*above, key))
+    for key, value in bounds.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*above, key))
         else:
-            yield (*above, key), below
+            yield (*above, key), value
 
 
 def _domains(bounds: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        key: _domains(below) if isinstance(below, Mapping) else Float(*below).uniform()
-        for key, below in bounds.items()
+        key: _domains(value) if isinstance(value, Mapping) else Float(*value).uniform()
+        for key, value in bounds.items()
     }
 
 

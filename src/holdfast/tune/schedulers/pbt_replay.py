@@ -1,4 +1,4 @@
-"""One trial that changes its config as another did under population based training."""
+"""Replays the config changes of one trial of population based training."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ log = logging.getLogger(__name__)
 class PopulationBasedTrainingReplay(FIFOScheduler):
     """Runs one trial with the configs that led to the weights of a trial of an earlier study.
 
-    At each change the trial saves and pauses, and goes on from there with the next config. Config
-    and weights change together, so a loss at that moment leaves no mixture, and every step is done
-    with the config that it was done with then: a deterministic trainable ends with the weights
-    of the original.
+    At each change the trial saves, pauses, and continues with the next config. Config and weights
+    change together, so a crash at that moment leaves no mixture. Every step runs with its original
+    config, so a deterministic trainable ends with the original weights.
 
     Args:
         policy_file: A `pbt_policy_<trial id>.txt` that population based training wrote.
@@ -42,7 +41,7 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
     _done: int
     _trial_id: str | None
     _tag: str
-    _is_late: bool
+    _has_warned: bool
 
     def __init__(self, policy_file: str | Path) -> None:
         self._policy_file = str(policy_file)
@@ -50,16 +49,16 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         self._done = 0
         self._trial_id = None
         self._tag = ""
-        self._is_late = False
+        self._has_warned = False
 
     @property
     def config(self) -> dict[str, Any]:
-        """The config that the trial begins with."""
-        found: dict[str, Any] = copied(self._policy[0].before)
-        return found
+        """The config that the trial starts with."""
+        first: dict[str, Any] = copied(self._policy[0].before)
+        return first
 
     def check_space(self, space: Mapping[str, Any]) -> None:
-        """Raise `ConfigError` if the configs of the file are not those of this study."""
+        """Raise `ConfigError` if `param_space` has keys that the configs in the file lack."""
         first = self._policy[0].before
         if lacking := [key for key in space if key not in first]:
             raise ConfigError(
@@ -74,7 +73,7 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         """Give the trial its first config; a second trial is a `TuneError`."""
         if self._trial_id not in (None, trial.trial_id):
             raise TuneError(
-                f"a replay is of one trial, and {trial} would be another one",
+                f"a replay runs a single trial, and {trial} would be a second one",
                 hint="num_samples=1, and no grid_search in param_space",
             )
         if self._trial_id is None:
@@ -92,18 +91,18 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
             return self.NOOP
         if iteration == self._policy[due - 1].after:
             return self.PAUSE  # it saves, and changes when that is done
-        view.save_trial(trial)  # by its next result it has; what it did since is done again
+        view.save_trial(trial)  # its next result finds the save; steps since then are repeated
         return self.CONTINUE
 
     def on_trial_pause(self, view: StudyView, trial: Trial) -> None:
-        """Change the config of a trial that has paused for it."""
+        """Change the config of a trial that paused for this."""
         saved = saved_iteration(trial)
         self._change(view, trial, sum(step.after <= saved for step in self._policy))
 
     def _change(self, view: StudyView, trial: Trial, due: int) -> bool:
-        """Have the trial go on from its newest checkpoint with the config that is due by then.
+        """Make the trial continue from its newest checkpoint with the config that is due.
 
-        Returns False, and nothing happens, if there is none, or if it has not saved since.
+        Return False, and do nothing, if no change is due or the trial has not saved since it was.
         """
         if due <= self._done or saved_iteration(trial) < self._policy[due - 1].after:
             return False
@@ -112,17 +111,17 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         if not view.exploit(trial, trial, copied(step.config), tag):
             return False
         self._done = due
-        self._warn_of_lateness(trial, step)
+        self._warn_if_late(trial, step)
         return True
 
-    def _warn_of_lateness(self, trial: Trial, step: Step) -> None:
+    def _warn_if_late(self, trial: Trial, step: Step) -> None:
         saved = saved_iteration(trial)
-        if saved == step.after or self._is_late:
+        if saved == step.after or self._has_warned:
             return
-        self._is_late = True
+        self._has_warned = True
         log.warning(
             "%s has saved nothing at iteration %d, where the config was changed; it changes at %d, "
-            "and does not come to the weights of the original",
+            "and will not end with the original weights",
             trial, step.after, saved,
         )  # fmt: skip
 
@@ -141,14 +140,14 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
     def set_state(self, state: Mapping[str, Any]) -> None:
         if state.get("policy", self._digest()) != self._digest():
             raise ConfigError(
-                f"policy_file={self._policy_file!r} is not the file that the study was begun with: "
-                f"{state['done']} of its changes have been made, and others are in it now",
-                hint="put the original file back, or begin a new study",
+                f"policy_file={self._policy_file!r} is not the file that the study started with: "
+                f"{state['done']} of the changes in that one have been made",
+                hint="put the original file back, or start a new study",
             )
         super().set_state(state)
         self._done, self._trial_id, self._tag = state["done"], state["trial_id"], state["tag"]
 
     def _digest(self) -> str:
-        """Return what tells one policy from another."""
-        told = repr([(step.after, step.before, step.config) for step in self._policy])
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        """Return a digest that differs from that of any other policy."""
+        text = repr([(step.after, step.before, step.config) for step in self._policy])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""A scheduler around another one, which gives running trials more or less of the machine."""
+"""A scheduler that wraps another one and changes the resources of running trials."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ AllocationFunction = Callable[[StudyView, Trial, dict[str, Any], "ResourceChangi
 
 
 class ResourceChangingScheduler(TrialScheduler):
-    """Resizes trials that another scheduler lets go on.
+    """Changes the resources of trials that another scheduler lets continue.
 
-    A trial whose share changes pauses, with a save, and starts again with its new share.
+    A trial whose resources change saves, pauses, and starts again with the new resources.
 
     Args:
-        base_scheduler: Who judges trials; a `FIFOScheduler` if None.
-        resources_allocation_function: Called as `function(view, trial, result, scheduler)`; returns
-            what the trial should have, or None to leave it: one dict, a list of dicts, one for
-            each process, or a `PlacementGroupFactory`. None never resizes.
+        base_scheduler: The scheduler that judges trials; a `FIFOScheduler` if None.
+        resources_allocation_function: Called as `function(view, trial, result, scheduler)`. Returns
+            the trial's new resources, as a dict, a list with a dict for each process, or a
+            `PlacementGroupFactory`; None to leave them. Without a function nothing changes.
     """
 
     requires_checkpoints = True
@@ -56,7 +56,7 @@ class ResourceChangingScheduler(TrialScheduler):
         resources_allocation_function: AllocationFunction | None = DistributeResources(),  # noqa: B008  # it does not change
     ) -> None:
         if base_scheduler is not None and not isinstance(base_scheduler, TrialScheduler):
-            raise ConfigError(f"base_scheduler is no scheduler, {this_is(base_scheduler)}")
+            raise ConfigError(f"base_scheduler is not a scheduler, {this_is(base_scheduler)}")
         function = resources_allocation_function
         if function is not None and not callable(function):
             raise ConfigError(
@@ -69,7 +69,7 @@ class ResourceChangingScheduler(TrialScheduler):
 
     @property
     def base_scheduler(self) -> TrialScheduler:
-        """Who judges the trials."""
+        """The scheduler that judges trials."""
         return self._base
 
     @property
@@ -78,17 +78,17 @@ class ResourceChangingScheduler(TrialScheduler):
 
     @property
     def mode(self) -> str | None:
-        """Whether the metric should become "min" or "max", None if that is not known."""
-        return self._base._mode  # noqa: SLF001  # schedulers keep it there for each other
+        """Whether the metric should be small ("min") or large ("max"), None if not set."""
+        return self._base._mode  # noqa: SLF001  # schedulers read it from each other
 
     @property
     def accepts_searcher(self) -> bool:  # type: ignore[override]
-        """Whether the one who judges does."""
+        """Whether the base scheduler does."""
         return self._base.accepts_searcher
 
     @property
     def trials_ahead(self) -> int:  # type: ignore[override]
-        """As many as the one who judges wants."""
+        """As many as the base scheduler wants."""
         return self._base.trials_ahead
 
     def check_ready(self) -> None:
@@ -98,15 +98,15 @@ class ResourceChangingScheduler(TrialScheduler):
         self._base.check_space(space)
 
     def base_resources(self, trial: Trial) -> Bundles:
-        """Return what a trial had when it was made."""
+        """Return the resources that a trial was created with."""
         return self._first.get(trial.trial_id, bundles_of(trial.resources))
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         return self._base.set_search_properties(metric, mode, **spec)
 
     def on_trial_add(self, view: StudyView, trial: Trial) -> None:
-        live = {one.trial_id for one in view.get_trials()}
-        self._first = {name: one for name, one in self._first.items() if name in live}
+        live = {each.trial_id for each in view.get_trials()}
+        self._first = {name: bundles for name, bundles in self._first.items() if name in live}
         self._first.setdefault(trial.trial_id, bundles_of(trial.resources))
         self._base.on_trial_add(view, trial)
 
@@ -116,7 +116,7 @@ class ResourceChangingScheduler(TrialScheduler):
             self._first.pop(trial.trial_id, None)
 
     def on_trial_result(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> str:
-        self._shrink_who_cannot_start(view)
+        self._shrink_stuck_trials(view)
         decision = self._base.on_trial_result(view, trial, result)
         if decision != self.CONTINUE or self._function is None:
             return decision
@@ -137,11 +137,11 @@ class ResourceChangingScheduler(TrialScheduler):
     def on_trial_pause(self, view: StudyView, trial: Trial) -> None:
         self._base.on_trial_pause(view, trial)
 
-    def _shrink_who_cannot_start(self, view: StudyView) -> None:
-        """Give a trial that waits what it began with, if there is no room for what it got since.
+    def _shrink_stuck_trials(self, view: StudyView) -> None:
+        """Reset waiting trials to their first resources where there is no room for the newer ones.
 
-        Else smaller ones could keep it from running for ever. It depends on what is free alone:
-        whether a trial may start at this moment is a matter of time too.
+        Otherwise smaller trials could keep them waiting forever. This depends on the free resources
+        alone, because whether a trial may start at this moment also depends on time.
         """
         free = view.free_resources()
         for trial in view.get_trials():
@@ -161,10 +161,10 @@ class ResourceChangingScheduler(TrialScheduler):
         return self._base.take_files()
 
     def get_state(self) -> dict[str, Any]:
-        first = {name: [dict(one) for one in found] for name, found in self._first.items()}
+        first = {name: list(map(dict, bundles)) for name, bundles in self._first.items()}
         return {**super().get_state(), "base": self._base.get_state(), "first": first}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
         self._base.set_state(state["base"])
-        self._first = {name: bundles_of(found) for name, found in state["first"].items()}
+        self._first = {name: bundles_of(bundles) for name, bundles in state["first"].items()}

@@ -1,4 +1,4 @@
-"""How free resources are shared between trials: arithmetic, nothing else."""
+"""Functions that share free resources between trials: arithmetic only."""
 
 from __future__ import annotations
 
@@ -18,42 +18,38 @@ if TYPE_CHECKING:
     from holdfast.tune.schedulers.resource_changing_scheduler import ResourceChangingScheduler
 
 Bundles = tuple[dict[str, float], ...]
-CRUMB = 1e-9  # what floats leave over
+ROUNDING = 1e-9  # more than the error of a few float operations
 
 
 class DistributeResources:
-    """Shares what is free evenly between all trials that are not over.
+    """Shares free resources evenly between all trials that are not over.
 
-    No trial gets less than it began with. What cannot be shared evenly stays free.
+    No trial gets less than it started with. What cannot be shared evenly stays free.
 
     Args:
-        add_bundles: Whether a trial gets more processes; if not, those it has get more.
-        increase_by: What a trial gets more of at a time, as `{"CPU": 2}`; one CPU, and one GPU,
-            if None.
-        increase_by_times: How many times `increase_by` a trial may get on top; any number if less
-            than 1. Without `increase_by` it means nothing.
-        reserve_resources: What is left for others.
+        add_bundles: Whether a trial gets more processes; if not, its processes get more each.
+        increase_by: The step in which a trial grows, as `{"CPU": 2}`; None for one CPU and one GPU.
+        increase_by_times: How many times `increase_by` a trial may get at most; no limit if less
+            than 1. Ignored without `increase_by`.
+        reserve_resources: Resources that trials leave free.
     """
 
     def __init__(
         self,
-        add_bundles: bool = False,  # noqa: FBT001, FBT002  # as it was always called
+        add_bundles: bool = False,  # noqa: FBT001, FBT002  # as in Ray
         increase_by: Mapping[str, float] | None = None,
         increase_by_times: int = -1,
         reserve_resources: Mapping[str, float] | None = None,
     ) -> None:
-        with checking_arguments(
-            self, add_bundles=add_bundles, increase_by=increase_by,
-            increase_by_times=increase_by_times, reserve_resources=reserve_resources,
-        ) as found:  # fmt: skip
-            found.flag("add_bundles")
-            found.number("increase_by_times", "it counts how often `increase_by` is added")
+        with checking_arguments(self, locals()) as arguments:
+            arguments.flag("add_bundles")
+            arguments.number("increase_by_times", "it counts how often `increase_by` is added")
             if increase_by is not None and not (
                 _are_amounts(increase_by) and any(increase_by.values())
             ):
-                found.add("increase_by", "not a dict of amounts", hint="increase_by={'CPU': 1}")
+                arguments.add("increase_by", "not a dict of amounts", hint="increase_by={'CPU': 1}")
             if reserve_resources is not None and not _are_amounts(reserve_resources):
-                found.add("reserve_resources", "not a dict of amounts")
+                arguments.add("reserve_resources", "not a dict of amounts")
         self.add_bundles = bool(add_bundles)
         self.increase_by = dict(increase_by) if increase_by else None
         self.increase_by_times = increase_by_times
@@ -66,13 +62,13 @@ class DistributeResources:
         result: Mapping[str, Any],
         scheduler: ResourceChangingScheduler,
     ) -> Bundles | None:
-        """Return what a trial should have, None if there is nothing to share."""
+        """Return the resources that a trial should have, None to leave it as it is."""
         free = self._free(tune_controller, scheduler)
         share = 1 / max(len(tune_controller.get_trials()), 1)
         return self._raised(scheduler.base_resources(trial), free, share)
 
     def _free(self, view: StudyView, scheduler: ResourceChangingScheduler) -> dict[str, float]:
-        """Return what is left once every trial that is not over has what it began with."""
+        """Return what is left when every trial that is not over has its first resources."""
         free = dict(view.free_resources())
         for trial in view.get_trials():
             if trial.status == Status.RUNNING:
@@ -83,12 +79,12 @@ class DistributeResources:
         return free
 
     def _raised(self, base: Bundles, free: Mapping[str, float], share: float) -> Bundles:
-        """Return what a trial began with and its share of what is free."""
+        """Return a trial's first resources and its share of the free ones."""
         raised = [dict(bundle) for bundle in base]
         units = [self.increase_by] if self.increase_by else _units_of(base)
         for unit in units:
             times = min(
-                math.floor(free.get(name, 0.0) * share / amount + CRUMB)
+                math.floor(free.get(name, 0.0) * share / amount + ROUNDING)
                 for name, amount in unit.items()
                 if amount
             )
@@ -103,18 +99,18 @@ class DistributeResources:
 
 
 class DistributeResourcesToTopJob(DistributeResources):
-    """Gives all that is free to the trial that is best now; the others have what they began with.
+    """Gives all free resources to the trial that is best now; the others keep their first ones.
 
     Arguments as for `DistributeResources`, and
 
     Args:
-        metric: What to judge by; the scheduler's if None.
-        mode: Whether `metric` should become "min" or "max"; the scheduler's if None.
+        metric: The metric to judge by; the scheduler's if None.
+        mode: Whether `metric` should be small ("min") or large ("max"); the scheduler's if None.
     """
 
     def __init__(
         self,
-        add_bundles: bool = False,  # noqa: FBT001, FBT002  # as it was always called
+        add_bundles: bool = False,  # noqa: FBT001, FBT002  # as in Ray
         increase_by: Mapping[str, float] | None = None,
         increase_by_times: int = -1,
         reserve_resources: Mapping[str, float] | None = None,
@@ -122,8 +118,8 @@ class DistributeResourcesToTopJob(DistributeResources):
         mode: str | None = None,
     ) -> None:
         super().__init__(add_bundles, increase_by, increase_by_times, reserve_resources)
-        with checking_arguments(self, metric=metric, mode=mode) as found:
-            found.metric()
+        with checking_arguments(self, locals()) as arguments:
+            arguments.metric()
         self.metric = metric
         self.mode = mode
 
@@ -137,14 +133,13 @@ class DistributeResourcesToTopJob(DistributeResources):
         metric, mode = self.metric or scheduler.metric, self.mode or scheduler.mode
         if not metric or not mode:
             raise TuneError(
-                f"{type(self).__name__} has metric={metric!r} and mode={mode!r}, and cannot tell "
-                "which trial is best",
+                f"{type(self).__name__} has metric={metric!r} and mode={mode!r}, but needs both to "
+                "find the best trial",
                 hint="DistributeResourcesToTopJob(metric='loss', mode='min')",
             )
         best, best_score = None, -math.inf
         for other in tune_controller.get_trials():
-            told = result if other is trial else other.last_result
-            score = score_of(told, metric)
+            score = score_of(result if other is trial else other.last_result, metric)
             if score is None or math.isnan(score):
                 continue
             score = score if mode == "max" else -score
@@ -163,25 +158,25 @@ evenly_distribute_cpus_gpus_distributed = DistributeResources(add_bundles=True)
 
 
 def bundles_of(resources: Any) -> Bundles:
-    """Return resources as one dict of amounts for each process; what is 0 is left out.
+    """Return resources as one dict of amounts for each process, without amounts of 0.
 
     Raises:
-        TuneError: This does not say what a trial should have.
+        TuneError: `resources` has none of the forms that the hint names.
     """
-    found = getattr(resources, "bundles", resources)  # of a PlacementGroupFactory
-    found = [found] if isinstance(found, Mapping) else found
-    if not isinstance(found, Sequence) or not found or not all(map(_are_amounts, found)):
+    bundles = getattr(resources, "bundles", resources)  # of a PlacementGroupFactory
+    bundles = [bundles] if isinstance(bundles, Mapping) else bundles
+    if not isinstance(bundles, Sequence) or not bundles or not all(map(_are_amounts, bundles)):
         raise TuneError(
-            f"{shown(resources)} does not say what a trial should have",
-            hint="a dict as {'CPU': 2}, a list of such dicts, or a PlacementGroupFactory",
+            f"{shown(resources)} does not say what resources a trial should have",
+            hint="return a dict like {'CPU': 2}, a list of such dicts, or a PlacementGroupFactory",
         )
     return tuple(
-        {name: float(amount) for name, amount in bundle.items() if amount} for bundle in found
+        {name: float(amount) for name, amount in bundle.items() if amount} for bundle in bundles
     )
 
 
 def total_of(bundles: Bundles) -> dict[str, float]:
-    """Return what several processes have together."""
+    """Return the sum of the bundles."""
     total: dict[str, float] = {}
     for bundle in bundles:
         _add(total, bundle, 1)
@@ -189,13 +184,13 @@ def total_of(bundles: Bundles) -> dict[str, float]:
 
 
 def _units_of(base: Bundles) -> list[dict[str, float]]:
-    """Return one of each of CPU and GPU, of which a trial has any."""
+    """Return one CPU and one GPU, each only if the trial has any."""
     total = total_of(base)
     return [{name: 1.0} for name in ("CPU", "GPU") if total.get(name)]
 
 
-def _add(amounts: dict[str, float], more: Mapping[str, float], times: int) -> None:
-    for name, amount in more.items():
+def _add(amounts: dict[str, float], bundle: Mapping[str, float], times: int) -> None:
+    for name, amount in bundle.items():
         amounts[name] = amounts.get(name, 0.0) + times * amount
 
 

@@ -1,4 +1,4 @@
-"""What schedulers have in common that judge by a metric at a time."""
+"""The base class of schedulers that compare a metric at the same progress of trials."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class ScoredScheduler(FIFOScheduler):
-    """Reads from results how far a trial is and how good it is; more is always better.
+    """Reads a trial's progress and score from results; a higher score is always better.
 
-    A result that does not tell is not judged: the trial goes on, and the first time it is said.
+    A result that lacks one of them is not judged: the trial goes on, and the first time a warning
+    is logged.
     """
 
     _time_attr: str
@@ -37,53 +38,50 @@ class ScoredScheduler(FIFOScheduler):
         self.check_ready()
 
     def check_ready(self) -> None:
-        """Raise `ConfigError` if nobody has said by now what to judge by.
+        """Raise `ConfigError` if the metric or the mode is not set by now.
 
-        With a mode alone it is the number that a trainable returns or yields.
+        With a mode alone, the metric is the number that a trainable returns or yields.
         """
         if self._metric is None and self._mode is not None:
             self._metric = DEFAULT_METRIC
         if self._metric is None or self._mode is None:
             name = type(self).__name__
             raise ConfigError(
-                f"{name} has metric={self._metric!r} and mode={self._mode!r}, and cannot judge",
+                f"{name} has metric={self._metric!r} and mode={self._mode!r}, but needs both",
                 hint=f"{name}(metric='loss', mode='min', …), or the same in TuneConfig",
             )
 
     def _time(self, result: Mapping[str, Any]) -> float | None:
-        """Return how far the trial is, None if the result does not tell."""
-        found = score_of(result, self._time_attr)
-        if found is None or math.isnan(found):
+        """Return the trial's progress, None if the result has none."""
+        time = score_of(result, self._time_attr)
+        if time is None or math.isnan(time):
             self._warn("time_attr", self._time_attr, result)
             return None
-        return found
+        return time
 
     def _score(self, result: Mapping[str, Any]) -> float | None:
-        """Return how good the trial is, higher is better; NaN is worst, None is not told."""
-        found = score_of(result, self._metric or "")
-        if found is None or math.isnan(found):
+        """Return the trial's score, higher is better; NaN is worst, None if the result has none."""
+        score = score_of(result, self._metric or "")
+        if score is None or math.isnan(score):
             self._warn("metric", self._metric or "", result)
-        if found is None:
+        if score is None:
             return None
-        return found if self._mode == "max" else -found
+        return score if self._mode == "max" else -score
 
-    def _warn(self, what: str, name: str, result: Mapping[str, Any]) -> None:
-        """Say once what is missing; the names that were reported help to find the mistake."""
-        if what in self._warned:
+    def _warn(self, argument: str, name: str, result: Mapping[str, Any]) -> None:
+        """Log once for each argument that results lack what it names."""
+        if argument in self._warned:
             return
-        self._warned.add(what)
+        self._warned.add(argument)
         why = " (no metric was named, so it is the number that a trainable returns)"
         log.warning(
             "%s: %s=%r%s is missing or not a number in a result, and the trial is not judged by it;"
-            " reported were: %s",
-            type(self).__name__,
-            what,
-            name,
-            why if name == DEFAULT_METRIC else "",
+            " reported: %s",
+            type(self).__name__, argument, name, why if name == DEFAULT_METRIC else "",
             reported_names(result),
-        )
+        )  # fmt: skip
 
 
 def order_of(score: float) -> float:
-    """Return a score as it is compared: NaN is worse than everything else."""
+    """Return a score for comparisons, in which NaN is worse than everything else."""
     return -math.inf if math.isnan(score) else score

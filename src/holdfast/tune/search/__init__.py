@@ -1,4 +1,4 @@
-"""Searchers, and what they search; a name is loaded when it is first used."""
+"""Searchers and search spaces; each name is loaded when it is first used."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Grid search and random search: every variant by its number, none before it needed."""
+"""Grid search and random search: computes any variant from its number, when it is needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.tune.search.variant_generator import Node, Plain, tree_of
 
 @dataclass(frozen=True, slots=True)
 class RandomPicker:
-    """Draws every value with a generator of its own, made from a seed, a number and the name."""
+    """Draws each value with its own generator, made from a seed, a number and the value's name."""
 
     root: int
     number: int
@@ -34,17 +34,17 @@ class RandomPicker:
 
 
 class BasicVariantGenerator(Searcher):
-    """All combinations of the grids, as often as there are samples; the rest drawn at random.
+    """Tries all combinations of the grids, once per sample, and draws the rest at random.
 
-    The n-th variant depends on the space, the seed and n alone. So any grid can be gone through,
-    left off, and gone on with; and 25 samples and 25 more are the same 50 as at once.
+    The n-th variant depends only on the space, the seed and n. So a search can stop and resume
+    anywhere, and 25 samples and 25 more are the same as 50 at once.
 
     Args:
-        points_to_evaluate: Values to begin with. Each point takes the place of one sample; what it
-            does not say is searched for as usual.
+        points_to_evaluate: Values to start with. Each point takes the place of one sample; values
+            that it lacks are searched as usual.
         max_concurrent: How many trials run at most; 0 is no limit.
         constant_grid_search: Draw random values once per sample, not once per combination.
-        random_state: The seed; None draws one and keeps it with the study.
+        random_state: The seed; None for a random one, which is stored with the study.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class BasicVariantGenerator(Searcher):
     ) -> None:
         super().__init__()
         if not is_whole(max_concurrent) or max_concurrent < 0:
-            raise ConfigError(f"max_concurrent={max_concurrent!r}: not a whole number from 0 on")
+            raise ConfigError(f"max_concurrent={max_concurrent!r}: not a whole number, 0 or more")
         self.max_concurrent = int(max_concurrent)
         self.points_to_evaluate = check_points(points_to_evaluate)
         self._constant = bool(constant_grid_search)
@@ -75,7 +75,7 @@ class BasicVariantGenerator(Searcher):
         return True
 
     def variant(self, number: int) -> dict[str, Any]:
-        """Return the variant of a number, counted from 0."""
+        """Return variant `number`, counted from 0."""
         tree, sample, index = self._place_of(number)
         picker = RandomPicker(self._seed, sample if self._constant else number)
         return config_of(tree, index, picker)  # type: ignore[no-any-return]
@@ -87,9 +87,9 @@ class BasicVariantGenerator(Searcher):
         return sum(presets) + (num_samples - len(presets)) * self._tree.size
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
-        found = self.variant(self._made)
+        config = self.variant(self._made)
         self._made += 1
-        return found
+        return config
 
     def recall(self, trial_id: str, config: dict[str, Any]) -> None:
         self._made += 1
@@ -109,7 +109,7 @@ class BasicVariantGenerator(Searcher):
         self._seed, self._made = state["seed"], state["made"]
 
     def _place_of(self, number: int) -> tuple[Node, int, int]:
-        """Return the tree a variant is from, which sample it is, and which combination."""
+        """Return the tree of a variant, the number of its sample, and that of its combination."""
         for sample, tree in enumerate(self._presets):
             if number < tree.size:
                 return tree, sample, number
@@ -119,7 +119,7 @@ class BasicVariantGenerator(Searcher):
 
 
 def check_points(points: Any) -> list[dict[str, Any]]:
-    """Return the points that were given to begin with; a ConfigError unless they are dicts."""
+    """Return `points_to_evaluate` as a list; raise a ConfigError unless it is one of dicts."""
     if points is None:
         return []
     if isinstance(points, dict) or not isinstance(points, Sequence):

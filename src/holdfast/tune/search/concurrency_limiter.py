@@ -1,4 +1,4 @@
-"""A searcher that is asked for a new config only while few enough trials run."""
+"""ConcurrencyLimiter: limits how many trials of a searcher run at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.tune.search.wrapping import Wrapper
 
 
 class ConcurrencyLimiter(Wrapper):
-    """Lets a searcher have at most so many trials at once.
+    """Limits how many trials of a searcher run at once.
 
     Args:
-        searcher: Who suggests.
-        max_concurrent: How many trials it may have at once.
-        batch: Tell it about ended trials only when the whole batch has ended, all at once.
+        searcher: The searcher to limit.
+        max_concurrent: How many of its trials may run at once.
+        batch: Report ended trials to the searcher only when the whole batch has ended.
     """
 
     def __init__(
@@ -30,26 +30,26 @@ class ConcurrencyLimiter(Wrapper):
         if not is_whole(max_concurrent) or max_concurrent < 1:
             raise ConfigError(
                 f"max_concurrent={max_concurrent!r}: not a whole number above 0",
-                hint="no ConcurrencyLimiter, for no limit",
+                hint="leave out ConcurrencyLimiter for no limit",
             )
         self.max_concurrent = int(max_concurrent)
         self.batch = bool(batch)
         self.live_trials: list[str] = []
         self._ended: dict[str, tuple[dict[str, Any] | None, bool]] = {}
-        self._leaves_it_to_searcher = searcher.set_max_concurrency(self.max_concurrent)
+        self._searcher_limits_itself = searcher.set_max_concurrency(self.max_concurrent)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Not changed from outside: the limit is what it was made with."""
+        """Keep the limit that it was made with."""
         return False
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        has_all = len(self.live_trials) + len(self._ended) >= self.max_concurrent
-        if has_all and not self._leaves_it_to_searcher:
+        is_full = len(self.live_trials) + len(self._ended) >= self.max_concurrent
+        if is_full and not self._searcher_limits_itself:
             return None
-        found = self.searcher.suggest(trial_id)
-        if isinstance(found, dict):
+        suggestion = self.searcher.suggest(trial_id)
+        if isinstance(suggestion, dict):
             self.live_trials.append(trial_id)
-        return found
+        return suggestion
 
     def recall(self, trial_id: str, config: dict[str, Any]) -> None:
         self.searcher.recall(trial_id, config)
@@ -86,12 +86,13 @@ class ConcurrencyLimiter(Wrapper):
         self.searcher.on_revive(trial_id)
 
     def own_state(self) -> dict[str, Any]:
-        ended = [[one, *told] for one, told in self._ended.items()]
+        ended = [[trial_id, *ending] for trial_id, ending in self._ended.items()]
         return {"live": list(self.live_trials), "ended": to_data(ended, "results")}
 
     def set_own_state(self, state: dict[str, Any]) -> None:
         self.live_trials = list(state["live"])
-        self._ended = {one: (result, error) for one, result, error in from_data(state["ended"])}
+        ended = from_data(state["ended"])
+        self._ended = {trial_id: (result, error) for trial_id, result, error in ended}
 
     def _add(self, trial_id: str) -> None:
         if trial_id not in self.live_trials:

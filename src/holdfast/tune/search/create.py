@@ -1,4 +1,4 @@
-"""Searchers by name."""
+"""Creates searchers by name."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ _HOMES = {
     "bohb": ("bohb", "TuneBOHB"),
     "ax": ("ax", "AxSearch"),
 }
-_ELSEWHERE = ("bayesopt", "hebo", "nevergrad", "zoopt")
+_ONLY_IN_RAY = ("bayesopt", "hebo", "nevergrad", "zoopt")
 
 
 def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
-    """Return a searcher by its name; arguments it does not take are left out, with a warning."""
+    """Return a searcher by its name; arguments it does not take are ignored, with a warning."""
     if search_alg not in _HOMES:
         names = ", ".join(map(repr, sorted(_HOMES)))
-        is_of_ray = search_alg in _ELSEWHERE
+        is_of_ray = search_alg in _ONLY_IN_RAY
+        problem = "not supported" if is_of_ray else "no searcher has this name"
         raise ConfigError(
-            f"search_alg={search_alg!r}: "
-            + ("not there" if is_of_ray else "no searcher has this name")
-            + f"; there are {names}",
-            hint="'optuna', which can take other samplers too" if is_of_ray else None,
+            f"search_alg={search_alg!r}: {problem}; there are {names}",
+            hint="use 'optuna', which takes other samplers too" if is_of_ray else None,
         )
     module, name = _HOMES[search_alg]
     kind: type[Searcher] = getattr(import_module(f"holdfast.tune.search.{module}"), name)
-    known = inspect.signature(kind).parameters
-    if any(one.kind is one.VAR_KEYWORD for one in known.values()):
-        return kind(**kwargs)  # it knows best
-    if unknown := [key for key in kwargs if key not in known]:
-        warn_user(f"{name} takes no {', '.join(unknown)}; left out")
-    return kind(**{key: value for key, value in kwargs.items() if key in known})
+    parameters = inspect.signature(kind).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return kind(**kwargs)  # it checks them itself
+    if unknown := [key for key in kwargs if key not in parameters]:
+        warn_user(f"{name} has no argument {', '.join(unknown)}; ignored")
+    return kind(**{key: value for key, value in kwargs.items() if key in parameters})

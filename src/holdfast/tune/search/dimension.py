@@ -1,6 +1,6 @@
-"""Numbers on a line on which equal lengths are equally likely beforehand.
+"""Maps the numbers of a domain to a line on which equal lengths are equally likely at first.
 
-Models of what is good work on that line: logarithms and roundings are dealt with here.
+Models work on that line, so that only this module has to handle log scales and steps.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _ROOT_OF_TWO_PI = math.sqrt(2 * math.pi)
 
 @dataclass(frozen=True)
 class Dimension:
-    """One searched number.
+    """The line of one searched number.
 
-    `low` and `high` are the ends of its line, `centre` and `spread` what is expected before
-    anything is known; `step` is the distance of values, 0 if there is none.
+    `low` and `high` are its ends, `centre` and `spread` are expected before anything is known;
+    `step` is the distance between values, 0 if there is none.
     """
 
     domain: Domain
     is_log: bool
     step: float
-    start: float  # of the line, in the number's own unit, or in its logarithm's
+    start: float  # of the line, in units of the number or of its logarithm
     length: float
     low: float = 0.0
     high: float = 1.0
@@ -60,11 +60,11 @@ class Dimension:
         return cls(domain, is_log, step, lower, (upper - lower) or 1.0)
 
     def place(self, value: float) -> float:
-        """Return where a value is on the line."""
+        """Return the place of a value on the line."""
         return ((math.log(value) if self.is_log else value) - self.start) / self.length
 
     def span(self, value: float) -> tuple[float, float] | None:
-        """Return the part of the line that stands for a value; None if it is a point."""
+        """Return the part of the line that maps to a value; None if it is a point."""
         if not self.step:
             return None
         low, high = value - self.step / 2, value + self.step / 2
@@ -91,7 +91,7 @@ class Bump:
 
     mean: float
     width: float
-    inside: float  # how much of it lies between the ends
+    inside: float  # the share of it that lies between the ends
 
     @classmethod
     def at(cls, mean: float, width: float, line: Dimension) -> Bump:
@@ -101,11 +101,11 @@ class Bump:
 
     @property
     def peak(self) -> float:
-        """How likely its mean is."""
+        """The density at its mean."""
         return 1 / (self.width * _ROOT_OF_TWO_PI * self.inside)
 
     def density(self, place: float, span: tuple[float, float] | None) -> float:
-        """Return how likely a value is: of a point the density, of a span what lies in it."""
+        """Return how likely a value is: the density at a point, or the share inside a span."""
         if span is None:
             far = (place - self.mean) / self.width
             return math.exp(-0.5 * far * far) * self.peak

@@ -1,6 +1,6 @@
-"""From what a value may be drawn, and how: the classes behind `uniform`, `choice` and the rest.
+"""Search domains and samplers: the classes behind `uniform`, `choice` and the rest.
 
-A domain is a value: drawing from it changes nothing but the generator it is given.
+A domain is a value: drawing from it changes nothing but the generator.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Normal(Sampler):
 
 @dataclass(frozen=True)
 class Grid(Sampler):
-    """Every value gets its turn; as `grid_search`."""
+    """Every value is tried, as in `grid_search`."""
 
 
 @dataclass(frozen=True)
@@ -57,34 +57,34 @@ class Quantized(Sampler):
     q: float
 
     def get_sampler(self) -> Sampler:
-        """Return how to draw before rounding."""
+        """Return the sampler to draw with before rounding."""
         return self.sampler
 
 
 class Domain(Made):
-    """From what a value may be drawn."""
+    """A set of values to draw from."""
 
     sampler: Sampler | None = None
 
     @property
     def made_with(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What another like it is made with."""
+        """The arguments that make an equal domain."""
         return self.bounds(), {} if self.sampler is None else {"sampler": self.sampler}
 
     @made_with.setter
     def made_with(self, given: object) -> None:
-        """Forget it: a domain is what it has become since."""
+        """Ignore it: the arguments follow from the domain's current attributes."""
 
     def bounds(self) -> tuple[Any, ...]:
-        """Return what it is made with, how it is drawn from aside."""
+        """Return the arguments that it is made with, without the sampler."""
         raise NotImplementedError
 
     def draw(self, generator: random.Random) -> Any:
-        """Return one value; the same for a generator in the same state."""
+        """Return one value, which depends on the generator alone."""
         raise NotImplementedError
 
     def is_valid(self, value: Any) -> bool:
-        """Whether `value` could have been drawn from here, roundings aside."""
+        """Return whether `value` could have been drawn from here, apart from rounding."""
         raise NotImplementedError
 
     @property
@@ -93,25 +93,25 @@ class Domain(Made):
         raise NotImplementedError
 
     def get_sampler(self) -> Sampler:
-        """Return how values are drawn."""
+        """Return the sampler that values are drawn with."""
         return self.sampler or Uniform()
 
     def set_sampler(self, sampler: Sampler, *, allow_override: bool = False) -> None:
-        """Say how values are drawn; once, unless an override is allowed."""
+        """Set the sampler that values are drawn with; only once, unless an override is allowed."""
         if self.sampler is not None and not allow_override:
             raise ConfigError(f"{self!r} has a sampler already: {self.sampler}")
         self.sampler = sampler
 
     def is_grid(self) -> bool:
-        """Whether every value gets its turn."""
+        """Return whether every value is tried."""
         return isinstance(self.sampler, Grid)
 
     def is_function(self) -> bool:
-        """Whether values come from a function of the user's."""
+        """Return whether values come from a user's function."""
         return False
 
     def cast(self, value: Any) -> Any:
-        """Return `value` as the type that is drawn here."""
+        """Return `value` as the type that is drawn."""
         return value
 
     def sample(self, config: Any = None, size: int = 1, random_state: Any = None) -> Any:
@@ -124,13 +124,13 @@ class Domain(Made):
         return self.draw(generator)
 
     def _with(self, sampler: Sampler) -> Self:
-        made = copy.copy(self)
-        made.sampler = sampler
-        return made
+        domain = copy.copy(self)
+        domain.sampler = sampler
+        return domain
 
     def __repr__(self) -> str:
-        how = type(self.get_sampler()).__name__
-        return f"{type(self).__name__}{self.domain_str}.{how.lower()}"
+        sampler = type(self.get_sampler()).__name__.lower()
+        return f"{type(self).__name__}{self.domain_str}.{sampler}"
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -139,7 +139,7 @@ class Domain(Made):
 
 
 class Float(Domain):
-    """Real numbers from `lower` to `upper`; None is no bound."""
+    """Real numbers from `lower` to `upper`; None for no bound."""
 
     def __init__(
         self, lower: float | None, upper: float | None, sampler: Sampler | None = None
@@ -150,8 +150,8 @@ class Float(Domain):
             self.sampler = sampler
 
     def bounds(self) -> tuple[Any, ...]:
-        ends = self.lower, self.upper
-        return tuple(None if math.isinf(one) else one for one in ends)
+        bounds = self.lower, self.upper
+        return tuple(None if math.isinf(bound) else bound for bound in bounds)
 
     def uniform(self) -> Float:
         return self._with(Uniform())
@@ -185,7 +185,7 @@ class Float(Domain):
         return min(max(drawn, self.lower), self.upper)
 
     def _draw_steps(self, generator: random.Random, sampler: Sampler, q: float) -> int:
-        """Return how many times `q`; the bounds are as likely as they should be, not half."""
+        """Return a multiple of `q` as a count; the bounds are as likely as the rest, not half."""
         if isinstance(sampler, Normal):
             return round(generator.gauss(sampler.mean, sampler.sd) / q)
         first, last = steps(self.lower, q), steps(self.upper, q)
@@ -200,9 +200,9 @@ class Float(Domain):
 
 
 class Integer(Domain):
-    """Whole numbers from `lower` on; `upper` is the first one beyond, or the last if quantized.
+    """Whole numbers from `lower` to `upper`, which is included only if quantized.
 
-    The bounds of quantized ones are multiples, so that no searcher has to find the first.
+    Quantized bounds are multiples, so that no searcher has to find the first one.
     """
 
     def __init__(self, lower: int, upper: int, sampler: Sampler | None = None) -> None:
@@ -215,7 +215,7 @@ class Integer(Domain):
 
     @property
     def last(self) -> int:
-        """The greatest number that can be drawn."""
+        """The largest number that can be drawn."""
         return self.upper if isinstance(self.sampler, Quantized) else self.upper - 1
 
     def uniform(self) -> Integer:
@@ -225,18 +225,18 @@ class Integer(Domain):
         return self._with(LogUniform())
 
     def quantized(self, q: int) -> Integer:
-        """Return the multiples of `q` between the bounds, which become the outermost of them."""
+        """Return the multiples of `q` between the bounds, with the outermost as new bounds."""
         if q <= 0:
             raise ConfigError(f"quantized({q!r}): q must be above 0")
         lower, upper = int(-(-self.lower // q) * q), int(self.upper // q * q)
         if lower > upper:
             raise ConfigError(
                 f"no multiple of q={q!r} lies between {self.lower} and {self.upper}",
-                hint="a smaller q, or bounds that are further apart",
+                hint="use a smaller q, or bounds that are further apart",
             )
-        made = self._with(Quantized(self.get_sampler(), q))
-        made.lower, made.upper = lower, upper
-        return made
+        domain = self._with(Quantized(self.get_sampler(), q))
+        domain.lower, domain.upper = lower, upper
+        return domain
 
     def cast(self, value: Any) -> int:
         return int(value)
@@ -262,7 +262,7 @@ class Integer(Domain):
 
 
 class Categorical(Domain):
-    """One of several options, which may be anything, further domains included."""
+    """One of several options, which may be any values, even domains."""
 
     def __init__(self, categories: Sequence[Any], sampler: Sampler | None = None) -> None:
         self.categories = list(categories)
@@ -296,7 +296,7 @@ class Categorical(Domain):
 
 
 class Function(Domain):
-    """What a function of the user's returns: called with nothing, or with the config so far."""
+    """The values that a user's function returns; it is called with the config so far, if it can."""
 
     def __init__(self, func: Callable[..., Any]) -> None:
         if not callable(func):
@@ -307,8 +307,8 @@ class Function(Domain):
         self.pass_config = _takes(func, {})
         if not self.pass_config and not _takes(func):
             raise ConfigError(
-                f"sample_from({shown(func)}): it is called with the config, or with nothing, and"
-                " needs other arguments",
+                f"sample_from({shown(func)}): it is called with the config or without arguments,"
+                " but needs others",
                 hint="sample_from(lambda config: …)",
             )
 
@@ -337,17 +337,17 @@ class Function(Domain):
 
 
 def steps(value: float, q: float) -> int:
-    """Return how many times `q` a multiple of `q` is."""
+    """Return a multiple of `q` as a count of `q`."""
     return round(value / q)
 
 
 def multiple(count: int, q: float) -> float:
-    """Return `count` times `q`, as a person would write it: 3 times 0.1 is 0.3."""
+    """Return `count` times `q` without binary rounding errors: 3 times 0.1 is 0.3."""
     return float(Decimal(repr(float(q))) * count)
 
 
 def is_multiple(value: float, q: float) -> bool:
-    """Whether `value` is a multiple of `q`, but for what floats leave over."""
+    """Return whether `value` is a multiple of `q`, apart from float rounding."""
     if is_whole(value) and is_whole(q):
         return value % q == 0
     return math.isclose(steps(value, q) * q, value, rel_tol=1e-9, abs_tol=abs(q) * 1e-9)
@@ -360,7 +360,7 @@ def _log_between(generator: random.Random, lower: float, upper: float) -> float:
 def _takes(func: Callable[..., Any], *arguments: Any) -> bool:
     try:
         signature = inspect.signature(func)
-    except (TypeError, ValueError):  # some functions written in C do not tell
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return True
     try:
         signature.bind(*arguments)

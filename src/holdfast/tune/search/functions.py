@@ -1,8 +1,7 @@
-"""The functions inside a config that is being built: called when they are needed, each once.
+"""Calls the functions inside a config that is being built, each once.
 
-A function sees the config so far. If it reads what another function has yet to give, that one is
-called first; if that one waits for the first, there is no answer, and it is said who waits for
-whom.
+A function sees the config so far. If it reads the value of another function, that one is called
+first. If the two need each other, the error names the circle.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ DEPTH_MAX = 20  # functions that return functions that return functions
 
 
 def config_of(tree: Node, index: int, picker: Picker) -> Any:
-    """Return the config that a tree gives, functions called."""
+    """Return a config of a tree, with all functions called."""
     return Calls(build(tree, index, picker), picker).finish()
 
 
 class Calls:
-    """A config in which some values are functions yet to be called."""
+    """A config in which some values are functions that are still to be called."""
 
     def __init__(self, draft: Any, picker: Picker) -> None:
         self._root = {"": draft}
@@ -44,14 +43,14 @@ class Calls:
         return self._finished(self._root, "")
 
     def read(self, container: Any, key: Any) -> Any:
-        """Return one value of the config, for a function that asks for it."""
+        """Return one value of the config, for a function that reads it."""
         value = self._settled(container, key)
         if isinstance(value, dict):
             return SpecView(value, self)
         return self._finished(container, key) if isinstance(value, list) else value
 
     def finished(self, value: Any) -> Any:
-        """Return a value with everything inside it called."""
+        """Return a value with every function in it called."""
         return self._finished({"": value}, "")
 
     def _finished(self, container: Any, key: Any) -> Any:
@@ -73,14 +72,14 @@ class Calls:
         if not isinstance(call, Call):
             return call
         raise RecursiveDependencyError(
-            f"{call.name}: after {DEPTH_MAX} calls there is still a function, not a value"
+            f"{call.name}: after {DEPTH_MAX} calls the result is still a function, not a value"
         )
 
     def _called(self, call: Call) -> Any:
         if call.name in self._waiting:
             circle = " needs ".join([*self._waiting[self._waiting.index(call.name) :], call.name])
             raise RecursiveDependencyError(
-                f"functions of the search space wait for each other: {circle}",
+                f"functions of the search space need each other's values: {circle}",
                 hint="draw one of them without the others",
             )
         self._waiting.append(call.name)
@@ -90,7 +89,7 @@ class Calls:
         except RecursiveDependencyError:
             raise
         except Exception as error:
-            error.add_note(f"raised by the function that gives {call.name!r} of the search space")
+            error.add_note(f"raised by the function for {call.name!r} in the search space")
             raise
         finally:
             self._waiting.pop()
@@ -98,7 +97,7 @@ class Calls:
         if node.size > 1:
             raise ConfigError(
                 f"{call.name}: a function returned a grid_search, but a trial gets one value",
-                hint="choice instead of grid_search",
+                hint="use choice instead of grid_search",
             )
         return build(node, 0, self._picker)
 
@@ -115,7 +114,7 @@ class SpecView(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         if key in self._values:
             return self._calls.read(self._values, key)
-        if key == "config":  # as functions were written that get the whole specification
+        if key == "config":  # older functions expect the whole specification
             return self
         raise KeyError(key)
 
@@ -125,8 +124,8 @@ class SpecView(Mapping[str, Any]):
         try:
             return self[name]
         except KeyError:
-            has = sorted(map(str, self._values))
-            raise AttributeError(f"no {name!r} in the config; it has {has}") from None
+            names = sorted(map(str, self._values))
+            raise AttributeError(f"no {name!r} in the config; it has {names}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -146,7 +145,7 @@ def _own(value: Any) -> Any:
     if isinstance(value, SpecView):
         return value.to_dict()
     if isinstance(value, dict):
-        return {key: _own(below) for key, below in value.items()}
+        return {key: _own(item) for key, item in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_own(item) for item in value)
     return own(value)

@@ -1,7 +1,7 @@
-"""The one object a study asks for trials: asked, told and kept the same way, whoever searches.
+"""SearchPlan: proposes the trials of a study, with whatever searcher it has.
 
-After a crash: make it with the same arguments, `set_state`, then the same calls again, with
-`recall` for every proposal that is on record.
+After a crash: create it with the same arguments, call `set_state`, then repeat the calls since,
+with `recall` for every proposal on record.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ FINISHED: Literal["FINISHED"] = Searcher.FINISHED
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A trial to make. Its config has marks for objects: `SearchPlan.resolve` gives the real one.
+    """A trial to create; `SearchPlan.resolve` replaces the marks in its config by objects.
 
     Attributes:
-        number: Its place in the order in which trials are made, from 0.
-        evaluated_params: What was searched for, by path.
+        number: Its place in the order in which trials are created, from 0.
+        evaluated_params: The searched values, by path.
         experiment_tag: The number and those values, as a short text.
     """
 
@@ -62,7 +62,7 @@ class Proposal:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Proposal:
-        """Return what `to_data` was called on."""
+        """Return the proposal that `to_data` was called on."""
         return cls(
             data["trial_id"],
             data["number"],
@@ -73,18 +73,18 @@ class Proposal:
 
 
 class SearchPlan:
-    """What a study will try: its searcher, its space, and how many samples it takes.
+    """The searcher, the search space and the number of samples of a study.
 
     Args:
-        search_alg: Who searches; None goes through grids and draws the rest at random.
-        param_space: What to search for, and what every trial is given.
-        num_samples: How many samples there are; -1 is no end. With grids, each sample is all
+        search_alg: The searcher; None goes through grids and draws the rest at random.
+        param_space: The domains to search, and constants for every trial.
+        num_samples: How many samples there are; -1 is no limit. With grids, each sample is all
             combinations.
-        max_concurrent: How many trials there are at once; None or 0 is no limit.
-        objects: What the marks of a stored `param_space` stand for now.
+        max_concurrent: How many trials run at once; None or 0 is no limit.
+        objects: The objects that the marks of a stored `param_space` stand for now.
 
     Raises:
-        ConfigError: The search cannot work, or could not be kept over a crash.
+        ConfigError: The search cannot work, or its state cannot be stored.
     """
 
     def __init__(
@@ -100,19 +100,19 @@ class SearchPlan:
     ) -> None:
         check_metric_and_mode(metric, mode)
         _check_num_samples(num_samples)
-        self.space, found = Objects.of(dict(param_space or {}))
-        self.objects = found if objects is None else found.joined(objects)
+        self.space, own_objects = Objects.of(dict(param_space or {}))
+        self.objects = own_objects if objects is None else own_objects.joined(objects)
         self._tree = tree_of(self.space)
         self._constants: dict[str, Any] = constants(self._tree)
         self.searcher = _limited(search_alg or BasicVariantGenerator(), max_concurrent)
         self._introduce(metric, mode)
         self._num_samples = int(num_samples)
-        _warn_of_points_left_out(innermost(self.searcher), self._num_samples)
+        _warn_of_unused_points(innermost(self.searcher), self._num_samples)
         self._prefix = secrets.token_hex(3)[:5]
         self._made = 0
         self._is_over = False
-        self.lost: list[str] = []  # trials that a damaged record does not tell of any more
-        state_of(self.searcher)  # what cannot be kept is told now, not after the crash
+        self.lost: list[str] = []  # trials that are missing in a damaged record
+        state_of(self.searcher)  # raises now, not after a crash, if it cannot be stored
 
     @property
     def keys(self) -> list[str]:
@@ -126,7 +126,7 @@ class SearchPlan:
 
     @property
     def total(self) -> int | None:
-        """How many trials there will be, None if that is not known."""
+        """How many trials there will be, None if that is unknown."""
         return self._made if self._is_over else self.searcher.count_trials(self._num_samples)
 
     @property
@@ -140,47 +140,47 @@ class SearchPlan:
         if self._is_over or (total is not None and self._made >= total):
             return FINISHED
         trial_id = f"{self._prefix}_{self._made:05d}"
-        found = self.searcher.suggest(trial_id)
-        if found is None:
+        suggestion = self.searcher.suggest(trial_id)
+        if suggestion is None:
             return None
-        if isinstance(found, str):
-            if found != FINISHED:
+        if isinstance(suggestion, str):
+            if suggestion != FINISHED:
                 raise ConfigError(
-                    f"{type(self.searcher).__name__}.suggest returned {found!r}",
-                    hint="a dict, None or Searcher.FINISHED",
+                    f"{type(self.searcher).__name__}.suggest returned {suggestion!r}",
+                    hint="return a dict, None or Searcher.FINISHED",
                 )
             self._is_over = True
             return FINISHED
-        proposal = self._proposal(trial_id, found)
+        proposal = self._proposal(trial_id, suggestion)
         self._made += 1
         return proposal
 
     def preview(self) -> Proposal | None:
-        """Return the first trial if nobody must be asked for it; it is not made by that."""
+        """Return the first trial, without creating it, if it does not depend on a searcher."""
         inner = innermost(self.searcher)
         if self._made or not isinstance(inner, BasicVariantGenerator):
             return None
         return self._proposal(f"{self._prefix}_{0:05d}", inner.variant(0))
 
-    def _proposal(self, trial_id: str, found: dict[str, Any]) -> Proposal:
-        config = merged(self._constants, found)
+    def _proposal(self, trial_id: str, suggestion: dict[str, Any]) -> Proposal:
+        config = merged(self._constants, suggestion)
         searched = searched_values(self._tree, config)
-        config_to_data(config)  # what cannot be kept is told now, not after the crash
+        config_to_data(config)  # raises now, not after a crash, if it cannot be stored
         return Proposal(trial_id, self._made, config, searched, tag_of(self._made, searched))
 
     def recall(self, proposal: Proposal | Trial) -> None:
-        """Take in a proposal that was made before a crash, as the next one.
+        """Count a proposal that was made before a crash as the next one.
 
-        Those that should have come before it are `lost`: nobody knows them any more.
+        Earlier proposals that are not on record are added to `lost`.
         """
         self._prefix = proposal.trial_id.rpartition("_")[0]
         while self._made < proposal.number:
-            self._pass_over()
+            self._skip_lost()
         self.searcher.recall(proposal.trial_id, proposal.config)
         self._made = proposal.number + 1
 
-    def _pass_over(self) -> None:
-        """Have the searcher go on as if it had made a trial that came to nothing."""
+    def _skip_lost(self) -> None:
+        """Make the searcher continue as if a trial that is not on record had failed."""
         trial_id = f"{self._prefix}_{self._made:05d}"
         if isinstance(self.searcher.suggest(trial_id), Mapping):
             self.searcher.on_trial_complete(trial_id, error=True)
@@ -188,17 +188,17 @@ class SearchPlan:
         self.lost.append(trial_id)
 
     def recall_end(self) -> None:
-        """Take in that the searcher had said, before a crash, that there is nothing more."""
+        """Note that the searcher had finished before a crash."""
         self._is_over = True
 
     def on_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Tell the searcher a result of a trial that goes on."""
+        """Pass a result of a running trial to the searcher."""
         self.searcher.on_trial_result(trial_id, result)
 
     def on_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, *, error: bool = False
     ) -> None:
-        """Tell the searcher that a trial has ended, and its last result, if there is one."""
+        """Tell the searcher that a trial has ended, with its last result if there is one."""
         self.searcher.on_trial_complete(trial_id, result=result, error=error)
 
     def on_pause(self, trial_id: str) -> None:
@@ -206,20 +206,20 @@ class SearchPlan:
         self.searcher.on_pause(trial_id)
 
     def on_unpause(self, trial_id: str) -> None:
-        """Tell the searcher that a paused trial goes on."""
+        """Tell the searcher that a paused trial continues."""
         self.searcher.on_unpause(trial_id)
 
     def on_revive(self, trial_id: str) -> None:
-        """Tell the searcher that a trial that had ended is run again."""
+        """Tell the searcher that a trial that had ended runs again."""
         self.searcher.on_revive(trial_id)
 
     def extend(self, num_samples: int) -> None:
-        """Take `num_samples` samples in all; at least as many as so far, -1 for no end."""
+        """Take `num_samples` samples in all, not fewer than before; -1 for no limit."""
         _check_num_samples(num_samples)
         if num_samples >= 0 and (self._num_samples < 0 or num_samples < self._num_samples):
             raise ConfigError(
                 f"num_samples={num_samples}: less than the {self._num_samples} there are",
-                hint="the number in all, not how many more",
+                hint="pass the total number, not how many more",
             )
         self._num_samples = num_samples
         self._is_over = False
@@ -229,7 +229,7 @@ class SearchPlan:
         return self.objects.resolve(config)  # type: ignore[no-any-return]
 
     def missing(self, config: Any) -> list[str]:
-        """Return the paths of what cannot be resolved; give param_space again for those."""
+        """Return the paths of objects that are missing until param_space is passed again."""
         return self.objects.missing(config)
 
     def get_state(self) -> dict[str, Any]:
@@ -243,13 +243,13 @@ class SearchPlan:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on as the one whose `get_state` this is."""
+        """Restore what `get_state` returned."""
         self._prefix, self._made = state["prefix"], state["made"]
         self._num_samples, self._is_over = state["num_samples"], state["is_over"]
         give_state(self.searcher, state["searcher"])
 
     def _introduce(self, metric: Any, mode: Any) -> None:
-        """Tell the searcher what to search for, and what is good."""
+        """Pass the search space, the metric and the mode to the searcher."""
         inner = innermost(self.searcher)
         if isinstance(inner, SpaceSearcher | BasicVariantGenerator):
             points = inner.points_to_evaluate
@@ -259,13 +259,13 @@ class SearchPlan:
             inner.points_to_evaluate = [self.objects.marked(point) for point in points]
         elif metric is None and mode is None and not has_search(self._tree):
             return
-        knows = self.searcher.set_search_properties(metric, mode, self.space)
-        if not knows and has_search(self._tree):
+        is_accepted = self.searcher.set_search_properties(metric, mode, self.space)
+        if not is_accepted and has_search(self._tree):
             raise ConfigError(
                 f"{type(inner).__name__}: {UNRESOLVED_SEARCH_SPACE}"
                 if isinstance(inner, SpaceSearcher)
                 else f"{type(inner).__name__} takes no search space from param_space",
-                hint="constants only in param_space; or a searcher without a space of its own",
+                hint="keep only constants in param_space, or use a searcher without its own space",
             )
 
 
@@ -273,7 +273,7 @@ def _limited(searcher: Searcher, max_concurrent: int | None) -> Searcher:
     if not isinstance(searcher, Searcher):
         raise ConfigError(
             f"search_alg={searcher!r}: not a searcher",
-            hint="a subclass of tune.search.Searcher, or create_searcher(name)",
+            hint="pass an instance of a tune.search.Searcher, or create_searcher(name)",
         )
     if isinstance(searcher, BasicVariantGenerator):
         limit = max_concurrent or searcher.max_concurrent
@@ -286,18 +286,18 @@ def _limited(searcher: Searcher, max_concurrent: int | None) -> Searcher:
         raise ConfigError(
             f"max_concurrent_trials={max_concurrent} is not the {searcher.max_concurrent} of the "
             "ConcurrencyLimiter",
-            hint="give it in one place",
+            hint="set it in one place",
         )
     return ConcurrencyLimiter(searcher, max_concurrent)
 
 
-def _warn_of_points_left_out(searcher: Searcher, num_samples: int) -> None:
-    """Say that there are more points to begin with than samples, each of which takes one."""
+def _warn_of_unused_points(searcher: Searcher, num_samples: int) -> None:
+    """Warn if there are more points to evaluate than samples."""
     if not isinstance(searcher, SpaceSearcher | BasicVariantGenerator):
         return
     count = len(searcher.points_to_evaluate)
-    is_tried = searcher.made_with[1].get("evaluated_rewards") is None  # or they were before
-    if is_tried and 0 <= num_samples < count:
+    are_new = searcher.made_with[1].get("evaluated_rewards") is None  # else they are not tried
+    if are_new and 0 <= num_samples < count:
         warn_user(
             f"num_samples={num_samples} and {count} points_to_evaluate: a point takes the place of"
             f" a sample, so only the first {num_samples} are tried; num_samples={count} tries all"
@@ -307,5 +307,5 @@ def _warn_of_points_left_out(searcher: Searcher, num_samples: int) -> None:
 def _check_num_samples(num_samples: Any) -> None:
     if not is_whole(num_samples) or (num_samples < 1 and num_samples != -1):
         raise ConfigError(
-            f"num_samples={num_samples!r}: not a whole number above 0, nor -1 for no end"
+            f"num_samples={num_samples!r}: not a whole number above 0, nor -1 for no limit"
         )

@@ -1,14 +1,14 @@
-"""Objects in a search space: what cannot be written down is known by where it was given.
+"""Replaces objects in search spaces and configs, which cannot be stored, by marks.
 
-Models, datasets, references and functions are kept out of configs that rest on a disk. In their
-place stands a `Mark`: the path, and which option of `choice` or `grid_search` it was. When a study
-goes on in another process, its `param_space` is given again, and a mark means whatever is at that
-place now; what was drawn as plain data stays as it was.
+Models, datasets, references and functions are not written to disk. A stored config has a `Mark`
+instead: the path, and the option of `choice` or `grid_search`. When a study resumes in another
+process, its `param_space` is passed again, and a mark stands for the object at that place now.
+Plain data stays as it was drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from holdfast.api.picklable import pickling_problem
@@ -34,7 +34,7 @@ _NOTHING: Any = object()
 
 
 class Objects:
-    """The objects of a search space, by where they were given."""
+    """The objects of a search space, by their places."""
 
     def __init__(self) -> None:
         self.marks: list[Mark] = []
@@ -44,39 +44,37 @@ class Objects:
     @classmethod
     def of(cls, space: Any) -> tuple[Any, Objects]:
         """Return a search space with marks instead of objects, and the objects."""
-        found = cls()
-        return found._taken(space, ()), found
+        objects = cls()
+        return objects._taken(space, ()), objects
 
     def joined(self, other: Objects) -> Objects:
-        """Return the objects of two spaces; where both have one, it is that of `other`."""
-        found = Objects()
-        found.marks = [*self.marks, *other.marks]
-        found.functions = self.functions | other.functions
-        found._values = self._values | other._values
-        return found
+        """Return the objects of two spaces; those of `other` win."""
+        both = Objects()
+        both.marks = [*self.marks, *other.marks]
+        both.functions = self.functions | other.functions
+        both._values = self._values | other._values
+        return both
 
     def resolve(self, config: Any) -> Any:
         """Return a config with objects instead of marks.
 
         Raises:
-            ConfigError: An object is not there; see `missing`.
+            ConfigError: An object is missing; see `missing`.
         """
         if lost := self.missing(config):
             raise ConfigError(
                 f"the config has objects that are gone with the process that made them: "
                 f"{', '.join(lost)}",
-                hint="give param_space again, with new objects in the same places",
+                hint="pass param_space again, with new objects in the same places",
             )
         return self._resolved(config)
 
     def missing(self, config: Any) -> list[str]:
-        """Return the paths in a config, or in a space, of what cannot be resolved."""
-        found: list[str] = []
-        self._look(config, (), found)
-        return found
+        """Return the paths of objects in a config, or in a space, that are missing."""
+        return list(self._missing(config, ()))
 
     def must_travel(self) -> None:
-        """Raise, naming its place, if there is an object that no process of a trial can get."""
+        """Raise a ConfigError if an object cannot be sent to the processes of trials."""
         for mark in self.marks:
             value = self._values.get(mark.steps)
             if isinstance(value, ObjectRef):
@@ -85,13 +83,13 @@ class Objects:
                 raise ConfigError(
                     f"param_space has {shown(value)} at {name_of(mark.steps)}, which cannot be"
                     f" sent to the processes of trials: {reason}",
-                    hint="make it in the trainable, which runs there",
+                    hint="create it in the trainable, which runs there",
                 )
 
     def marked(self, config: Any, steps: tuple[Any, ...] = ()) -> Any:
-        """Return a config given by the user with marks for those objects that the space has."""
+        """Return a user's config with marks in place of objects, which the space must have."""
         if isinstance(config, Mapping):
-            return {key: self.marked(below, (*steps, key)) for key, below in config.items()}
+            return {key: self.marked(item, (*steps, key)) for key, item in config.items()}
         if type(config) in (list, tuple):
             items = (self.marked(item, (*steps, at)) for at, item in enumerate(config))
             return type(config)(items)
@@ -103,18 +101,18 @@ class Objects:
                 return mark
         raise ConfigError(
             f"{name_of(steps)}={config!r} is not one of the objects of the search space",
-            hint="the very object that is an option there",
+            hint="pass the very object that is an option there",
         )
 
     def _taken(self, value: Any, steps: tuple[Step, ...]) -> Any:
-        if isinstance(value, Mark):  # of a stored space, whose objects are not here
+        if isinstance(value, Mark):  # of a stored space, without its objects
             self.marks.append(value)
             return value
         self._values[steps] = value
         if isinstance(value, Categorical):
-            made = Categorical(self._options(value.categories, steps))
-            made.sampler = value.sampler
-            return made
+            marked = Categorical(self._options(value.categories, steps))
+            marked.sampler = value.sampler
+            return marked
         if isinstance(value, Function):
             self.functions[steps] = value
             return value
@@ -143,77 +141,74 @@ class Objects:
         if isinstance(value, Mark):
             return self._values[value.steps]
         if isinstance(value, dict):
-            return {key: self._resolved(below) for key, below in value.items()}
+            return {key: self._resolved(item) for key, item in value.items()}
         if type(value) in (list, tuple):
             return type(value)(self._resolved(item) for item in value)
         return value
 
-    def _look(self, value: Any, steps: tuple[Any, ...], found: list[str]) -> None:
+    def _missing(self, value: Any, steps: tuple[Any, ...]) -> Iterator[str]:
+        inside: Iterable[tuple[Any, Any]] = ()
         if isinstance(value, Mark):
             if not self._has(value):
-                found.append(name_of(steps) or name_of(value.steps))
+                yield name_of(steps) or name_of(value.steps)
+        elif isinstance(value, MissingFunction):
+            yield name_of(steps)
         elif isinstance(value, Categorical):
-            for place, option in enumerate(value.categories):
-                self._look(option, (*steps, (place,)), found)
-        elif isinstance(value, Function):
-            if isinstance(value, MissingFunction):
-                found.append(name_of(steps))
+            inside = (((place,), option) for place, option in enumerate(value.categories))
         elif isinstance(value, dict):
+            inside = value.items()
             if value.keys() == {"grid_search"} and isinstance(value["grid_search"], list):
-                for place, option in enumerate(value["grid_search"]):
-                    self._look(option, (*steps, (place,)), found)
-                return
-            for key, below in value.items():
-                self._look(below, (*steps, key), found)
+                inside = (((place,), option) for place, option in enumerate(value["grid_search"]))
         elif isinstance(value, list | tuple):
-            for place, item in enumerate(value):
-                self._look(item, (*steps, place), found)
+            inside = enumerate(value)
+        for step, item in inside:
+            yield from self._missing(item, (*steps, step))
 
     def _has(self, mark: Mark) -> bool:
         value = self._values.get(mark.steps, _NOTHING)
         if isinstance(value, ObjectRef) and problem_with(value) is not None:
-            return False  # it was given, but what it refers to is gone
+            return False  # the reference is here, but its object is gone
         return value is not _NOTHING and not _is_searched(value)
 
 
 class MissingFunction(Function):
-    """A function of a stored search space that was not given again."""
+    """A function of a stored search space that was not passed again."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(self.fail)
 
     def fail(self) -> Any:
-        """Say that the function is not there."""
+        """Raise a ConfigError."""
         raise ConfigError(
-            f"the function that gives {self.name!r} is gone with the process that made it",
-            hint="give param_space again",
+            f"the function for {self.name!r} is gone with the process that made it",
+            hint="pass param_space again",
         )
 
 
 def keys_of(space: Mapping[Any, Any], prefix: str = "") -> list[str]:
-    """Return the paths of all values of a search space, in order; what is searched is a value."""
-    found: list[str] = []
+    """Return the sorted paths of all values of a search space; a grid or expression is a value."""
+    paths: list[str] = []
     for key, value in space.items():
         path = f"{prefix}{key}"
         is_value = not isinstance(value, dict) or not value or value.keys() <= _OPERATORS
-        found.extend([path] if is_value else keys_of(value, f"{path}/"))
-    return sorted(found)
+        paths.extend([path] if is_value else keys_of(value, f"{path}/"))
+    return sorted(paths)
 
 
 def must_have_same_keys(stored_keys: Iterable[str], space: Mapping[Any, Any]) -> None:
-    """Raise a ConfigError unless `space` has the very keys that a study was started with."""
+    """Raise a ConfigError unless `space` has the keys that a study was started with."""
     stored, given = sorted(stored_keys), keys_of(space)
     if stored == given:
         return
     lacking = [key for key in stored if key not in given]
-    more = [key for key in given if key not in stored]
+    added = [key for key in given if key not in stored]
     raise ConfigError(
         "param_space is not that of the stored study:"
         f"\n  - the study has {stored}\n  - given are {given}"
         + (f"\n  - missing: {lacking}" if lacking else "")
-        + (f"\n  - not in the study: {more}" if more else ""),
-        hint="the same keys, to go on; tuner.fork(param_space=…) of a restored one, for others",
+        + (f"\n  - not in the study: {added}" if added else ""),
+        hint="pass the same keys, or restore the study and call tuner.fork(param_space=…)",
     )
 
 
@@ -221,13 +216,13 @@ _OPERATORS = {"grid_search", "eval"}
 
 
 def _is_at(mark: Mark, steps: tuple[Any, ...]) -> bool:
-    """Whether a mark was given at a place; inside options, places are not told apart."""
+    """Return whether a mark belongs to a place; the options at a place are not distinguished."""
     plain = tuple(step for step in mark.steps if not isinstance(step, tuple))
     return plain == tuple(map(step_of, steps))
 
 
 def _is_searched(value: Any) -> bool:
-    """Whether there is something to draw in what is at a mark's place now."""
+    """Return whether a value contains something to search."""
     if isinstance(value, Domain):
         return True
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Configs that are nested, by their paths and side by side; their form as data is `core`'s."""
+"""Names the places in nested configs, flattens and merges configs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def step_of(key: Any) -> Step:
-    """Return the step from a dict to what it has under `key`."""
+    """Return the step from a dict to its value under `key`."""
     return key if type(key) in (str, int) else f"{type(key).__name__}:{key!r}"
 
 
@@ -42,19 +42,19 @@ def name_of(steps: tuple[Any, ...]) -> str:
 
 
 def flattened_config(value: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Return what is inside dicts by its path, `a/b`; an empty dict is a value."""
+    """Return the values inside nested dicts by path, `a/b`; an empty dict is a value."""
     flat: dict[str, Any] = {}
-    for key, below in value.items():
+    for key, item in value.items():
         path = f"{prefix}{key}"
-        if isinstance(below, Mapping) and below:
-            flat.update(flattened_config(below, f"{path}/"))
+        if isinstance(item, Mapping) and item:
+            flat.update(flattened_config(item, f"{path}/"))
         else:
-            flat[path] = below
+            flat[path] = item
     return flat
 
 
 def nested_config(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config whose values are given by paths."""
+    """Return the nested config of values by path."""
     nested: dict[str, Any] = {}
     for path, value in flat.items():
         *above, last = str(path).split("/")
@@ -67,10 +67,10 @@ def nested_config(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def merged(below: Mapping[Any, Any], above: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return two configs as one; where both have a value, `above` wins."""
-    found = dict(below)
+    both = dict(below)
     for key, value in above.items():
-        if isinstance(value, Mapping) and isinstance(found.get(key), Mapping):
-            found[key] = merged(found[key], value)
+        if isinstance(value, Mapping) and isinstance(both.get(key), Mapping):
+            both[key] = merged(both[key], value)
         else:
-            found[key] = value
-    return found
+            both[key] = value
+    return both

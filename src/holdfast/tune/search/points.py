@@ -1,9 +1,10 @@
-"""Configs looked at beside the space they are from: given points, searched values, tags."""
+"""Relates configs to their search space: points to evaluate, searched values, trial tags."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.api.deprecated import warn_user
@@ -27,10 +28,9 @@ _TAG_VALUE_LENGTH = 40
 
 
 def params_of(node: Node, value: Any) -> dict[str, Any]:
-    """Return what a picker must have said for `value` to come out, as far as it can be known.
+    """Return the picks that lead to `value`, by name: numbers, and the indexes of options.
 
-    Numbers are by name as they are, of options it is the place. What is missing, and what does not
-    fit the space, is left out.
+    Values that are missing, or do not fit the space, are left out.
     """
     match node:
         case Drawn(name, domain):
@@ -40,17 +40,17 @@ def params_of(node: Node, value: Any) -> dict[str, Any]:
             place = option_of(options, value)
             return {} if place is None else {name: place} | params_of(options[place], value)
         case Group(kind, children):
-            found: dict[str, Any] = {}
+            params: dict[str, Any] = {}
             for key, child in children:
                 if _has(kind, key, value):
-                    found |= params_of(child, value[key])
-            return found
+                    params |= params_of(child, value[key])
+            return params
         case _:
             return {}
 
 
 def option_of(options: tuple[Node, ...], value: Any) -> int | None:
-    """Return which option `value` is; one of the same type goes before one that is equal."""
+    """Return the index of the option that is `value`; options of the same type are preferred."""
     for strict in (True, False):
         for place, option in enumerate(options):
             if fits(option, value, strict=strict):
@@ -59,10 +59,10 @@ def option_of(options: tuple[Node, ...], value: Any) -> int | None:
 
 
 def fits(node: Node, value: Any, *, strict: bool = True) -> bool:
-    """Whether `value` can come out of a tree."""
+    """Return whether a tree can produce `value`."""
     match node:
-        case Plain(given):
-            return same(given, value) or (not strict and _equal(given, value))
+        case Plain(constant):
+            return same(constant, value) or (not strict and _equal(constant, value))
         case Drawn(_, domain):
             return domain.is_valid(own(value))
         case Choice(_, options) | GridOf(_, options):
@@ -79,19 +79,19 @@ def fits(node: Node, value: Any, *, strict: bool = True) -> bool:
 
 
 def preset(node: Node, point: Any, steps: Steps = (), *, must_fit: bool = False) -> Node:
-    """Return the tree in which the values of a given point are no longer searched for.
+    """Return the tree in which the values of a point are fixed.
 
-    A value that is none of the options of a grid or a choice is taken as it is, with a warning,
-    unless it `must_fit`.
+    A value that is not an option of a grid or choice is used as it is, with a warning, unless it
+    `must_fit`.
     """
     if isinstance(node, Group) and _is_container(node.kind, point):
-        known = {key for key, _ in node.children}
+        searched = {key for key, _ in node.children}
         keys = point.keys() if node.kind is dict else range(len(point))
         for key in keys:
-            if key not in known:
+            if key not in searched:
                 raise ConfigError(
                     f"points_to_evaluate: {name_of((*steps, key))!r} is not in the search space, "
-                    f"which has {sorted(map(str, known))}"
+                    f"which has {sorted(map(str, searched))}"
                 )
         children = tuple(
             (key, child)
@@ -99,23 +99,20 @@ def preset(node: Node, point: Any, steps: Steps = (), *, must_fit: bool = False)
             else (key, preset(child, point[key], (*steps, key), must_fit=must_fit))
             for key, child in node.children
         )
-        size = 1
-        for _, child in children:
-            size *= child.size
-        return Group(node.kind, children, size)
+        return Group(node.kind, children, math.prod(child.size for _, child in children))
     point = own(point)
     if isinstance(node, Plain) and _is_part(point, node.value):
         return node
     is_option = isinstance(node, Choice | GridOf)
     if not fits(node, point, strict=False) and is_option and not must_fit:
         warn_user(
-            f"points_to_evaluate: {name_of(steps)}={point!r} is none of the options of the search"
-            f" space ({_shown(node)}), and is tried as it is"
+            f"points_to_evaluate: {name_of(steps)}={point!r} is not an option of the search space"
+            f" ({_shown(node)}), and is tried as it is"
         )
     elif not fits(node, point, strict=False):
         raise ConfigError(
-            f"points_to_evaluate: {name_of(steps)}={point!r} cannot come out of the search space",
-            hint=f"a value of {_shown(node)}",
+            f"points_to_evaluate: {name_of(steps)}={point!r} is not in the search space",
+            hint=f"use a value of {_shown(node)}",
         )
     if isinstance(node, Drawn):
         return Plain(node.domain.cast(point))
@@ -123,41 +120,39 @@ def preset(node: Node, point: Any, steps: Steps = (), *, must_fit: bool = False)
 
 
 def searched_values(node: Node, config: Any, steps: Steps = ()) -> dict[str, Any]:
-    """Return the values that were searched for, by path; of a dict, what is inside."""
+    """Return the searched values of a config by path, `a/b`."""
     if isinstance(node, Plain):
         if isinstance(node.value, dict) and isinstance(config, Mapping):
-            return _unplanned(node.value, config, steps)
+            constants = {key: Plain(value) for key, value in node.value.items()}
+            return _searched_inside(constants, config, config, steps)
         return {} if same(node.value, config) else {name_of(steps): config}
     if isinstance(node, Group) and _is_container(node.kind, config):
-        found: dict[str, Any] = {}
-        children = dict(node.children)
-        for key in config if node.kind is dict else range(len(config)):
-            inner = (*steps, key)
-            if key in children:
-                found |= searched_values(children[key], config[key], inner)
-            else:
-                found |= _flat(config[key], inner)
-        return found
+        keys = config if node.kind is dict else range(len(config))
+        return _searched_inside(dict(node.children), config, keys, steps)
     return _flat(config, steps)
 
 
+def _searched_inside(
+    children: Mapping[Any, Node], config: Any, keys: Iterable[Any], steps: Steps
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key in keys:
+        inner = (*steps, key)
+        if key in children:
+            values |= searched_values(children[key], config[key], inner)
+        else:
+            values |= _flat(config[key], inner)
+    return values
+
+
 def tag_of(number: int, searched: Mapping[str, Any]) -> str:
-    """Return a short text for a trial: its number, and what was searched for."""
+    """Return a short text for a trial: its number and the searched values."""
     names = [_last_name(path) for path in searched]
     parts = []
     for path, name in sorted(zip(searched, names, strict=True)):
         shown = name if names.count(name) == 1 else path
         parts.append(f"{_fit(shown)}={_tag_value(searched[path])}")
     return f"{number}_{','.join(parts)}" if parts else str(number)
-
-
-def _unplanned(given: dict[Any, Any], config: Mapping[Any, Any], steps: Steps) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        below = Plain(given[key]) if key in given else None
-        inner = (*steps, key)
-        found |= searched_values(below, value, inner) if below else _flat(value, inner)
-    return found
 
 
 def _flat(value: Any, steps: Steps) -> dict[str, Any]:
@@ -168,7 +163,7 @@ def _flat(value: Any, steps: Steps) -> dict[str, Any]:
 
 
 def _last_name(path: str) -> str:
-    """Return the last part of a path that is not a place in a list, and what follows it."""
+    """Return the last part of a path that is not an index, with the indexes after it."""
     parts = path.split("/")
     start = len(parts) - 1
     while start > 0 and parts[start].isdigit():
@@ -178,7 +173,7 @@ def _last_name(path: str) -> str:
 
 def _tag_value(value: Any) -> str:
     if isinstance(value, float):
-        # Four decimals, but a learning rate of 0.00001 is not 0.
+        # Four decimals would show a learning rate of 0.00001 as 0.
         return f"{value:.4g}" if 0 < abs(value) < 0.001 else f"{value:.4f}"
     return _fit(str(value))[:_TAG_VALUE_LENGTH]
 
@@ -203,12 +198,12 @@ def _is_part(point: Any, value: Any) -> bool:
     return all(key in value and _equal(value[key], point[key]) for key in point)
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, Mark) or isinstance(other, Mark):
-        return one == other if isinstance(one, Mark) and isinstance(other, Mark) else False
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, Mark) != isinstance(right, Mark):
+        return False
     try:
-        return bool(one == other)
-    except (TypeError, ValueError):  # arrays do not compare to one truth
+        return bool(left == right)
+    except (TypeError, ValueError):  # arrays do not compare to a single bool
         return False
 
 

@@ -1,4 +1,4 @@
-"""A searcher whose every suggestion is tried several times, for results that vary."""
+"""Repeater: tries every suggestion of a searcher several times, for results that vary."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TRIAL_INDEX = "__trial_index__"
 
 
 class Repeater(Wrapper):
-    """Tries every suggestion `repeat` times, and tells the searcher the mean.
+    """Tries every suggestion `repeat` times, and reports the mean to the searcher.
 
-    Trials without a number do not count towards the mean. Each one counts as a sample.
+    A trial without a number does not count towards the mean. Every trial counts as a sample.
 
     Args:
-        searcher: Who suggests.
+        searcher: The searcher that suggests configs.
         repeat: How often each config is tried.
-        set_index: Put which try it is into the config, as `__trial_index__`.
+        set_index: Whether to put the number of the try into the config, as `__trial_index__`.
     """
 
     def __init__(
@@ -46,13 +46,14 @@ class Repeater(Wrapper):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         if self._current is None:
-            found = self.searcher.suggest(trial_id)
-            if not isinstance(found, dict):
-                return found
-            self._open(trial_id, found)
+            suggestion = self.searcher.suggest(trial_id)
+            if not isinstance(suggestion, dict):
+                return suggestion
+            self._open(trial_id, suggestion)
         assert self._current is not None
-        config = copy.deepcopy(self._groups[self._current]["config"])
-        return self._indexed(config, self._join(trial_id))
+        config: dict[str, Any] = copy.deepcopy(self._groups[self._current]["config"])
+        index = self._join(trial_id)
+        return {**config, TRIAL_INDEX: index} if self.set_index else config
 
     def recall(self, trial_id: str, config: dict[str, Any]) -> None:
         if self._current is None:
@@ -74,7 +75,7 @@ class Repeater(Wrapper):
         group = self._groups[first]
         group["values"][trial_id] = [] if error else self._values(result)
         if len(group["values"]) == self.repeat:
-            self._tell(first, list(group["values"].values()))
+            self._report_means(first, list(group["values"].values()))
 
     def on_revive(self, trial_id: str) -> None:
         first = self._first.get(trial_id)
@@ -88,7 +89,7 @@ class Repeater(Wrapper):
     def set_own_state(self, state: dict[str, Any]) -> None:
         self._groups, self._current = from_data(state["groups"]), state["current"]
         self._first = {
-            one: first for first, group in self._groups.items() for one in group["trials"]
+            trial_id: first for first, group in self._groups.items() for trial_id in group["trials"]
         }
 
     def _open(self, trial_id: str, config: dict[str, Any]) -> None:
@@ -96,18 +97,15 @@ class Repeater(Wrapper):
         self._current = trial_id
 
     def _join(self, trial_id: str) -> int:
-        """Make a trial the next one of the current group; return which one it is."""
+        """Add a trial to the current group; return its index there."""
         assert self._current is not None
         group = self._groups[self._current]
         group["trials"].append(trial_id)
         self._first[trial_id] = self._current
         if len(group["trials"]) == self.repeat:
             self._current = None
-            group["config"] = {}  # not needed any more
+            group["config"] = {}  # no longer needed
         return len(group["trials"]) - 1
-
-    def _indexed(self, config: dict[str, Any], index: int) -> dict[str, Any]:
-        return {**config, TRIAL_INDEX: index} if self.set_index else config
 
     def _metrics(self) -> list[str]:
         metric = self.metric
@@ -116,12 +114,12 @@ class Repeater(Wrapper):
     def _values(self, result: dict[str, Any] | None) -> list[float | None]:
         return [metric_value(result or {}, name) for name in self._metrics()]
 
-    def _tell(self, first: str, values: list[list[float | None]]) -> None:
-        """Tell the searcher the mean of each metric, over those trials that have it."""
+    def _report_means(self, first: str, rows: list[list[float | None]]) -> None:
+        """Report the mean of each metric, over the trials that have it, to the searcher."""
         means: dict[str, Any] = {}
         for at, name in enumerate(self._metrics()):
-            known = [one[at] for one in values if len(one) > at and one[at] is not None]
-            numbers = [number for number in known if number is not None and not math.isnan(number)]
+            column = (row[at] for row in rows if len(row) > at)
+            numbers = [value for value in column if value is not None and not math.isnan(value)]
             if numbers:
                 means[name] = math.fsum(numbers) / len(numbers)
         self.searcher.on_trial_complete(first, result=means or None, error=not means)

@@ -1,7 +1,7 @@
-"""What to try: the functions a search space is written with.
+"""The functions that search spaces are written with, such as `uniform` and `choice`.
 
-Every function checks its arguments where it is called, so that a mistake is told at the line that
-has it, before anything runs.
+Every function checks its arguments when it is called, so that an error points at the line with the
+mistake, before anything runs.
 """
 
 from __future__ import annotations
@@ -71,37 +71,37 @@ def quniform(lower: float, upper: float, q: float) -> Float:
 
 
 def loguniform(lower: float, upper: float, base: Any = _NOT_GIVEN) -> Float:
-    """Return real numbers whose logarithms are equally likely; for what spans magnitudes."""
+    """Return real numbers whose logarithms are equally likely, for values that span magnitudes."""
     _check("loguniform", lower, upper, log=True, base=base)
     return Float(lower, upper).loguniform()
 
 
 def qloguniform(lower: float, upper: float, q: float, base: Any = _NOT_GIVEN) -> Float:
-    """Return multiples of `q` from `lower` to `upper`, both included, by their logarithms."""
+    """Return the multiples of `q` from `lower` to `upper`, both included, on a log scale."""
     _check("qloguniform", lower, upper, q=q, log=True, base=base)
     return Float(lower, upper).loguniform().quantized(q)
 
 
 def randint(lower: int, upper: int) -> Integer:
-    """Return whole numbers from `lower` up to, but without, `upper`."""
+    """Return whole numbers from `lower` up to, but not including, `upper`."""
     _check("randint", lower, upper, whole=True)
     return Integer(lower, upper).uniform()
 
 
 def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
-    """Return the multiples of `q` from `lower` to `upper`, which may be others, all included."""
+    """Return the multiples of `q` from `lower` to `upper`; the bounds need not be multiples."""
     _check("qrandint", lower, upper, q=q, whole=True)
     return Integer(lower, upper).uniform().quantized(q)
 
 
 def lograndint(lower: int, upper: int, base: Any = _NOT_GIVEN) -> Integer:
-    """Return whole numbers up to, but without, `upper`, by their logarithms."""
+    """Return whole numbers from `lower` up to, but not including, `upper`, on a log scale."""
     _check("lograndint", lower, upper, whole=True, log=True, base=base)
     return Integer(lower, upper).loguniform()
 
 
 def qlograndint(lower: int, upper: int, q: int, base: Any = _NOT_GIVEN) -> Integer:
-    """Return the multiples of `q` as `qrandint` does, by their logarithms."""
+    """Return the multiples of `q` like `qrandint`, on a log scale."""
     _check("qlograndint", lower, upper, q=q, whole=True, log=True, base=base)
     return Integer(lower, upper).loguniform().quantized(q)
 
@@ -119,19 +119,19 @@ def qrandn(mean: float, sd: float, q: float) -> Float:
 
 
 def choice(categories: Iterable[Any]) -> Categorical:
-    """Return one of `categories`, all equally likely; they may be anything, domains included."""
+    """Return one of `categories`, all equally likely; they may be any values, even domains."""
     return Categorical(_options("choice", categories)).uniform()
 
 
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
-    """Return a mark that every one of `values` gets its turn, with all those of other grids."""
+    """Return a grid: all `values` are tried, in combination with all values of other grids."""
     return {"grid_search": _options("grid_search", values)}
 
 
 def sample_from(func: Callable[..., Any]) -> Function:
-    """Return what `func()` or `func(config)` returns; what it reads of the config is drawn first.
+    """Return what `func()` or `func(config)` returns; config values that it reads are drawn first.
 
-    Whatever it draws from `random` or `numpy.random` is the same when the same trial is made again.
+    What it draws from `random` or `numpy.random` is the same when the same trial is created again.
     """
     return Function(func)
 
@@ -142,10 +142,10 @@ def _options(name: str, values: Any) -> list[Any]:
             f"{name}({values!r}): not a list of values, {this_is(values)}",
             hint=f"{name}([{values!r}])",
         )
-    found = list(values)
-    if not found:
-        raise InvalidStudy(f"{name}({values!r}): no value to try", hint="name at least one")
-    return found
+    options = list(values)
+    if not options:
+        raise InvalidStudy(f"{name}({values!r}): no value to try", hint="pass at least one value")
+    return options
 
 
 def _check(
@@ -159,7 +159,7 @@ def _check(
     base: Any = _NOT_GIVEN,
 ) -> None:
     if base is not _NOT_GIVEN:
-        warn_deprecated(f"{name}(base=…) changes nothing: a logarithm's base moves no value")
+        warn_deprecated(f"{name}(base=…) is ignored: the base of a logarithm changes no value")
     given = {"lower": lower, "upper": upper}
     if q is not None:
         given["q"] = q
@@ -169,13 +169,13 @@ def _check(
     if upper < lower or (upper == lower and not inclusive):
         raise ConfigError(
             f"{call}: nothing lies between {lower!r} and {upper!r}"
-            + ("" if inclusive else ", because the upper bound itself is left out"),
+            + ("" if inclusive else ", because the upper bound is not included"),
             hint=f"{name}({upper!r}, {lower!r}, …)" if upper < lower else f"upper={upper + 1!r}",
         )
     if log and lower <= 0:
         raise ConfigError(
             f"{call}: lower={lower!r} has no logarithm; it must be above 0",
-            hint="a small lower bound, as 1e-6, or a domain without logarithms",
+            hint="use a small lower bound, such as 1e-6, or a domain without a log scale",
         )
     if q is not None:
         _check_step(call, given, q, whole=whole)
@@ -189,7 +189,7 @@ def _check_numbers(call: str, given: dict[str, Any], *, whole: bool) -> None:
         wanted = "a whole number" if whole else "a finite number"
         hint = None
         if isinstance(value, str):
-            hint = "without quotes; in YAML 1e-4 is a text, and 1.0e-4 is a number"
+            hint = "leave out the quotes; in YAML 1e-4 is a text, and 1.0e-4 is a number"
         raise ConfigError(f"{call}: {part}={value!r} is not {wanted}, {this_is(value)}", hint=hint)
 
 
@@ -200,7 +200,7 @@ def _check_step(call: str, given: dict[str, Any], q: Any, *, whole: bool) -> Non
         if not is_multiple(given[part], q):
             raise ConfigError(
                 f"{call}: {part}={given[part]!r} is not a multiple of q={q!r}",
-                hint="bounds that are, or a smaller q",
+                hint="use multiples as bounds, or a smaller q",
             )
 
 

@@ -1,8 +1,8 @@
-"""The interface of everything that proposes configs; users subclass it.
+"""The base class of everything that proposes configs; users subclass it.
 
-A study that goes on after a crash makes a searcher with the same arguments, gives it the state it
-was last asked for, and repeats the calls made since. What was proposed since then is on record,
-and is told by `recall`: the record wins.
+A study that resumes after a crash creates the searcher with the same arguments, gives it its last
+saved state, and repeats the calls made since. Configs that were suggested since are on record and
+are passed to `recall`: the record wins.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from holdfast.tune.search.searcher_state import memory_of, remember
 log = logging.getLogger(__name__)
 
 UNRESOLVED_SEARCH_SPACE = (
-    "the search space is in both places, param_space and the searcher; only one can be used"
+    "both param_space and the searcher have a search space; only one can be used"
 )
-UNDEFINED_METRIC_MODE = "the searcher must know what to look at: metric and mode are not given"
+UNDEFINED_METRIC_MODE = "the searcher needs both metric and mode, and mode is not set"
 MODES = ("min", "max")
 
 _STATE_FILE = re.compile(r"searcher-state-.*\.json")
 
 
 class Searcher(Made):
-    """Proposes configs, and learns from what came of them.
+    """Proposes configs, and learns from their results.
 
     Args:
-        metric: The metric to look at; several for several objectives.
-        mode: "min" or "max", for each metric.
+        metric: The metric to optimize; a list for several objectives.
+        mode: "min" or "max"; a list if `metric` is one.
     """
 
     FINISHED: ClassVar[Literal["FINISHED"]] = "FINISHED"
@@ -54,12 +54,12 @@ class Searcher(Made):
 
     @property
     def metric(self) -> str | list[str] | None:
-        """The metric to look at."""
+        """The metric to optimize."""
         return getattr(self, "_metric", None)
 
     @property
     def mode(self) -> str | list[str] | None:
-        """Whether less or more is better."""
+        """Whether the metric should be small ("min") or large ("max")."""
         return getattr(self, "_mode", None)
 
     def set_search_properties(
@@ -69,15 +69,15 @@ class Searcher(Made):
         config: dict[str, Any],
         **spec: Any,
     ) -> bool:
-        """Take what the study is given; False if it cannot be used. Called once, at the start."""
+        """Use the study's settings; return False if that is impossible. Called once, at first."""
         return False
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """Return a config for a new trial, None if there is none now, FINISHED if never again."""
+        """Return a config for a new trial, None if there is none yet, FINISHED if none is left."""
         raise NotImplementedError
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Learn from a result of a trial that goes on."""
+        """Learn from a result of a running trial."""
 
     def on_trial_complete(
         self,
@@ -85,41 +85,37 @@ class Searcher(Made):
         result: dict[str, Any] | None = None,
         error: bool = False,  # noqa: FBT001, FBT002  as in Ray
     ) -> None:
-        """Learn from the last result of a trial that has ended; None if there is none."""
+        """Learn from the last result of a trial that has ended; None if it has no result."""
         raise NotImplementedError
 
     def on_pause(self, trial_id: str) -> None:
-        """Note that a trial is paused."""
+        """Called when a trial is paused."""
 
     def on_unpause(self, trial_id: str) -> None:
-        """Note that a paused trial goes on."""
+        """Called when a paused trial continues."""
 
     def on_revive(self, trial_id: str) -> None:
-        """Note that a trial that had ended, in an error mostly, is run again under its id."""
+        """Called when a trial that had ended, mostly in an error, runs again under its id."""
 
     def recall(self, trial_id: str, config: dict[str, Any]) -> None:
-        """Take in that `config` was suggested before a crash, as the next suggestion.
+        """Count `config`, which was suggested before a crash, as the next suggestion.
 
-        By default the searcher is asked again. If it says something else now, that is told once,
-        and the trial keeps the config on record.
+        By default the searcher is asked again. If its answer differs from the record, a warning is
+        logged once, and the trial keeps the config on record.
         """
         self.ask_again(trial_id, config)
 
     def ask_again(self, trial_id: str, config: dict[str, Any]) -> bool:
-        """Ask for a suggestion that is on record; return whether it is the same."""
-        again = self.suggest(trial_id)
-        agrees = is_within(again, config)
+        """Ask again for a suggestion that is on record; return whether the answer is the same."""
+        answer = self.suggest(trial_id)
+        agrees = is_within(answer, config)
         if not agrees and not getattr(self, "_has_differed", False):
             self._has_differed = True
             log.warning(
-                "%s was asked again for trial %s and gave %r; on record is %r, which is kept. "
-                "A searcher that depends on nothing but its arguments, its state and its calls "
-                "gives the same",
-                type(self).__name__,
-                trial_id,
-                again,
-                config,
-            )
+                "%s suggests %r for trial %s, which is not its recorded config %r; the record is"
+                " used. A searcher must depend only on its arguments, its state and its calls",
+                type(self).__name__, answer, trial_id, config,
+            )  # fmt: skip
         return agrees
 
     def add_evaluated_point(
@@ -131,7 +127,7 @@ class Searcher(Made):
         intermediate_values: list[float] | None = None,
     ) -> None:
         """Learn from a config that was tried elsewhere."""
-        raise NotImplementedError(f"{type(self).__name__} cannot learn from what it did not try")
+        raise NotImplementedError(f"{type(self).__name__} cannot learn from other trials")
 
     def add_evaluated_points(
         self, parameters: Iterable[dict[str, Any]], values: Iterable[float]
@@ -150,35 +146,35 @@ class Searcher(Made):
                 self.add_evaluated_point(trial.config, value, error=failed)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Set how many trials run at most; False if this searcher does not care."""
+        """Set how many trials run at most; return False if this searcher ignores it."""
         return False
 
     def count_trials(self, num_samples: int) -> int | None:
-        """Return how many trials `num_samples` samples make, None if there is no end (-1)."""
+        """Return how many trials `num_samples` samples make, None if there is no limit (-1)."""
         return None if num_samples < 0 else num_samples
 
     def get_state(self) -> dict[str, Any]:
-        """Return all that the searcher remembers, as data for JSON."""
+        """Return everything that the searcher remembers, as data for JSON."""
         return memory_of(self)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Remember what `get_state` returned, and nothing else."""
+        """Replace everything that the searcher remembers by what `get_state` returned."""
         remember(self, state)
 
     def saves_itself(self) -> bool:
-        """Whether a subclass has its own `save` and `restore`."""
+        """Return whether a subclass has its own `save` and `restore`."""
         kind = type(self)
         return kind.save is not Searcher.save and kind.restore is not Searcher.restore
 
     def save(self, checkpoint_path: str) -> None:
-        """Write the state to a file, which is there as a whole or not at all."""
+        """Write the state to a file, atomically."""
         path = Path(checkpoint_path)
-        beside = path.with_name(f"{path.name}.tmp")
-        with beside.open("w", encoding="utf-8") as file:
+        part = path.with_name(f"{path.name}.tmp")
+        with part.open("w", encoding="utf-8") as file:
             json.dump(self.get_state(), file)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        part.replace(path)
 
     def restore(self, checkpoint_path: str) -> None:
         """Read the state from a file."""
@@ -190,21 +186,21 @@ class Searcher(Made):
 
     def restore_from_dir(self, checkpoint_dir: str) -> None:
         """Read the state from the newest file in a folder."""
-        found = [path for path in Path(checkpoint_dir).iterdir() if _STATE_FILE.match(path.name)]
-        if not found:
+        files = [path for path in Path(checkpoint_dir).iterdir() if _STATE_FILE.match(path.name)]
+        if not files:
             raise FileNotFoundError(f"no state of a searcher in {checkpoint_dir}")
-        self.restore(str(max(found, key=lambda path: (path.stat().st_mtime_ns, path.name))))
+        self.restore(str(max(files, key=lambda path: (path.stat().st_mtime_ns, path.name))))
 
 
 def check_metric_and_mode(metric: Any, mode: Any) -> None:
     """Raise a ConfigError unless every mode is "min" or "max", and there is one for each metric."""
     several = isinstance(metric, list | tuple) or isinstance(mode, list | tuple)
-    for one in mode if isinstance(mode, list | tuple) else [mode]:
-        if one is not None and one not in MODES:
-            raise ConfigError(f"mode={one!r}: must be 'min' or 'max'")
+    for each in mode if isinstance(mode, list | tuple) else [mode]:
+        if each is not None and each not in MODES:
+            raise ConfigError(f"mode={each!r}: must be 'min' or 'max'")
     if several and metric is not None and mode is not None:
         if not isinstance(metric, list | tuple) or not isinstance(mode, list | tuple):
-            raise ConfigError(f"metric={metric!r}, mode={mode!r}: both must be lists, or none")
+            raise ConfigError(f"metric={metric!r}, mode={mode!r}: both must be lists, or neither")
         if len(metric) != len(mode):
             raise ConfigError(
                 f"metric={metric!r}, mode={mode!r}: {len(metric)} metrics, {len(mode)} modes"
@@ -212,7 +208,7 @@ def check_metric_and_mode(metric: Any, mode: Any) -> None:
 
 
 def metric_value(result: Mapping[str, Any], metric: str) -> float | None:
-    """Return a metric of a result as a float, None if there is none; `a/b` is `b` inside `a`."""
+    """Return a metric, `a/b` if nested, as a float; None if it is missing or not a number."""
     value = result.get(metric)
     if metric not in result and "/" in metric:
         value = flattened(result).get(metric)
@@ -225,12 +221,12 @@ def metric_value(result: Mapping[str, Any], metric: str) -> float | None:
 
 
 def is_nan(value: float | None) -> bool:
-    """Whether there is no number to compare."""
+    """Return whether `value` is None or NaN."""
     return value is None or math.isnan(value)
 
 
 def is_within(suggested: Any, config: Mapping[str, Any]) -> bool:
-    """Whether everything that was suggested is in a config."""
+    """Return whether a config has everything that was suggested."""
     if not isinstance(suggested, Mapping):
         return False
     flat = flattened_config(config)

@@ -1,10 +1,9 @@
-"""What a searcher remembers, as data.
+"""Converts the attributes of a searcher to data and back.
 
-Beyond what configs may hold, a searcher may remember sets, deques, counters, dicts that are ordered
-or have a usual default, numbers and arrays of numpy, search domains and generators of random
-numbers. All of these come back as what they were; a class derived from one of them may hold more,
-and is refused. Functions, classes, modules and loggers are no memory: they are what the constructor
-gave, and it is called again before a state is set.
+Besides what configs may contain, attributes may be sets, deques, counters, ordered dicts, default
+dicts with a common default, numpy numbers and arrays, and random generators. All of them come back
+with the same type; subclasses may hold more, and are refused. Functions, classes, modules, loggers
+and search domains are skipped: the constructor sets them again before a state is restored.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from holdfast.tune.search.domains import Domain
 if TYPE_CHECKING:
     from holdfast.tune.search.searcher import Searcher
 
-_NOT_MEMORY = (
+_SKIPPED = (
     types.FunctionType,
     types.BuiltinFunctionType,
     types.MethodType,
@@ -52,11 +51,11 @@ _NOT_MEMORY = (
 
 
 class NotData(Exception):
-    """A value has no form as data; the message says where it is."""
+    """A value cannot be converted to data; the message says where it is."""
 
 
 def to_data(value: Any, where: str) -> Any:
-    """Return what a searcher remembers as data for JSON, or raise NotData."""
+    """Return a value as data for JSON, or raise NotData, with `where` it is."""
     try:
         return _write(value)
     except NotPlain as problem:
@@ -65,44 +64,44 @@ def to_data(value: Any, where: str) -> Any:
 
 
 def memory_of(searcher: Searcher) -> dict[str, Any]:
-    """Return all attributes of a searcher that are memory, as data.
+    """Return the attributes of a searcher as data.
 
-    What has no form as data is left to the searcher's own `save`, if it has one.
+    If one cannot be converted, use the searcher's own `save`, if it has one.
 
     Raises:
-        ConfigError: Something cannot be kept; it names what, and the methods to write.
+        ConfigError: An attribute cannot be stored; names it, and the methods to write.
     """
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     problems: list[str] = []
     inner: dict[str, Any] = {}
     for name, value in vars(searcher).items():
-        if isinstance(value, _NOT_MEMORY):
+        if isinstance(value, _SKIPPED):
             continue
         if hasattr(value, "suggest") and hasattr(value, "get_state"):  # a searcher inside
             inner[name] = value.get_state()
             continue
         try:
             if not _is_space(value):
-                found[name] = to_data(value, f"self.{name}")
+                attributes[name] = to_data(value, f"self.{name}")
         except NotData as problem:
             problems.append(str(problem))
         except RecursionError:
-            problems.append(f"self.{name}: it holds itself, or is nested too deep")
+            problems.append(f"self.{name}: it contains itself, or is nested too deeply")
     if not problems:
-        return {"vars": found, "searchers": inner}
+        return {"vars": attributes, "searchers": inner}
     if searcher.saves_itself():
         return {"file": _file_of(searcher)}
     listed = "".join(f"\n  - {problem}" for problem in problems)
     kind = type(searcher).__name__
     raise ConfigError(
-        f"{kind} cannot be kept with the study, so that a crash would make it forget:{listed}",
+        f"the state of {kind} cannot be stored, so it would be lost in a crash:{listed}",
         hint=f"write {kind}.get_state() -> dict and set_state(state), with plain data, or "
         "save(path) and restore(path)",
     )
 
 
 def remember(searcher: Searcher, state: dict[str, Any]) -> None:
-    """Give a searcher the memory that `memory_of` returned."""
+    """Set the attributes of a searcher to what `memory_of` returned."""
     if "file" in state:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "searcher"
@@ -132,8 +131,8 @@ def _default_dict(writer: Writer, value: defaultdict[Any, Any], steps: Steps) ->
     factory = value.default_factory
     name = None if factory is None else getattr(factory, "__name__", "")
     if name is not None and _FACTORIES.get(name) is not factory:
-        known = ", ".join(_FACTORIES)
-        raise NotPlain(f"a defaultdict whose default is made by none of {known}", steps)
+        names = ", ".join(_FACTORIES)
+        raise NotPlain(f"a defaultdict whose default factory is not one of {names}", steps)
     return {"$defaultdict": [name, pairs(writer, value, steps)]}
 
 
@@ -150,8 +149,8 @@ def _deque(writer: Writer, value: deque[Any], steps: Steps) -> Any:
 
 
 def _read_bounded_deque(reader: Reader, data: dict[str, Any]) -> deque[Any]:
-    most, inside = data["$bounded_deque"]
-    return deque(map(reader, inside), most)
+    maxlen, inside = data["$bounded_deque"]
+    return deque(map(reader, inside), maxlen)
 
 
 def _set(writer: Writer, value: Any, steps: Steps) -> Any:
@@ -169,7 +168,7 @@ def _read_random(reader: Reader, data: dict[str, Any]) -> random.Random:
     return generator
 
 
-def _of_numpy_or_refused(writer: Writer, value: Any, steps: Steps) -> Any:
+def _numpy_or_refused(writer: Writer, value: Any, steps: Steps) -> Any:
     if is_instance(value, "numpy", "generic") or is_instance(value, "numpy", "ndarray"):
         return _numpy_to_data(value, steps)
     if is_instance(value, "numpy.random", "RandomState"):
@@ -187,10 +186,10 @@ def _read_numpy_random_state(_reader: Reader, data: dict[str, Any]) -> Any:
 
 
 def _numpy_to_data(value: Any, steps: Steps) -> dict[str, Any]:
-    """Return a number or an array of numpy as its type, its shape and its bytes."""
+    """Return a numpy number or array as its type, its shape and its bytes."""
     array = library("numpy").asarray(value, order="C")
-    is_known = type(value) in (library("numpy").ndarray, array.dtype.type)
-    if not is_known or array.dtype.kind not in "biufcmMSU":
+    is_exact = type(value) in (library("numpy").ndarray, array.dtype.type)
+    if not is_exact or array.dtype.kind not in "biufcmMSU":
         raise NotPlain(f"{kind_of(value)} of {array.dtype}", steps)
     shape = list(array.shape) if type(value) is library("numpy").ndarray else None
     return {"$numpy": [array.dtype.str, shape, base64.b64encode(array.tobytes()).decode()]}
@@ -204,7 +203,7 @@ def _numpy_from_data(kind: str, shape: list[int] | None, data: str) -> Any:
 
 
 def _is_space(value: Any) -> bool:
-    """Whether there is a domain inside: a search space, which the constructor is given again."""
+    """Return whether a value contains a domain: the constructor sets search spaces again."""
     if isinstance(value, dict):
         return any(map(_is_space, value.values()))
     if isinstance(value, list | tuple):
@@ -214,7 +213,7 @@ def _is_space(value: Any) -> bool:
 
 def _listed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _listed(below) for key, below in value.items()}
+        return {key: _listed(item) for key, item in value.items()}
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -223,7 +222,7 @@ def _read_numpy_generator(reader: Reader, data: dict[str, Any]) -> Any:
     state = reader(data["$numpy_generator"])
     kind = state["bit_generator"]
     if kind not in _NUMPY_GENERATORS:
-        raise ValueError(f"{kind!r} is no generator of random numbers")
+        raise ValueError(f"{kind!r} is not a numpy random generator")
     bits = getattr(numpy_random, kind)()
     bits.state = state
     return numpy_random.Generator(bits)
@@ -245,7 +244,7 @@ _write = Writer(
         deque: _deque,
         random.Random: _random,
     },
-    otherwise=_of_numpy_or_refused,
+    otherwise=_numpy_or_refused,
 )
 from_data = Reader(
     {

@@ -1,7 +1,7 @@
-"""Randomness that needs no state: a generator for every purpose, derived from one seed.
+"""Makes random generators without state: one for every purpose, derived from a single seed.
 
-What the n-th draw gives depends on the seed and on n, never on how many draws came before. So
-nothing has to be remembered to go on after a crash, and no draw disturbs another.
+The n-th draw depends only on the seed and n, not on earlier draws. So nothing has to be stored to
+resume after a crash, and draws do not affect each other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEED_BITS = 32  # as much as numpy's older generators take
 
 
 def number_for(seed: int, *purpose: str | int) -> int:
-    """Return a number of 64 bits that is the same for the same seed and purpose, everywhere."""
+    """Return a 64-bit number that is the same for the same seed and purpose, everywhere."""
     text = json.dumps([seed, *purpose]).encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
 
@@ -33,10 +33,10 @@ def generator_for(seed: int, *purpose: str | int) -> random.Random:
 
 
 def seed_of(given: object, name: str = "seed") -> int:
-    """Return the seed that an argument means; None draws one.
+    """Return the seed for an argument: a whole number, a generator, or None for a random seed.
 
-    From numpy's global generator if the script has seeded that, or else from the system. A
-    generator gives one number away, so that two searches that share it differ.
+    A random seed comes from numpy's global generator if the script has seeded it, else from the
+    system. A generator is asked for a number, so that two searches that share it differ.
     """
     if given is None:
         drawn = _drawn_from_numpy()
@@ -50,14 +50,14 @@ def seed_of(given: object, name: str = "seed") -> int:
             return int(getattr(given, method)(0, 2**31 - 1))
     raise ConfigError(
         f"{name}={given!r}: not a whole number, {this_is(given)}",
-        hint=f"{name}=42, or None for a seed that is drawn and kept with the study",
+        hint=f"{name}=42, or None for a random seed that is stored with the study",
     )
 
 
 def _drawn_from_numpy() -> int | None:
-    """Return a number of numpy's global generator; None if nobody has seeded it, or imported it.
+    """Return a number from numpy's global generator; None if it is not seeded or not imported.
 
-    Unseeded it would be the same in processes that were forked after numpy was imported.
+    Unseeded, it would give the same number in processes forked after numpy was imported.
     """
     numpy_random: Any = sys.modules.get("numpy.random")
     generator_of = getattr(numpy_random, "get_bit_generator", None)
@@ -68,9 +68,9 @@ def _drawn_from_numpy() -> int | None:
 
 @contextmanager
 def seeded_globals(seed: int) -> Iterator[None]:
-    """Make `random` and `numpy.random` give what `seed` says, inside; put them back after.
+    """Seed `random` and `numpy.random`, and restore their states afterwards.
 
-    Functions of users draw from there, and should give the same when they are asked again.
+    Users' functions draw from them, and must return the same when they are called again.
     """
     before = random.getstate()
     numpy: Any = sys.modules.get("numpy")

@@ -1,7 +1,7 @@
-"""What searchers with a search space and a memory of trials have in common.
+"""The base classes of searchers that have a search space.
 
 Suggestions are numbered, and the n-th is drawn with a generator made from the seed and n. So a
-suggestion that is on record is taken in by reading its values off the config: no model is asked.
+suggestion that is on record is recalled by reading its values from the config, without a model.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 
 
 class SpaceSearcher(Searcher):
-    """A searcher that is given a search space, by its constructor or by the study.
+    """A searcher that gets a search space from its constructor or from the study.
 
     Attributes:
-        points_must_fit: Whether it cannot try what is none of the options of a choice.
+        points_must_fit: Whether points to evaluate must be among the options of a choice.
     """
 
     points_must_fit: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class SpaceSearcher(Searcher):
         seed_name: str = "seed",
     ) -> None:
         super().__init__(metric, mode)
-        space = self._in_our_words(space)
+        space = self._in_our_domains(space)
         self.points_to_evaluate = check_points(points_to_evaluate)
         self.objects = Objects()
         self._tree: Node = Plain({})
@@ -63,39 +63,39 @@ class SpaceSearcher(Searcher):
         self._has_warned = False
         if isinstance(space, Mapping):
             plain, self.objects = Objects.of(dict(space))
-            self.points_to_evaluate = [self.objects.marked(one) for one in self.points_to_evaluate]
+            self.points_to_evaluate = list(map(self.objects.marked, self.points_to_evaluate))
             self.take_space(plain)
         elif space is not None:
             self.take_other_space(space)
 
     def translated(self, space: Any) -> Any:
-        """Return a space of another library in our words; what is none, as it is."""
+        """Return another library's space in our domains; any other space as it is."""
         return space
 
-    def _in_our_words(self, space: Any) -> Any:
-        """Return a space in our words, which are also what is kept of it with the study."""
-        found = self.translated(space)
-        if found is not space:
+    def _in_our_domains(self, space: Any) -> Any:
+        """Return a space in our domains, and have the study store it in that form."""
+        ours = self.translated(space)
+        if ours is not space:
             args, kwargs = self.made_with
             if args:
-                self.made_with = (found, *args[1:]), kwargs
+                self.made_with = (ours, *args[1:]), kwargs
             else:
-                self.made_with = args, {**kwargs, "space": found}
-        return found
+                self.made_with = args, {**kwargs, "space": ours}
+        return ours
 
     def take_space(self, space: dict[str, Any]) -> None:
-        """Search this space from now on; a ConfigError if it cannot be."""
+        """Search this space from now on; raise a ConfigError if that is impossible."""
         tree = tree_of(space)
         if not has_search(tree):
             raise ConfigError(
-                f"{type(self).__name__} has nothing to search for: no domain in its space",
+                f"{type(self).__name__} has nothing to search: no domain in its space",
                 hint="{'lr': tune.loguniform(1e-4, 1e-1)}",
             )
-        if found := list(grids(tree)):
+        if names := list(grids(tree)):
             raise ConfigError(
                 f"{type(self).__name__} draws every value, so it cannot go through the grid of "
-                f"{', '.join(found)}",
-                hint="choice instead of grid_search, or no search_alg",
+                f"{', '.join(names)}",
+                hint="use choice instead of grid_search, or no search_alg",
             )
         self._tree = tree
         self._presets = [
@@ -103,9 +103,9 @@ class SpaceSearcher(Searcher):
         ]
 
     def take_other_space(self, space: Any) -> None:
-        """Search a space that is no dict; a ConfigError by default."""
+        """Search a space that is not a dict; by default, raise a ConfigError."""
         raise ConfigError(
-            f"{type(self).__name__}(space={space!r}): not a dict of what to search by name",
+            f"{type(self).__name__}(space={space!r}): not a dict of domains by name",
             hint="{'lr': tune.loguniform(1e-4, 1e-1)}",
         )
 
@@ -122,10 +122,10 @@ class SpaceSearcher(Searcher):
         return True
 
     def check_ready(self) -> None:
-        """Raise a ConfigError if something is missing without which there is no search."""
+        """Raise a ConfigError if the search space or the mode is missing."""
         if not self._has_space:
             raise ConfigError(
-                f"{type(self).__name__} has nothing to search for: no domain in param_space",
+                f"{type(self).__name__} has nothing to search: no domain in param_space",
                 hint="param_space={'lr': tune.loguniform(1e-4, 1e-1)}",
             )
         if self._mode is None:
@@ -134,17 +134,15 @@ class SpaceSearcher(Searcher):
             self._metric = DEFAULT_METRIC
 
     def warn_about_metric(self, trial_id: str, result: Mapping[str, Any] | None) -> None:
-        """Say once that a trial has no value to learn from."""
+        """Log, once, that a trial has no value to learn from."""
         if self._has_warned:
             return
         self._has_warned = True
         log.warning(
-            "%s learns nothing from trial %s: it ended without a number for %s; reported were %s",
-            type(self).__name__,
-            trial_id,
-            self._metric,
+            "%s learns nothing from trial %s: it ended without a number for %s; it reported %s",
+            type(self).__name__, trial_id, self._metric,
             sorted(flattened(result)) if result else "no metrics",
-        )
+        )  # fmt: skip
 
     def _take_goal(self, metric: Any, mode: Any) -> None:
         check_metric_and_mode(metric, mode)
@@ -152,14 +150,14 @@ class SpaceSearcher(Searcher):
             if own is not None and given is not None and own != given:
                 raise ConfigError(
                     f"{name}={given!r} of the study is not {name}={own!r} of {type(self).__name__}",
-                    hint="give it in one place",
+                    hint="set it in one place",
                 )
         self._metric = self._metric if self._metric is not None else metric
         self._mode = self._mode if self._mode is not None else mode
 
 
 class Model(Protocol):
-    """Knows what is promising."""
+    """Chooses promising values."""
 
     def value(self, name: str, domain: Domain, generator: Any) -> Any: ...
     def option(self, name: str, count: int, generator: Any) -> int: ...
@@ -167,7 +165,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelPicker:
-    """Picks what is given, what a model says, and what chance says, in this order."""
+    """Picks the given value if there is one, else the model's, else a random one."""
 
     root: int
     number: int
@@ -193,7 +191,7 @@ class ModelPicker:
 
 
 class ModelSearcher(SpaceSearcher):
-    """A searcher with a model of its own, made anew from what was tried for every suggestion."""
+    """A searcher whose model is made from the tried configs, anew for every suggestion."""
 
     points_must_fit: ClassVar[bool] = False
 
@@ -202,7 +200,7 @@ class ModelSearcher(SpaceSearcher):
         super().__init__(*args, **kwargs)
 
     def picker(self, number: int) -> ModelPicker:
-        """Return who picks the values of the suggestion of a number, given points aside."""
+        """Return the picker for suggestion `number`, which is not one of the points to evaluate."""
         raise NotImplementedError
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
@@ -221,27 +219,50 @@ class ModelSearcher(SpaceSearcher):
         self.note(trial_id, config)
 
     def note(self, trial_id: str, config: dict[str, Any]) -> None:
-        """Remember what was suggested."""
+        """Remember a suggestion."""
         self._asked += 1
         self._params[trial_id] = params_of(self._tree, config)
 
     def loss_of(self, trial_id: str, result: Mapping[str, Any] | None) -> float | None:
-        """Return what a result cost, less is better; infinity for NaN, None if it is not told."""
+        """Return the metric, turned so that less is better; infinity for NaN, None if missing."""
         assert isinstance(self._metric, str)
         value = metric_value(result or {}, self._metric)
         if value is None:
             self.warn_about_metric(trial_id, result)
             return None
-        if value != value:  # NaN: whatever it was, it was bad
+        if value != value:  # NaN counts as the worst
             return float("inf")
         return -value if self._mode == "max" else value
+
+    def add_evaluated_point(
+        self,
+        parameters: dict[str, Any],
+        value: float,
+        error: bool = False,  # noqa: FBT001, FBT002  as in Ray
+        pruned: bool = False,  # noqa: FBT001, FBT002  as in Ray
+        intermediate_values: list[float] | None = None,
+    ) -> None:
+        if not self._can_learn_from(value) or error:
+            return
+        self.check_ready()
+        name = f"given {len(self._params)}"
+        self._params[name] = params_of(self._tree, self.objects.marked(parameters))
+        self._set_loss(name, -value if self._mode == "max" else value)
+
+    def _can_learn_from(self, value: float) -> bool:
+        """Return whether a metric's value is all that is needed of a trial elsewhere."""
+        raise NotImplementedError(f"{type(self).__name__} cannot learn from other trials")
+
+    def _set_loss(self, name: str, loss: float) -> None:
+        """Remember the loss of the config that is called `name`."""
+        raise NotImplementedError
 
     def check_ready(self) -> None:
         super().check_ready()
         if not isinstance(self._metric, str):
             raise ConfigError(
-                f"{type(self).__name__} looks at one metric, not at {self._metric!r}",
-                hint="OptunaSearch for several objectives",
+                f"{type(self).__name__} optimizes one metric, not {self._metric!r}",
+                hint="use OptunaSearch for several objectives",
             )
 
     def get_state(self) -> dict[str, Any]:

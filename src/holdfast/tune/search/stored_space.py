@@ -1,7 +1,8 @@
-"""Search spaces as data, so that a study can make new trials where its space was not given again.
+"""Converts search spaces to data and back, so that a resumed study can create new trials.
 
-Functions have no form as data: each is known by its place, as objects are. An expression is kept,
-to be seen, but only what the script itself gives again is ever evaluated.
+Functions cannot be stored: like objects, they are found by their place in the `param_space` that is
+passed again. An expression is stored so that it can be shown, but evaluated only if it is passed
+again.
 """
 
 from __future__ import annotations
@@ -19,26 +20,15 @@ from holdfast.core.config_data import (
     write_config,
 )
 from holdfast.core.plain_data import KeyStep, NotPlain, Reader, Steps, Writer
-from holdfast.tune.search.domains import (
-    Categorical,
-    Domain,
-    Float,
-    Function,
-    Grid,
-    Integer,
-    LogUniform,
-    Normal,
-    Quantized,
-    Sampler,
-    Uniform,
-)
+from holdfast.tune.search import domains
+from holdfast.tune.search.domains import Categorical, Domain, Float, Function, Integer, Sampler
 from holdfast.tune.search.objects import MissingFunction, Objects
 from holdfast.tune.search.plain import name_of, step_of
 from holdfast.tune.search.variant_generator import Expression, is_expression
 
 
 def space_to_data(space: Any) -> Any:
-    """Return a search space with marks, as `Objects.of` gives it, as data for JSON."""
+    """Return a search space with marks, as `Objects.of` returns it, as data for JSON."""
     try:
         return _write(space)
     except NotPlain as problem:
@@ -46,9 +36,9 @@ def space_to_data(space: Any) -> Any:
 
 
 def space_from_data(data: Any, objects: Objects) -> Any:
-    """Return the search space; functions are those of `objects` at the same places.
+    """Return the search space, with the functions of `objects` at the same places.
 
-    What is missing is named by `objects.missing(space)`.
+    `objects.missing(space)` names those that are missing.
     """
     reader = Reader(
         {
@@ -56,8 +46,8 @@ def space_from_data(data: Any, objects: Objects) -> Any:
             "$grid": lambda reader, data: {"grid_search": reader(data["$grid"])},
             "$domain": lambda reader, data: _domain_from_data(data["$domain"], reader, objects),
         },
-        finish=lambda made: (
-            _given_expression(made["eval"], objects) if is_expression(made) else made
+        finish=lambda value: (
+            _given_expression(value["eval"], objects) if is_expression(value) else value
         ),
     )
     return reader(data)
@@ -77,7 +67,7 @@ def _options(writer: Writer, options: Iterable[Any], steps: Steps) -> list[Any]:
 
 
 def _given_expression(text: str, objects: Objects) -> Function:
-    """Return an expression that the script gives again; a record is no place to run code from."""
+    """Return an expression that the script passed again; code from a record is never run."""
     for function in objects.functions.values():
         if isinstance(function, Expression) and function.expression == text:
             return function
@@ -102,7 +92,7 @@ def _domain_to_data(writer: Writer, domain: Domain, steps: Steps) -> dict[str, A
                 "sampler": _sampler_to_data(domain.get_sampler()),
             }
         case _:
-            raise TypeError(f"{domain!r} is of no kind that can be stored")
+            raise TypeError(f"{domain!r} cannot be stored: its kind is unknown")
 
 
 def _domain_from_data(data: dict[str, Any], reader: Reader, objects: Objects) -> Domain:
@@ -113,24 +103,24 @@ def _domain_from_data(data: dict[str, Any], reader: Reader, objects: Objects) ->
             mark = config_from_data(data["at"])
             return objects.functions.get(mark.steps) or MissingFunction(name_of(mark.steps))
         case "choice":
-            found: Domain = Categorical(reader(data["options"]))
+            domain: Domain = Categorical(reader(data["options"]))
         case "float":
-            found = Float(data["lower"], data["upper"])
+            domain = Float(data["lower"], data["upper"])
         case _:
-            found = Integer(data["lower"], data["upper"])
-    found.set_sampler(_sampler_from_data(data["sampler"]))
-    return found
+            domain = Integer(data["lower"], data["upper"])
+    domain.set_sampler(_sampler_from_data(data["sampler"]))
+    return domain
 
 
 def _sampler_to_data(sampler: Sampler) -> list[Any]:
     match sampler:
-        case Quantized(inner, q):
+        case domains.Quantized(inner, q):
             return ["quantized", _sampler_to_data(inner), q]
-        case Normal(mean, sd):
+        case domains.Normal(mean, sd):
             return ["normal", mean, sd]
-        case LogUniform():
+        case domains.LogUniform():
             return ["loguniform"]
-        case Grid():
+        case domains.Grid():
             return ["grid"]
         case _:
             return ["uniform"]
@@ -139,15 +129,15 @@ def _sampler_to_data(sampler: Sampler) -> list[Any]:
 def _sampler_from_data(data: list[Any]) -> Sampler:
     match data:
         case ["quantized", inner, q]:
-            return Quantized(_sampler_from_data(inner), q)
+            return domains.Quantized(_sampler_from_data(inner), q)
         case ["normal", mean, sd]:
-            return Normal(mean, sd)
+            return domains.Normal(mean, sd)
         case ["loguniform"]:
-            return LogUniform()
+            return domains.LogUniform()
         case ["grid"]:
-            return Grid()
+            return domains.Grid()
         case _:
-            return Uniform()
+            return domains.Uniform()
 
 
 _write = Writer(

@@ -1,12 +1,12 @@
-"""What to try next, by a model of what was good and one of what was not.
+"""Tree-structured Parzen estimators: models that choose the next config to try.
 
-Configs tried so far are parted into the good and the rest, and each part is smoothed into a
-density. Candidates are drawn where the good ones are; the one that is likeliest among the good and
-unlikeliest among the rest is taken (Bergstra et al. 2011). `TreeModel` looks at every value by
-itself, which allows values that only some configs have; `JointModel` looks at all at once, with
-wider bumps (Falkner et al. 2018).
+The tried configs are split into the good ones and the rest, and each part is smoothed into a
+density. Of candidates drawn from the good density, the one with the highest ratio of good to rest
+is taken (Bergstra et al. 2011). `TreeModel` models every value by itself, which allows values that
+only some configs have; `JointModel` models all values at once, with wider bumps (Falkner et al.
+2018).
 
-Everything here is arithmetic on its arguments: the same history and generator give the same.
+Results depend only on the arguments: the history and the generator.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from __future__ import annotations
 import bisect
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.tune.search.dimension import Bump, Dimension
 from holdfast.tune.search.domains import Domain
 
-Params = dict[str, Any]  # numbers as they are, options by their place
-GeneratorFor = Callable[[str], random.Random]
+Params = dict[str, Any]  # numbers as they are, options by their index
 
-_TINY = 1e-32  # where both densities are less than this, they are taken for equal
-_REMEMBERED = 25  # older ones of the rest count less and less
+_TINY = 1e-32  # where both densities are less than this, they count as equal
+_REMEMBERED = 25  # configs older than this many count less and less
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A config that was tried, and what it cost; less is better."""
+    """A config that was tried, and its loss; less is better."""
 
     params: Params
     loss: float
@@ -40,9 +39,9 @@ class TreeModel:
     """A model of every value by itself, for spaces in which a value may depend on an option.
 
     Args:
-        history: What was tried, in the order in which it was done.
-        gamma: How many count as good: four times this times the root of how many there are.
-            HyperOpt takes a quarter of that, which finds less with the same budget.
+        history: The tried configs, the oldest first.
+        gamma: Of `n` configs, `4 * gamma * sqrt(n)` count as good. HyperOpt takes a quarter of
+            that, which finds less with the same budget.
     """
 
     def __init__(
@@ -59,8 +58,8 @@ class TreeModel:
     def value(self, name: str, domain: Domain, generator: random.Random) -> Any:
         """Return the most promising number of a domain."""
         line = Dimension.of(domain)
-        good = Smoothed.of(line, [one[name] for one in self._good if name in one])
-        rest = Smoothed.of(line, [one[name] for one in self._rest if name in one])
+        good = Smoothed.of(line, [params[name] for params in self._good if name in params])
+        rest = Smoothed.of(line, [params[name] for params in self._rest if name in params])
         best, best_score = None, -math.inf
         for _ in range(self._candidates):
             value = line.value(good.draw(generator))
@@ -71,15 +70,15 @@ class TreeModel:
 
     def option(self, name: str, count: int, generator: random.Random) -> int:
         """Return the most promising of several options."""
-        good = _shares([one[name] for one in self._good if name in one], count)
-        rest = _shares([one[name] for one in self._rest if name in one], count)
+        good = _shares([params[name] for params in self._good if name in params], count)
+        rest = _shares([params[name] for params in self._rest if name in params], count)
         drawn = generator.choices(range(count), good, k=self._candidates)
         return max(drawn, key=lambda option: good[option] / rest[option])
 
 
 @dataclass(frozen=True)
 class Smoothed:
-    """A density on a line: a bump for every value, as wide as its neighbours are far."""
+    """A density on a line: a bump for every value, as wide as the gap to its neighbours."""
 
     line: Dimension
     bumps: list[Bump]
@@ -87,7 +86,7 @@ class Smoothed:
 
     @classmethod
     def of(cls, line: Dimension, values: Sequence[float]) -> Smoothed:
-        """Return the density of values, the oldest first; of none, what is expected beforehand."""
+        """Return the density of values, the oldest first; the prior alone if there are none."""
         places = [line.place(value) for value in values]
         ages = _weights(len(places))
         marks = sorted([(place, ages[at]) for at, place in enumerate(places)])
@@ -108,7 +107,7 @@ class Smoothed:
         return _inside(self.line, bump.mean, bump.width, generator)
 
     def log_density(self, value: float) -> float:
-        """Return how likely a value is."""
+        """Return the logarithm of the density at a value."""
         place, span = self.line.place(value), self.line.span(value)
         total = sum(
             weight * bump.density(place, span)
@@ -119,16 +118,16 @@ class Smoothed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointSettings:
-    """How a joint model is made.
+    """Settings of a joint model.
 
     Attributes:
-        top_n_percent: How many of the tried ones count as good.
-        min_points_in_model: How many make a density; None is one more than there are values, and
-            so are fewer. The model is asked from two more on.
+        top_n_percent: How many of the tried configs count as good.
+        min_points_in_model: How many configs make a density; at least, and for None, one more than
+            there are values. The model is used once there are two more than that.
         num_samples: How many candidates are drawn.
         random_fraction: How often a config is drawn without the model.
-        bandwidth_factor: How much wider the bumps are that candidates are drawn from.
-        min_bandwidth: How narrow a bump may be.
+        bandwidth_factor: How much wider bumps are when candidates are drawn from them.
+        min_bandwidth: The smallest width of a bump.
     """
 
     top_n_percent: float = 15
@@ -140,7 +139,7 @@ class JointSettings:
 
 
 class JointModel:
-    """A model of all values of a space at once; `None` from `of` if too little is known."""
+    """A model of all values of a space at once."""
 
     def __init__(
         self,
@@ -156,12 +155,15 @@ class JointModel:
     def of(
         cls, lines: dict[str, Dimension | int], history: Sequence[Tried], settings: JointSettings
     ) -> JointModel | None:
-        """Return the model of configs that have a value on every line; numbers count options."""
-        whole = [one for one in history if lines.keys() <= one.params.keys()]
+        """Return the model of the configs that have all values; None if they are too few.
+
+        A line is the `Dimension` of a number, or the count of options.
+        """
+        whole = [tried for tried in history if lines.keys() <= tried.params.keys()]
         needed = max(settings.min_points_in_model or 0, len(lines) + 1)
         if len(whole) < needed + 2 or not lines:
             return None
-        ranked = sorted(whole, key=lambda one: one.loss)
+        ranked = sorted(whole, key=lambda tried: tried.loss)
         good_count, bad_count = parts_of(len(whole), needed, settings.top_n_percent)
         good, bad = ranked[:good_count], ranked[-bad_count:]
         floor = settings.min_bandwidth
@@ -182,21 +184,21 @@ class JointModel:
 def parts_of(count: int, needed: int, top_n_percent: float) -> tuple[int, int]:
     """Return how many of the tried configs count as good, and how many as bad.
 
-    Equations 2 and 3 of the paper: the best `top_n_percent` and the rest, but as many as `needed`
-    of each, so that while few are known some are both.
+    Equations 2 and 3 of the paper: the best `top_n_percent` and the rest, but at least `needed` of
+    each, so that some count as both while there are few.
     """
     good = max(needed, int(top_n_percent * count / 100))
     return good, max(needed, count - good)
 
 
 class Kernels:
-    """A density over several lines: a bump, over all of them, for every config."""
+    """A density over several lines, with a bump over all of them for every config."""
 
     def __init__(
         self, lines: dict[str, Dimension | int], centres: list[Params], widths: dict[str, float]
     ) -> None:
         self._lines, self._centres, self._widths = lines, centres, widths
-        # Lines without steps are most, and go into one exponential for every bump.
+        # Most lines have no steps; those share one exponential per bump.
         smooth = {
             name: line
             for name, line in lines.items()
@@ -218,20 +220,20 @@ class Kernels:
     @classmethod
     def of(cls, lines: dict[str, Dimension | int], tried: list[Tried], floor: float) -> Kernels:
         """Return the density of configs, with widths by the normal reference rule."""
-        centres = [one.params for one in tried]
+        centres = [config.params for config in tried]
         shrink = len(centres) ** (-1 / (4 + len(lines)))
         widths = {}
         for name, line in lines.items():
             if isinstance(line, Dimension):
-                deviation = _deviation([line.place(one[name]) for one in centres])
+                deviation = _deviation([line.place(params[name]) for params in centres])
                 widths[name] = max(1.06 * deviation * shrink, floor)
-            else:  # how often an option is left for another
-                kinds = len({one[name] for one in centres})
+            else:  # the probability of drawing another option
+                kinds = len({params[name] for params in centres})
                 widths[name] = max(min(0.5 * shrink * kinds / line, (line - 1) / line), floor)
         return cls(lines, centres, widths)
 
     def draw(self, generator: random.Random, wider: float) -> Params:
-        """Return a config near one of those tried."""
+        """Return a config near one of the centres."""
         centre = generator.choice(self._centres)
         drawn: Params = {}
         for name, line in self._lines.items():
@@ -245,7 +247,7 @@ class Kernels:
         return drawn
 
     def log_density(self, params: Params) -> float:
-        """Return how likely a config is."""
+        """Return the logarithm of the density at a config."""
         lines = [(name, self._lines[name]) for name in self._smooth]
         spot = [line.place(params[name]) for name, line in lines if isinstance(line, Dimension)]
         total = 0.0
@@ -260,7 +262,7 @@ class Kernels:
         return math.log(max(total / len(self._centres), _TINY))
 
     def _share(self, name: str, centre: Any, value: Any, bump: Bump | None) -> float:
-        """Return how likely a value with steps, or an option, is from a config that was tried."""
+        """Return how likely a value with steps, or an option, is near a centre."""
         line = self._lines[name]
         if isinstance(line, Dimension):
             assert bump is not None
@@ -270,7 +272,7 @@ class Kernels:
 
 
 def _inside(line: Dimension, mean: float, width: float, generator: random.Random) -> float:
-    """Return a place of a normal distribution that is between the ends of the line."""
+    """Return a place drawn from a normal distribution, between the ends of the line."""
     for _ in range(100):
         drawn = generator.gauss(mean, width)
         if line.low <= drawn <= line.high:
@@ -279,7 +281,7 @@ def _inside(line: Dimension, mean: float, width: float, generator: random.Random
 
 
 def _shares(options: Sequence[int], count: int) -> list[float]:
-    """Return how likely each option is, with one vote in all for what is not known."""
+    """Return how likely each option is, starting from one vote split between all of them."""
     votes = [1.0 / count] * count
     for option, weight in zip(options, _weights(len(options)), strict=True):
         votes[option] += weight
@@ -288,7 +290,7 @@ def _shares(options: Sequence[int], count: int) -> list[float]:
 
 
 def _weights(count: int) -> list[float]:
-    """Return how much each of `count` configs counts, the oldest first."""
+    """Return the weights of `count` configs, the oldest first."""
     older = max(count - _REMEMBERED, 0)
     ramp = [
         1 / count + (1 - 1 / count) * at / max(older - 1, 1) if older > 1 else 1.0

@@ -1,8 +1,8 @@
-"""A search space as a tree, and a config from it.
+"""Turns a search space into a tree, and builds configs from it.
 
-A tree knows how many combinations its grids have, and finds the i-th without going through those
-before it. Which values are drawn is for a `Picker` to say, so random search and every searcher
-build their configs here. Functions come last: what a function reads is there when it reads it.
+A tree knows how many combinations its grids have, and finds the i-th directly. A `Picker` chooses
+the values, so random search and all searchers build their configs here. Functions are called last,
+so that the values they read exist.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import copy
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.api.checks import this_is
@@ -26,7 +26,7 @@ Steps = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Plain:
-    """A value with nothing to search for inside."""
+    """A value without anything to search in it."""
 
     value: Any
     size: int = 1
@@ -34,7 +34,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Group:
-    """A dict, list or tuple with something to search for inside."""
+    """A dict, list or tuple with something to search in it."""
 
     kind: type
     children: tuple[tuple[Any, Node], ...]
@@ -51,17 +51,8 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One of several options to draw."""
-
-    name: str
-    options: tuple[Node, ...]
-    size: int = 1
-
-
-@dataclass(frozen=True)
 class Call:
-    """What a function of the user's returns."""
+    """A value that a user's function returns."""
 
     name: str
     function: Function
@@ -69,30 +60,38 @@ class Call:
 
 
 @dataclass(frozen=True)
-class GridOf:
-    """Options that all get their turn."""
+class Options:
+    """Several options."""
 
     name: str
     options: tuple[Node, ...]
-    size: int = field(default=1)
+    size: int = 1
+
+
+class Choice(Options):
+    """Options of which one is drawn."""
+
+
+class GridOf(Options):
+    """Options that are all tried."""
 
 
 Node = Plain | Group | Drawn | Choice | Call | GridOf
 
 
 class Picker(Protocol):
-    """Who says what is drawn; asked by name, in no promised order."""
+    """Chooses values; it is asked by name, in any order."""
 
     def value(self, name: str, domain: Domain) -> Any:
         """Return a value of `domain`."""
         ...
 
     def option(self, name: str, count: int) -> int:
-        """Return which of `count` options it is."""
+        """Return the index of one of `count` options."""
         ...
 
     def seed(self, name: str) -> int:
-        """Return the seed for a function of the user's."""
+        """Return the seed for a user's function."""
         ...
 
 
@@ -106,8 +105,8 @@ def tree_of(space: Any, steps: Steps = ()) -> Node:
         for option in options:
             if option.size > 1:
                 raise ConfigError(
-                    f"{name}: a grid_search inside an option of choice, which a trial may not get",
-                    hint="a choice inside the grid_search, or choice instead of both",
+                    f"{name}: a grid_search inside an option of choice, which may not be drawn",
+                    hint="put the choice inside the grid_search, or use choice for both",
                 )
         return Choice(name, options)
     if isinstance(space, Function):
@@ -126,14 +125,14 @@ def tree_of(space: Any, steps: Steps = ()) -> Node:
 
 
 def is_expression(space: dict[Any, Any]) -> bool:
-    """Whether a dictionary is the form of an expression in JSON or YAML: `{"eval": "…"}`."""
+    """Return whether a dict is an expression as written in JSON or YAML: `{"eval": "…"}`."""
     return space.keys() == {"eval"} and isinstance(space["eval"], str)
 
 
 def build(node: Node, index: int, picker: Picker) -> Any:
     """Return the value of a tree: combination `index` of its grids, everything else as picked.
 
-    Functions are left as the `Call` they are; see `holdfast.tune.search.functions`.
+    A function stays a `Call`; see `holdfast.tune.search.functions`.
     """
     match node:
         case Plain(value):
@@ -159,11 +158,11 @@ def build(node: Node, index: int, picker: Picker) -> Any:
 
 
 class Row(list[Any]):
-    """A tuple that still has functions inside."""
+    """A tuple in which functions are still to be called."""
 
 
 def has_search(node: Node) -> bool:
-    """Whether there is anything to search for."""
+    """Return whether there is anything to search."""
     return not isinstance(node, Plain)
 
 
@@ -176,24 +175,24 @@ def grids(node: Node) -> Iterator[str]:
 
 
 def constants(node: Node) -> Any:
-    """Return the config of what is not searched for; lists count as a whole."""
+    """Return the part of the config that is not searched; a list counts as a whole."""
     if isinstance(node, Plain):
         return copy.deepcopy(node.value)
     if not isinstance(node, Group) or node.kind is not dict:
         return {}
-    found = {}
-    for key, child in node.children:
-        if isinstance(child, Plain) or (isinstance(child, Group) and child.kind is dict):
-            found[key] = constants(child)
-    return found
+    return {
+        key: constants(child)
+        for key, child in node.children
+        if isinstance(child, Plain) or (isinstance(child, Group) and child.kind is dict)
+    }
 
 
 class RecursiveDependencyError(TuneError):
-    """Functions of a search space wait for each other."""
+    """Functions of a search space need each other's values."""
 
 
 class Expression(Function):
-    """A Python expression over `spec`, from a config that was written as JSON or YAML."""
+    """A Python expression over `spec`, from a config written as JSON or YAML."""
 
     may_be_recorded = False  # it is code
 
@@ -209,7 +208,7 @@ class Expression(Function):
         names = {"random": random, "math": math, "spec": spec, "config": spec}
         if "np" in self.expression or "numpy" in self.expression:
             names["np"] = names["numpy"] = library("numpy")
-        # A config is as trusted as the training code it is given to.
+        # A config is trusted as much as the training code that it is passed to.
         return eval(self.expression, names)  # noqa: S307
 
     def __eq__(self, other: object) -> bool:
@@ -256,7 +255,7 @@ def _children(node: Node) -> Iterator[Node]:
     match node:
         case Group(_, children):
             yield from (child for _, child in children)
-        case Choice(_, options) | GridOf(_, options):
+        case Options(_, options):
             yield from options
         case _:
             return

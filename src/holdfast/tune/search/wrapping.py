@@ -1,4 +1,4 @@
-"""Searchers around searchers: what they pass on as it is."""
+"""The base class of searchers that wrap another searcher, and helpers for any searcher's state."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from holdfast.tune.search.searcher_state import NotData, from_data, to_data
 
 
 class Wrapper(Searcher):
-    """A searcher that asks another one."""
+    """A searcher that passes calls on to another one."""
 
     def __init__(self, searcher: Searcher) -> None:
         if not isinstance(searcher, Searcher):
             raise ConfigError(
                 f"{type(self).__name__}({searcher!r}): not a searcher",
-                hint="HyperOptSearch() or any other subclass of Searcher",
+                hint="pass HyperOptSearch() or any other instance of a Searcher",
             )
         self.searcher = searcher
 
@@ -47,11 +47,11 @@ class Wrapper(Searcher):
         self.searcher.add_evaluated_point(parameters, value, error, pruned, intermediate_values)
 
     def own_state(self) -> dict[str, Any]:
-        """Return what this one remembers, as data."""
+        """Return what the wrapper itself remembers, as data."""
         raise NotImplementedError
 
     def set_own_state(self, state: dict[str, Any]) -> None:
-        """Remember what `own_state` returned."""
+        """Restore what `own_state` returned."""
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:
@@ -63,12 +63,12 @@ class Wrapper(Searcher):
 
 
 def state_of(searcher: Searcher) -> Any:
-    """Return the state of any searcher, also of one of the user's, as data for JSON."""
+    """Return the state of any searcher, ours or a user's, as data for JSON."""
     try:
         return to_data(searcher.get_state(), "get_state()")
     except NotData as problem:
         raise ConfigError(
-            f"{type(searcher).__name__} cannot be kept with the study: {problem}, which is not "
+            f"the state of {type(searcher).__name__} cannot be stored: {problem}, which is not "
             "plain data",
             hint="return numbers, texts, and lists and dicts of them from get_state()",
         ) from None

@@ -1,4 +1,4 @@
-"""When to stop: one trial, or the whole study."""
+"""Stoppers: rules that end a trial, or the whole study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stop when a metric has got somewhere: `{"training_iteration": 10, "eval/accuracy": 0.9}`."""
+"""DictStopper: stops trials at bounds, as in `{"training_iteration": 10, "eval/accuracy": 0.9}`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class DictStopper(Stopper):
-    """Stops a trial as soon as one metric is as high as its criterion, or higher.
+    """Stops a trial as soon as any metric reaches its bound or exceeds it.
 
-    A metric inside another is named `a/b`, or is nested as it is reported. A result without one of
-    the metrics stops nothing; the first such result is told of, with what it does report.
+    A nested metric is named `a/b`, or nested as in the result. A result that lacks a metric is not
+    judged by it; the first such result is logged.
     """
 
     def __init__(self, criteria: Mapping[str, Any]) -> None:
@@ -39,19 +39,19 @@ class DictStopper(Stopper):
                     " pass a function for anything else",
                 )
             self.criteria[name] = float(value)
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         stops = False
         for name, bound in self.criteria.items():
-            found = score_of(result, name)
-            if found is not None:
-                stops = stops or found >= bound
-            elif name not in self._told:
-                self._told.add(name)
+            value = score_of(result, name)
+            if value is not None:
+                stops = stops or value >= bound
+            elif name not in self._warned:
+                self._warned.add(name)
                 log.warning(
                     "stop[%r] does nothing so far: trial %s has not reported it as a number;"
-                    " reported were: %s",
+                    " it reported: %s",
                     name, trial_id, reported_names(result),
                 )  # fmt: skip
         return stops

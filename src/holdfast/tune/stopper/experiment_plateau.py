@@ -1,4 +1,4 @@
-"""Stop a study whose best results no longer get better."""
+"""ExperimentPlateauStopper: stops a study whose best results no longer improve."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from holdfast.tune.stopper.trial_plateau import deviation
 
 
 class ExperimentPlateauStopper(Stopper):
-    """Stops the study when its best results have been nearly the same for a while.
+    """Stops the study when its best results have been nearly equal for a while.
 
-    A result that a trial makes again after it was lost takes the place of the one before.
+    A result that a restarted trial reports again replaces the earlier one.
 
     Args:
-        metric: Which one, `a/b` if nested.
-        std: The standard deviation of the best results up to which they count as the same.
-        top: How many of the best results are looked at.
-        mode: Whether the lowest ("min") or the highest ("max") are best.
-        patience: After how many results in a row at which they were the same the study stops.
+        metric: The metric to compare, `a/b` if nested.
+        std: Results count as equal up to this standard deviation.
+        top: How many of the best results are compared.
+        mode: Whether the lowest ("min") or the highest ("max") results are best.
+        patience: How many results in a row must leave the best equal before the study stops.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ExperimentPlateauStopper(Stopper):
         if mode not in ("min", "max"):
             broken = f"mode={mode!r}: must be 'min' or 'max'"
         elif not is_whole(top) or top < 2:
-            broken = f"top={top!r}: must be a whole number, 2 or more, for one never differs"
+            broken = f"top={top!r}: must be a whole number, 2 or more"
         elif not is_whole(patience) or patience < 0:
             broken = f"patience={patience!r}: must be a whole number, 0 or more"
         elif not is_number(std) or std < 0:
@@ -48,18 +48,20 @@ class ExperimentPlateauStopper(Stopper):
         self._std, self._top, self._patience = std, int(top), int(patience)
         self._sign = 1.0 if mode == "min" else -1.0
         self._best: list[tuple[float, str, int | None]] = []  # value, trial, iteration; best first
-        self._same = 0  # results in a row at which the best were the same
+        self._same = 0  # results in a row at which the best were equal
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        at = iteration_of(result)
-        if at is not None:
+        iteration = iteration_of(result)
+        if iteration is not None:
             self._best = [
-                one for one in self._best if one[1] != trial_id or one[2] is None or one[2] < at
+                (value, name, at)
+                for value, name, at in self._best
+                if name != trial_id or at is None or at < iteration
             ]
         value = self._metric.number(trial_id, result)
         if value is not None:
-            self._best.append((value, trial_id, at))
-            self._best.sort(key=lambda one: self._sign * one[0])  # stable: of equals the first
+            self._best.append((value, trial_id, iteration))
+            self._best.sort(key=lambda entry: self._sign * entry[0])  # stable: earlier results win
             del self._best[self._top :]
         self._same = self._same + 1 if self._is_flat() else 0
         return self.stop_all()
@@ -73,7 +75,7 @@ class ExperimentPlateauStopper(Stopper):
         return deviation([value for value, _, _ in self._best]) <= self._std
 
     def get_state(self) -> dict[str, Any]:
-        return {"best": [list(one) for one in self._best], "same": self._same}
+        return {"best": [list(entry) for entry in self._best], "same": self._same}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self._best = [(float(value), trial, at) for value, trial, at in state["best"]]

@@ -1,4 +1,4 @@
-"""From whatever a user passes as `stop=` to one stopper."""
+"""Turns what a user passes as `stop=` into one stopper."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _HINT = (
 
 
 def stopper_of(stop: object) -> Stopper:
-    """Return the stopper that `stop` means; `InvalidStudy` if it means none.
+    """Return the stopper for `stop`; raise `InvalidStudy` if it is not of a form listed here.
 
-    It may be None, a dictionary of metrics, a `Stopper`, a function of `(trial_id, result)`, or a
-    list of these, of which any one stops. What a stopper of the user's raises stops nothing: it is
-    logged, once for each kind of error, and the study goes on.
+    `stop` may be None, a dictionary of metrics, a `Stopper`, a function of `(trial_id, result)`, or
+    a list of these, any of which can stop. An error in a user's stopper is logged, once for each
+    type of error, and stops nothing.
     """
     match stop:
         case None:
@@ -35,10 +35,10 @@ def stopper_of(stop: object) -> Stopper:
         case list() | tuple():
             return CombinedStopper(*map(stopper_of, stop))
         case type():
-            wanted = f"{stop.__name__}(…)" if issubclass(stop, Stopper) else None
+            is_stopper = issubclass(stop, Stopper)
             raise InvalidStudy(
                 f"stop={shown(stop)}: {this_is(stop)}",
-                hint=f"pass an instance: stop={wanted}" if wanted else _HINT,
+                hint=f"pass an instance: stop={stop.__name__}(…)" if is_stopper else _HINT,
             )
         case _ if callable(stop):
             return FunctionStopper(stop)

@@ -1,4 +1,4 @@
-"""A function of the user's as a stopper."""
+"""FunctionStopper: stops trials by a user's function."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class FunctionStopper(Stopper):
-    """Stops a trial when `function(trial_id, result)` returns something true.
+    """Stops a trial when `function(trial_id, result)` returns a true value.
 
-    A function that raises stops nothing: the first error of each kind is logged, with what was
-    reported, and the trial goes on.
+    An error in the function stops nothing: the first one of each type is logged, with the names of
+    the reported metrics.
     """
 
     def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
@@ -37,19 +37,19 @@ class FunctionStopper(Stopper):
                 hint="a stop function takes two arguments: def stop(trial_id, result): …",
             ) from None
         except ValueError:
-            log.debug("the arguments of %r are not known", function)  # written in C, perhaps
+            log.debug("%r has no signature to check", function)  # written in C, perhaps
         self._function = function
-        self._told: set[type[Exception]] = set()
+        self._logged: set[type[Exception]] = set()
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         try:
             return bool(self._function(trial_id, result))
-        except Exception as error:  # the study must not end with it
-            if type(error) not in self._told:
-                self._told.add(type(error))
+        except Exception as error:  # must not end the study
+            if type(error) not in self._logged:
+                self._logged.add(type(error))
                 name = getattr(self._function, "__qualname__", repr(self._function))
                 log.exception(
-                    "the stop function %s failed, and trial %s goes on; reported were: %s",
+                    "the stop function %s failed, and trial %s goes on; it reported: %s",
                     name, trial_id, reported_names(result),
                 )  # fmt: skip
             return False
@@ -59,5 +59,5 @@ class FunctionStopper(Stopper):
 
     @classmethod
     def is_valid_function(cls, fn: object) -> bool:
-        """Return whether `fn` is something to call, and neither a class nor a stopper."""
+        """Return whether `fn` can be called and is neither a class nor a stopper."""
         return callable(fn) and not isinstance(fn, type | Stopper)

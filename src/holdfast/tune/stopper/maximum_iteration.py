@@ -1,4 +1,4 @@
-"""Stop after a number of results."""
+"""MaximumIterationStopper: stops each trial after a number of results."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.tune.stopper.stopper import Stopper
 
 
 class MaximumIterationStopper(Stopper):
-    """Stops a trial when it has made `max_iter` results.
+    """Stops a trial when it has reported `max_iter` results.
 
-    Results count by their `training_iteration`, so those that a trial makes again after it was
-    lost do not count twice. Only where a result has none are calls counted.
+    The count is the result's `training_iteration`, so results that a restarted trial reports again
+    do not count twice; only for results without one are calls counted.
     """
 
     def __init__(self, max_iter: int) -> None:

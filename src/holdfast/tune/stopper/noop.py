@@ -1,4 +1,4 @@
-"""The stopper that never stops anything."""
+"""NoopStopper: never stops anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How stoppers read results: numbers by path, and one word where there is none."""
+"""Reads metrics and iterations out of results, for stoppers and schedulers."""
 
 from __future__ import annotations
 
@@ -17,41 +17,42 @@ NAMES_MAX = 40
 
 
 def reported_names(result: Mapping[str, Any]) -> str:
-    """Return what a result holds, for a message: `a, b, c/d`; the config is left out."""
-    found = flattened({name: v for name, v in result.items() if name != "config"})
-    names = sorted(found, key=lambda name: (name in AUTO_RESULT_KEYS, name))  # the user's own first
+    """Return the names of the reported metrics, for a message: `a, b, c/d`."""
+    metrics = flattened({name: value for name, value in result.items() if name != "config"})
+    # The user's own come first.
+    names = sorted(metrics, key=lambda name: (name in AUTO_RESULT_KEYS, name))
     if len(names) > NAMES_MAX:
         names = [*names[:NAMES_MAX], f"and {len(names) - NAMES_MAX} more"]
     return ", ".join(map(str, names)) or "nothing at all"
 
 
 class MetricReader:
-    """Reads one metric out of results, `a/b` if nested; the first one without it is told of."""
+    """Reads one metric, `a/b` if nested, out of results; logs the first result that lacks it."""
 
     def __init__(self, metric: object, reader: str) -> None:
         if not isinstance(metric, str) or not metric:
             raise ConfigError(
-                f"{reader}(metric={metric!r}): the name of a metric is a text, 'a/b' if nested"
+                f"{reader}(metric={metric!r}): must be the name of a metric, 'a/b' if nested"
             )
         self._metric, self._reader = metric, reader
-        self._is_told = False
+        self._has_warned = False
 
     def number(self, trial_id: str, result: Mapping[str, Any]) -> float | None:
-        """Return the metric as a number; None, and the trial goes on, if it is none or NaN."""
-        found = score_of(result, self._metric)
-        if found is None or math.isnan(found):
-            if not self._is_told:
-                self._is_told = True
-                what = "is NaN" if found is not None else "was not reported as a number"
+        """Return the metric; None if it is missing, not a number, or NaN."""
+        value = score_of(result, self._metric)
+        if value is None or math.isnan(value):
+            if not self._has_warned:
+                self._has_warned = True
+                problem = "is NaN" if value is not None else "was not reported as a number"
                 log.warning(
-                    "%s cannot judge trial %s, which goes on: %r %s; reported were: %s",
-                    self._reader, trial_id, self._metric, what, reported_names(result),
+                    "%s cannot judge trial %s, which goes on: %r %s; it reported: %s",
+                    self._reader, trial_id, self._metric, problem, reported_names(result),
                 )  # fmt: skip
             return None
-        return found
+        return value
 
 
 def iteration_of(result: Mapping[str, Any]) -> int | None:
-    """Return how many results the trial has made by now, those it made again counted once."""
-    found = score_of(result, TRAINING_ITERATION)
-    return None if found is None or not math.isfinite(found) else int(found)
+    """Return the result's `training_iteration`, None if it has none; restarts do not inflate it."""
+    iteration = score_of(result, TRAINING_ITERATION)
+    return None if iteration is None or not math.isfinite(iteration) else int(iteration)

@@ -1,4 +1,4 @@
-"""What a stopper is, and several as one."""
+"""The base class of stoppers, and a stopper that combines several."""
 
 from __future__ import annotations
 
@@ -15,77 +15,76 @@ log = logging.getLogger(__name__)
 
 
 class Stopper(Made, abc.ABC):
-    """Decides after each result whether a trial has done enough, and whether the study has.
+    """Decides after each result whether the trial, or the whole study, should stop.
 
-    Subclass it and pass an instance as `RunConfig(stop=…)`. A stopper that remembers anything gives
-    it out with `get_state` and takes it back with `set_state`, as plain data, so that it decides
+    Subclass it and pass an instance as `RunConfig(stop=…)`. A stopper that remembers anything
+    returns it from `get_state` and takes it back in `set_state`, as plain data, so that it decides
     after a crash as it would have without one.
     """
 
     @abc.abstractmethod
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Return whether the trial that reported `result` is to stop."""
+        """Return whether the trial that reported `result` should stop."""
 
     @abc.abstractmethod
     def stop_all(self) -> bool:
-        """Return whether the whole study is to stop; asked often."""
+        """Return whether the whole study should stop; called often."""
 
     def get_state(self) -> dict[str, Any]:
-        """Return what is remembered, as data that JSON can hold."""
+        """Return what the stopper remembers, as data that JSON can hold."""
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:  # most need none
-        """Go on from what `get_state` has returned, perhaps in another process."""
+        """Go on from what `get_state` returned, perhaps in another process."""
 
     def forget(self, trial_id: str) -> None:
-        """The trial is over: what is remembered of it alone can go."""
+        """Drop what concerns only this trial, which is over."""
 
 
 class CombinedStopper(Stopper):
     """Stops as soon as one of several stoppers would; all of them see every result."""
 
     def __init__(self, *stoppers: Stopper) -> None:
-        for one in stoppers:
-            if not isinstance(one, Stopper):
+        for stopper in stoppers:
+            if not isinstance(stopper, Stopper):
                 raise ConfigError(
-                    f"CombinedStopper takes stoppers, {this_is(one)}",
+                    f"CombinedStopper takes stoppers, {this_is(stopper)}",
                     hint="pass instances: CombinedStopper(MaximumIterationStopper(10), …)",
                 )
-        self._stoppers = [guarded(one) for one in stoppers]
+        self._stoppers = [guarded(stopper) for stopper in stoppers]
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        # Asked one and all: a stopper that is passed over would not know of this result.
-        return any([one(trial_id, result) for one in self._stoppers])  # noqa: C419
+        # A list, not a generator: every stopper must see every result.
+        return any([stopper(trial_id, result) for stopper in self._stoppers])  # noqa: C419
 
     def stop_all(self) -> bool:
-        return any([one.stop_all() for one in self._stoppers])  # noqa: C419
+        return any([stopper.stop_all() for stopper in self._stoppers])  # noqa: C419
 
     def get_state(self) -> dict[str, Any]:
-        return {
-            "stoppers": [{"kind": _kind(one), "state": one.get_state()} for one in self._stoppers]
-        }
+        states = [{"kind": _kind(each), "state": each.get_state()} for each in self._stoppers]
+        return {"stoppers": states}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Give each stopper its own state back; one that was not there begins anew, and is told."""
-        kept = list(state.get("stoppers", ()))
-        for place, one in enumerate(self._stoppers):
-            kind = _kind(one)
-            if place < len(kept) and kept[place]["kind"] == kind:
-                one.set_state(kept[place]["state"])
+        """Give each stopper its own state back; a stopper that has none starts afresh."""
+        states = list(state.get("stoppers", ()))
+        for place, stopper in enumerate(self._stoppers):
+            kind = _kind(stopper)
+            if place < len(states) and states[place]["kind"] == kind:
+                stopper.set_state(states[place]["state"])
             else:
-                log.warning("nothing is remembered of the stopper %s; it begins anew", kind)
+                log.warning("there is no saved state of the stopper %s; it starts afresh", kind)
 
     def forget(self, trial_id: str) -> None:
-        for one in self._stoppers:
-            one.forget(trial_id)
+        for stopper in self._stoppers:
+            stopper.forget(trial_id)
 
 
 class Guarded(Stopper):
-    """A stopper of the user's, whose errors stop neither a trial nor the study."""
+    """Wraps a user's stopper so that its errors stop neither a trial nor the study."""
 
     def __init__(self, stopper: Stopper) -> None:
         self.stopper = stopper
-        self._told: set[tuple[str, type[Exception]]] = set()
+        self._logged: set[tuple[str, type[Exception]]] = set()
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return bool(self._ask("__call__", lambda: self.stopper(trial_id, result)))
@@ -103,21 +102,21 @@ class Guarded(Stopper):
     def forget(self, trial_id: str) -> None:
         self._ask("forget", lambda: self.stopper.forget(trial_id))
 
-    def _ask(self, what: str, call: Callable[[], object]) -> object:
+    def _ask(self, method: str, call: Callable[[], object]) -> object:
         try:
             return call()
-        except Exception as error:  # it must not end the study
-            kind = (what, type(error))
-            if kind not in self._told:
-                self._told.add(kind)
+        except Exception as error:  # must not end the study
+            kind = (method, type(error))
+            if kind not in self._logged:
+                self._logged.add(kind)
                 log.exception(
-                    "the stopper %s failed in %s; the study goes on", _kind(self.stopper), what
+                    "the stopper %s failed in %s; the study goes on", _kind(self.stopper), method
                 )
             return None
 
 
 def guarded(stopper: Stopper) -> Stopper:
-    """Return a stopper that does not raise: ours as they are, the user's with a guard."""
+    """Return a stopper that does not raise: ours as it is, a user's in a guard."""
     is_ours = type(stopper).__module__.startswith("holdfast.")
     return stopper if is_ours else Guarded(stopper)
 

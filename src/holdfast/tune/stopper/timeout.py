@@ -1,4 +1,4 @@
-"""Stop everything when time is up."""
+"""TimeoutStopper: stops the study when its time is used up."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ log = logging.getLogger(__name__)
 class TimeoutStopper(Stopper):
     """Stops the study when it has run for `timeout`, a number of seconds or a `timedelta`.
 
-    Time counts from the first `stop_all` on, and only while a driver runs: what is left of it goes
-    into the state, and the time between two drivers is not counted.
+    Time counts from the first `stop_all`, and only while a driver runs: the state holds the time
+    that is left, so the time between two drivers does not count.
     """
 
     def __init__(self, timeout: float | dt.timedelta, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        given = timeout.total_seconds() if isinstance(timeout, dt.timedelta) else timeout
-        if not is_number(given) or given < 0:
+        budget_s = timeout.total_seconds() if isinstance(timeout, dt.timedelta) else timeout
+        if not is_number(budget_s) or budget_s < 0:
             raise ConfigError(
                 f"TimeoutStopper(timeout={timeout!r}): must be a number of seconds, 0 or more,"
                 " or a datetime.timedelta"
             )
-        self._budget_s = self._left_s = float(given)
+        self._budget_s = self._left_s = float(budget_s)
         self._clock = clock
-        self._looked_at: float | None = None
-        self._is_told = False
+        self._last_checked: float | None = None
+        self._has_logged = False
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
@@ -41,14 +41,14 @@ class TimeoutStopper(Stopper):
         self._spend(begin=True)
         if self._left_s > 0:
             return False
-        if not self._is_told:
-            self._is_told = True
+        if not self._has_logged:
+            self._has_logged = True
             log.info("the time budget of %g s is used up; the study stops", self._budget_s)
         return True
 
     @property
     def remaining_s(self) -> float:
-        """How much of the time is left now."""
+        """How much time is left now."""
         self._spend(begin=False)
         return self._left_s
 
@@ -57,12 +57,12 @@ class TimeoutStopper(Stopper):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self._left_s = float(state["remaining_s"])
-        self._looked_at = None
+        self._last_checked = None
 
     def _spend(self, *, begin: bool) -> None:
-        if self._looked_at is None and not begin:
+        if self._last_checked is None and not begin:
             return
         now = self._clock.monotonic()
-        if self._looked_at is not None:
-            self._left_s = max(0.0, self._left_s - (now - self._looked_at))
-        self._looked_at = now
+        if self._last_checked is not None:
+            self._left_s = max(0.0, self._left_s - (now - self._last_checked))
+        self._last_checked = now

@@ -1,4 +1,4 @@
-"""Stop a trial whose metric no longer moves."""
+"""TrialPlateauStopper: stops a trial whose metric no longer moves."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from holdfast.tune.stopper.stopper import Stopper
 
 
 class TrialPlateauStopper(Stopper):
-    """Stops a trial when a metric has been nearly the same for a while.
+    """Stops a trial when a metric has been nearly constant for a while.
 
-    A trial that was lost and does some results again has these judged once: what the lost attempt
-    reported of them is forgotten.
+    Results that a restarted trial reports again replace the earlier ones.
 
     Args:
-        metric: Which one, `a/b` if nested.
-        std: The standard deviation below which the metric counts as unmoved.
-        num_results: Over how many results.
-        grace_period: Nothing is stopped before this many results.
-        metric_threshold: Nothing is stopped before the metric has got there.
-        mode: From which side it gets there: "min" or "max".
+        metric: The metric to watch, `a/b` if nested.
+        std: The metric counts as constant below this standard deviation.
+        num_results: Over how many results the deviation is taken.
+        grace_period: No trial stops before this many results.
+        metric_threshold: No trial stops before the metric reaches this value.
+        mode: Whether the metric reaches the threshold from above ("min") or below ("max").
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class TrialPlateauStopper(Stopper):
         elif self._threshold is not None and not is_number(self._threshold):
             broken = f"metric_threshold={self._threshold!r}: must be a number"
         elif self._threshold is not None and self._mode is None:
-            broken = "metric_threshold without mode: it must be known which side of it is better"
+            broken = "metric_threshold without mode: mode says which side of it is better"
         if broken is not None:
             raise ConfigError(
                 f"TrialPlateauStopper cannot work: {broken}",
@@ -69,28 +68,26 @@ class TrialPlateauStopper(Stopper):
         at = count if iteration is None else iteration
         self._counts[trial_id] = at
         value = self._metric.number(trial_id, result)
-        window = [seen for seen in self._seen.get(trial_id, ()) if seen[0] < at]
+        window = [entry for entry in self._seen.get(trial_id, ()) if entry[0] < at]
         if value is not None:
             window.append((at, value))
         self._seen[trial_id] = window = window[-self._length :]
         if value is None or at < self._grace or len(window) < self._length:
             return False
-        return self._is_good_enough(value) and self._is_flat([found for _, found in window])
+        is_flat = deviation([score for _, score in window]) < self._std
+        return is_flat and self._is_good_enough(value)
 
     def _is_good_enough(self, value: float) -> bool:
         if self._threshold is None:
             return True
         return value <= self._threshold if self._mode == "min" else value >= self._threshold
 
-    def _is_flat(self, values: list[float]) -> bool:
-        return deviation(values) < self._std
-
     def stop_all(self) -> bool:
         return False
 
     def get_state(self) -> dict[str, Any]:
         return {
-            "seen": {trial: [list(one) for one in window] for trial, window in self._seen.items()},
+            "seen": {trial: list(map(list, window)) for trial, window in self._seen.items()},
             "counts": dict(self._counts),
         }
 
@@ -107,6 +104,6 @@ class TrialPlateauStopper(Stopper):
 
 
 def deviation(values: list[float]) -> float:
-    """Return the standard deviation of all values there are; NaN where one is infinite."""
+    """Return the standard deviation of a whole population; NaN if a value is infinite."""
     mean = sum(values) / len(values)
     return math.sqrt(sum((value - mean) * (value - mean) for value in values) / len(values))

@@ -179,5 +179,5 @@ class Picks:
 
 
 def test_the_state_of_a_searcher_makes_generators_of_random_numbers_and_nothing_else() -> None:
-    with pytest.raises(ValueError, match="no generator of random numbers"):
+    with pytest.raises(ValueError, match="not a numpy random generator"):
         from_data({"$numpy_generator": {"bit_generator": "get_state"}})

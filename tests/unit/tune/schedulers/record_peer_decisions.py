@@ -32,13 +32,13 @@ def results(seed: int) -> list[tuple[int, int, float]]:
     """Return results of trials, some ahead of others: a number, an iteration, a score each."""
     draw = random.Random(seed)
     goals = [draw.uniform(0, 1) for _ in range(TRIALS)]
-    done, told = [0] * TRIALS, []
+    done, rows = [0] * TRIALS, []
     while any(count < STEPS for count in done):
         number = draw.choice([at for at in range(TRIALS) if done[at] < STEPS])
         done[number] += 1
         score = goals[number] * (1 - 0.8 ** done[number]) + draw.gauss(0, 0.05)
-        told.append((number, done[number], round(score, 4)))
-    return told
+        rows.append((number, done[number], round(score, 4)))
+    return rows
 
 
 @dataclass(eq=False)
@@ -56,39 +56,39 @@ def scheduler_of(case: dict[str, Any]) -> Any:
     return getattr(schedulers, kind)(time_attr="training_iteration", metric="score", **given)
 
 
-def decisions(case: dict[str, Any], told: list[tuple[int, int, float]]) -> list[str]:
+def decisions(case: dict[str, Any], rows: list[tuple[int, int, float]]) -> list[str]:
     """Return what becomes of the trial after each result; "" if it had been stopped before."""
     scheduler = scheduler_of(case)
     trials = [Trial(f"t{at}") for at in range(TRIALS)]
     study = SimpleNamespace(
         get_trials=lambda: trials,
-        get_live_trials=lambda: [one for one in trials if one.status == "RUNNING"],
+        get_live_trials=lambda: [trial for trial in trials if trial.status == "RUNNING"],
     )
     for trial in trials:
         scheduler.on_trial_add(study, trial)
-    found = []
-    for number, time, score in told:
+    verdicts = []
+    for number, time, score in rows:
         trial = trials[number]
         if trial.status != "RUNNING":
-            found.append("")
+            verdicts.append("")
             continue
         result = {"training_iteration": time, "score": score}
-        found.append(scheduler.on_trial_result(study, trial, result))
-        if found[-1] == "STOP":
+        verdicts.append(scheduler.on_trial_result(study, trial, result))
+        if verdicts[-1] == "STOP":
             trial.status = "TERMINATED"
             scheduler.on_trial_complete(study, trial, result)
-    return found
+    return verdicts
 
 
 def main() -> None:
-    kept = []
+    recorded = []
     for seed, case in enumerate(CASES):
-        told = results(seed)
-        short = "".join({"CONTINUE": "c", "STOP": "s", "PAUSE": "p", "": "-"}[one]
-                        for one in decisions(case, told))  # fmt: skip
-        kept.append({"case": case, "seed": seed, "decisions": short})
+        rows = results(seed)
+        short = "".join({"CONTINUE": "c", "STOP": "s", "PAUSE": "p", "": "-"}[verdict]
+                        for verdict in decisions(case, rows))  # fmt: skip
+        recorded.append({"case": case, "seed": seed, "decisions": short})
     version = importlib.import_module("ray").__version__
-    FILE.write_text(json.dumps({"ray": version, "recorded": kept}, indent=1) + "\n")
+    FILE.write_text(json.dumps({"ray": version, "recorded": recorded}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

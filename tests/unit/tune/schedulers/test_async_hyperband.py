@@ -69,14 +69,14 @@ def test_an_equal_score_is_good_enough() -> None:
 
 
 def test_of_27_trials_in_the_worst_order_each_rung_keeps_a_third_of_those_before() -> None:
-    """The best comes first, so everybody after it is compared with better ones."""
+    """The best comes first, so every later trial is compared with better ones."""
     study = FakeStudy(asha(max_t=9), slots=1, score=lambda trial, _: -trial.number)
     study.run(supply=27)
 
     assert study.reached() == [9] + [1] * 26
 
 
-def test_in_the_best_order_nobody_is_stopped_before_max_t() -> None:
+def test_in_the_best_order_no_trial_is_stopped_before_max_t() -> None:
     study = FakeStudy(asha(max_t=9), slots=1)
     study.run(supply=27)
 
@@ -126,26 +126,26 @@ def test_a_trial_that_jumps_over_rungs_is_entered_at_the_highest_alone() -> None
 
 def test_a_step_that_is_done_again_is_not_entered_again() -> None:
     study = FakeStudy(asha(), score=lambda trial, _: [1, 3, 2][trial.number])
-    one, two, three = study.add(), study.add(), study.add()
+    first, second, third = study.add(), study.add(), study.add()
     study.fill()
-    study.report(one)
-    study.report(two)
-    study.lose(two)
+    study.report(first)
+    study.report(second)
+    study.lose(second)
     study.fill()
-    study.report(two)  # entered twice, 3 would be what the next one must reach
+    study.report(second)  # entered twice, 3 would be what the next one must reach
 
-    assert study.report(three) == "STOP"
+    assert study.report(third) == "STOP"
     assert study.scheduler.debug_string().count("1: 3 trials") == 1
 
 
 def test_a_trial_that_ends_by_itself_is_compared_with() -> None:
     study = FakeStudy(asha(), score=lambda trial, _: [9, 1][trial.number])
-    one, two = study.add(), study.add()
+    first, second = study.add(), study.add()
     study.fill()
-    one.last_result = {"training_iteration": 1, "score": 9}
-    study.complete(one)
+    first.last_result = {"training_iteration": 1, "score": 9}
+    study.complete(first)
 
-    assert study.report(two) == "STOP"
+    assert study.report(second) == "STOP"
 
 
 def test_not_a_number_is_worse_than_all_and_no_measure_for_others() -> None:
@@ -160,16 +160,16 @@ def test_infinite_scores_are_compared() -> None:
     ]  # fmt: skip
 
 
-def test_a_missing_metric_is_told_once_with_what_was_reported(
+def test_a_missing_metric_causes_one_warning_with_the_reported_names(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     study = FakeStudy(asha(metric="acc"))
     trial = study.add()
     study.fill()
     with caplog.at_level(logging.WARNING):
-        told = [study.report(trial) for _ in range(3)]
+        verdicts = [study.report(trial) for _ in range(3)]
 
-    assert told == ["CONTINUE"] * 3
+    assert verdicts == ["CONTINUE"] * 3
     [record] = caplog.records
     assert "'acc'" in record.message
     assert "score, time_total_s, training_iteration" in record.message
@@ -177,11 +177,11 @@ def test_a_missing_metric_is_told_once_with_what_was_reported(
 
 def test_a_nested_metric_is_found() -> None:
     study = FakeStudy(asha(metric="eval/acc"))
-    one, two = study.add(), study.add()
+    first, second = study.add(), study.add()
     study.fill()
-    study.report(one, eval={"acc": 2.0})
+    study.report(first, eval={"acc": 2.0})
 
-    assert study.report(two, eval={"acc": 1.0}) == "STOP"
+    assert study.report(second, eval={"acc": 1.0}) == "STOP"
 
 
 def test_trials_are_drawn_to_brackets_by_how_many_rungs_these_have() -> None:
@@ -249,14 +249,14 @@ def test_bad_arguments_are_named(bad: dict[str, object], says: str) -> None:
     assert "AsyncHyperBandScheduler" in str(caught.value)
 
 
-def test_all_bad_arguments_are_told_at_once() -> None:
+def test_all_bad_arguments_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         asha(max_t=0, brackets=0, mode="up")
 
     assert str(caught.value).count("\n  - ") == 3
 
 
-def test_a_trial_is_refused_while_nobody_has_said_what_to_judge_by() -> None:
+def test_a_trial_is_refused_while_metric_or_mode_is_missing() -> None:
     study = FakeStudy(AsyncHyperBandScheduler())
     with pytest.raises(ConfigError, match="metric=None and mode=None"):
         study.add()

@@ -153,7 +153,7 @@ def test_a_survivor_goes_on_from_where_it_paused() -> None:
 
 @pytest.mark.parametrize("trials", range(1, 20))
 def test_any_number_of_trials_comes_to_an_end(trials: int) -> None:
-    """In particular fewer than a bracket has room for, for which nobody may wait for ever."""
+    """Also fewer than a bracket has room for: no trial may wait for them forever."""
     for slots in (1, 3, 20):
         study = FakeStudy(hyperband(), slots=slots)
         study.run(supply=trials)
@@ -162,7 +162,7 @@ def test_any_number_of_trials_comes_to_an_end(trials: int) -> None:
         assert max(study.reached()) == 9
 
 
-def test_a_bracket_that_nobody_fills_is_halved_by_how_many_came() -> None:
+def test_a_bracket_that_is_never_filled_is_halved_by_its_entrants() -> None:
     """4 instead of 9 trials: 2 go on, then 1."""
     study = FakeStudy(hyperband(), slots=3)
     study.run(supply=12)
@@ -178,7 +178,7 @@ def test_a_limit_on_how_many_trials_there_are_does_not_stop_everything() -> None
             study.add()
             continue
         study.fill()
-        running = [one for one in study.trials if one.status == Status.RUNNING]
+        running = [trial for trial in study.trials if trial.status == Status.RUNNING]
         if not running:
             break
         study.report(running[0])
@@ -186,7 +186,7 @@ def test_a_limit_on_how_many_trials_there_are_does_not_stop_everything() -> None
     assert study.statuses() == ["TERMINATED"] * 30
 
 
-def test_who_ends_early_is_not_waited_for() -> None:
+def test_a_trial_that_ends_early_is_not_waited_for() -> None:
     study = FakeStudy(hyperband(), slots=9)
     trials = [study.add() for _ in range(17)]
     for trial in trials[:8]:
@@ -202,7 +202,7 @@ def test_who_ends_early_is_not_waited_for() -> None:
     assert study.choose() is trials[13]
 
 
-def test_who_fails_for_good_is_not_waited_for() -> None:
+def test_a_trial_that_fails_for_good_is_not_waited_for() -> None:
     study = FakeStudy(hyperband(), slots=9)
     trials = [study.add() for _ in range(8)]
     for trial in trials[:3]:
@@ -216,7 +216,7 @@ def test_who_fails_for_good_is_not_waited_for() -> None:
     assert [trial.trial_id for trial in study.get_trials()] == ["t5", "t6"]
 
 
-def test_who_fails_and_comes_back_is_waited_for_in_its_own_bracket() -> None:
+def test_a_trial_that_fails_and_comes_back_is_waited_for_in_its_bracket() -> None:
     study = FakeStudy(hyperband(), slots=9)
     trials = [study.add() for _ in range(8)]
     for trial in trials[:3]:
@@ -233,7 +233,7 @@ def test_who_fails_and_comes_back_is_waited_for_in_its_own_bracket() -> None:
     assert [trial.trial_id for trial in study.get_trials()] == ["t6", "t7"]
 
 
-def test_a_trial_that_is_gone_without_a_word_holds_nobody_up() -> None:
+def test_a_trial_that_vanishes_does_not_block_others() -> None:
     study = FakeStudy(hyperband(), slots=9)
     trials = [study.add() for _ in range(8)]
     for trial in trials[:3]:
@@ -315,7 +315,7 @@ def test_brackets_fill_up_from_the_smallest_and_then_a_new_band_begins() -> None
     ]  # fmt: skip
 
 
-def test_a_trial_that_nobody_told_it_of_runs_all_the_same() -> None:
+def test_a_trial_that_was_never_added_runs_all_the_same() -> None:
     """As after an error of its own when the trial was added."""
     study = FakeStudy(hyperband())
     trial = Trial("stray")

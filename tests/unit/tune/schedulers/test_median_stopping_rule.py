@@ -77,7 +77,7 @@ def test_means_reach_only_as_far_as_the_trial_that_is_judged() -> None:
     assert study.report(study.trials[1]) == "CONTINUE"
 
 
-def test_who_has_not_come_as_far_is_not_compared_with() -> None:
+def test_a_trial_that_has_not_come_as_far_is_not_compared_with() -> None:
     study = study_of(median(), [[100], [1, 1]])
     study.report(study.trials[0])
 
@@ -87,7 +87,7 @@ def test_who_has_not_come_as_far_is_not_compared_with() -> None:
     assert study.report(study.trials[1], 2) == "CONTINUE"
 
 
-def test_who_is_over_is_still_compared_with() -> None:
+def test_a_finished_trial_is_still_compared_with() -> None:
     study = study_of(median(), [[100], [1]])
     study.report(study.trials[0])
     study.complete(study.trials[0])
@@ -109,13 +109,13 @@ def test_what_is_not_a_number_counts_for_no_mean_and_is_never_good_enough() -> N
 def test_a_step_that_is_done_again_counts_once_and_as_it_came_out_then() -> None:
     """0 and 6 are of an attempt that is over; the mean is 0, not 1.5 or 3."""
     study = study_of(median(), [[0, 6], [1, 1]])
-    one, other = study.trials
-    study.report(one)
-    study.report(one)
-    study.lose(one)
+    trial, other = study.trials
+    study.report(trial)
+    study.report(trial)
+    study.lose(trial)
     study.fill()
-    study.report(one, 1, score=0)
-    study.report(one, 2, score=0)
+    study.report(trial, 1, score=0)
+    study.report(trial, 2, score=0)
 
     assert study.report(other, 2) == "CONTINUE"
 
@@ -132,7 +132,7 @@ def test_with_too_few_others_a_trial_gives_way_to_those_that_wait() -> None:
     assert study.choose() is first
 
 
-def test_with_nobody_waiting_it_goes_on() -> None:
+def test_without_waiting_trials_a_trial_continues() -> None:
     study = FakeStudy(median(min_samples_required=2), slots=2)
     first, _ = study.add(), study.add()
     study.fill()

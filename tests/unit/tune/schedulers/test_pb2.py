@@ -76,7 +76,7 @@ def test_a_whole_number_stays_within_bounds_that_are_not() -> None:
         seen.add(study.trials[0].config["n"])
 
     assert seen == {1, 2, 3}
-    assert {type(one) for one in seen} == {int}
+    assert {type(value) for value in seen} == {int}
 
 
 def test_what_a_copy_gains_is_counted_from_where_its_donor_was_saved() -> None:
@@ -86,12 +86,12 @@ def test_what_a_copy_gains_is_counted_from_where_its_donor_was_saved() -> None:
     for number in range(4):
         study.add({"lr": float(number)})
     study.fill()
-    for trial, told in zip(study.trials[2:], (1.0, 2.5), strict=True):
-        study.report(trial, 2, score=told)
+    for trial, score in zip(study.trials[2:], (1.0, 2.5), strict=True):
+        study.report(trial, 2, score=score)
     study.report(study.trials[3], 4, score=3.0)
-    kept = study.trials[3].checkpoints.kept
-    while len(kept) > 1:
-        kept.popitem()
+    checkpoints = study.trials[3].checkpoints.kept
+    while len(checkpoints) > 1:
+        checkpoints.popitem()
     assert study.report(study.trials[0], 2, score=0.0) == "NOOP"
 
     assert scheduler.get_state()["bases"]["t0"] == [2, 2.5]
@@ -103,16 +103,16 @@ def test_a_population_moves_to_where_most_is_gained(mode: str) -> None:
     sign = 1 if mode == "max" else -1
     weights: dict[str, float] = {}
 
-    kept: dict[str, float] = {}
+    saved: dict[str, float] = {}
 
     class Trained(FakeStudy):
         def _save(self, trial: Trial) -> None:
             super()._save(trial)
-            kept[trial.trial_id] = weights[trial.trial_id]
+            saved[trial.trial_id] = weights[trial.trial_id]
 
         def _exploit(self, trial: Trial, donor: Trial, config: Any, tag: str) -> None:
             super()._exploit(trial, donor, config, tag)
-            weights[trial.trial_id] = kept[donor.trial_id]
+            weights[trial.trial_id] = saved[donor.trial_id]
 
     def score(trial: Trial, time: int) -> float:
         gained = weights.get(trial.trial_id, 0.0) + 10 - abs(trial.config["lr"] - 7)

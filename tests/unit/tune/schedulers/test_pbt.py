@@ -1,4 +1,4 @@
-"""Population based training: who is copied, who copies, and when."""
+"""Population based training: which trials are copied, by which trials, and when."""
 
 from __future__ import annotations
 
@@ -67,24 +67,24 @@ def judge_all(study: FakeStudy, time: int) -> list[str]:
 
 
 def meet(study: FakeStudy, time: int) -> None:
-    """Have all come to a time, and whoever goes ahead then."""
+    """Run all trials to a time, and then those that go ahead."""
     judge_all(study, time)
     if all(trial.status == Status.PAUSED for trial in study.trials) and (ahead := study.choose()):
         study.start(ahead)
         study.report(ahead)
 
 
-def test_who_is_worst_goes_on_from_who_is_best_with_its_config_changed() -> None:
+def test_the_worst_trial_continues_from_the_best_with_a_changed_config() -> None:
     """Of 8 trials, with the default quarter, the 2 worst go on from one of the 2 best."""
     study = population(pbt(), score=lambda trial, _: [7, 0, 5, 4, 3, 2, 1, 6][trial.number])
-    meet(study, 2)  # who was first had nobody to be compared with
+    meet(study, 2)  # the first trial had no others to be compared with
     meet(study, 4)
     moved = [(entry[1], entry[2]) for entry in study.log if entry[0] == "_exploit"]
 
     assert {trial for trial, _ in moved} == {"t1", "t6"}
     assert {donor for _, donor in moved} <= {"t0", "t7"}
     for trial_id in ("t1", "t6"):
-        donor = next(donor for one, donor in reversed(moved) if one == trial_id)
+        donor = next(donor for name, donor in reversed(moved) if name == trial_id)
         trial = study.trials[int(trial_id[1])]
         source = study.trials[int(donor[1])]
         assert trial.config["depth"] == source.config["depth"]
@@ -123,7 +123,7 @@ def test_of_equals_the_one_that_was_made_first_is_better() -> None:
     assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t3", "t0")]
 
 
-def test_not_a_number_and_who_is_over_belong_to_no_quantile() -> None:
+def test_trials_with_nan_and_finished_trials_belong_to_no_quantile() -> None:
     scores = [math.nan, 1, 2, 3, 4, 99]
     study = population(pbt(synch=True), 6, score=lambda trial, _: scores[trial.number])
     study.complete(study.trials[5])
@@ -169,7 +169,7 @@ def test_a_donor_without_a_checkpoint_is_passed_over_for_another() -> None:
     assert study.trials[0].config["depth"] == 2
 
 
-def test_who_was_copied_is_judged_again_an_interval_after_its_donor() -> None:
+def test_a_copy_is_judged_again_an_interval_after_its_donor() -> None:
     """It is now where its donor was, so waiting for its own old time would skip intervals."""
     study = population(pbt(perturbation_interval=4), 4)
     study.report(study.trials[2], 4)
@@ -227,31 +227,31 @@ def test_synchronous_trials_wait_for_each_other_and_are_judged_together() -> Non
     assert judge_all(study, 4)[0] == "PAUSE"
 
 
-def test_a_meeting_is_held_also_if_somebody_else_sees_to_resources() -> None:
+def test_synchronous_trials_are_judged_inside_a_resource_changing_scheduler() -> None:
     study = FakeStudy(ResourceChangingScheduler(pbt(synch=True), lambda *_: None), slots=4)
     for number in range(4):
         study.add({"lr": 0.1, "depth": number})
     study.fill()
-    judge_all(study, 2)  # the best is the last, and nobody has to go ahead
+    judge_all(study, 2)  # the best is the last, and no trial has to go ahead
 
     assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t0", "t3")]
 
 
-def test_a_meeting_is_held_at_once_if_the_best_have_saved() -> None:
+def test_synchronous_trials_are_judged_at_once_if_the_best_have_saved() -> None:
     study = population(pbt(synch=True), 4, score=lambda trial, _: -trial.number)
 
     assert judge_all(study, 2) == ["PAUSE", "PAUSE", "PAUSE", "NOOP"]
     assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t3", "t0")]
 
 
-def test_a_meeting_waits_for_the_best_to_have_saved_whoever_comes_last() -> None:
+def test_synchronous_trials_are_judged_only_after_the_best_has_saved() -> None:
     """Results come at once, saves take their time: the worst arrives while the best still saves."""
     study = slow_population()
     best = study.trials[3]
     study.save(best, 1)
     assert [study.report(trial, 2) for trial in reversed(study.trials)] == ["PAUSE"] * 4
     assert [entry for entry in study.log if entry[0] == "_exploit"] == []
-    assert study.choose() is None  # somebody is still to come
+    assert study.choose() is None  # a trial is still to arrive
     for trial in (study.trials[0], study.trials[2], best, study.trials[1]):
         study.finish(trial)
 
@@ -259,7 +259,7 @@ def test_a_meeting_waits_for_the_best_to_have_saved_whoever_comes_last() -> None
     assert study.times == {"t0": 2, "t1": 2, "t2": 2, "t3": 2}
 
 
-def test_who_was_lost_at_a_meeting_before_it_had_saved_comes_again_before_anybody_goes_on() -> None:
+def test_a_synchronous_trial_lost_before_it_saved_arrives_again_before_others_continue() -> None:
     study = slow_population()
     judge_all(study, 2)
     for trial in study.trials[:3]:
@@ -273,7 +273,7 @@ def test_who_was_lost_at_a_meeting_before_it_had_saved_comes_again_before_anybod
     assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t0", "t3")]
 
 
-def test_who_was_copied_stands_where_what_it_was_given_was_saved() -> None:
+def test_a_copy_has_the_progress_of_the_checkpoint_it_continues_from() -> None:
     """Its donor has gone on since, without saving; the copy is not as far."""
     scheduler = pbt(perturbation_interval=4)
     study = population(scheduler, 4)
@@ -287,7 +287,7 @@ def test_who_was_copied_stands_where_what_it_was_given_was_saved() -> None:
     assert (standing["time"], standing["iteration"], standing["judged_at"]) == (4, 4, 4)
 
 
-def test_who_was_copied_and_has_not_saved_since_is_no_donor() -> None:
+def test_a_copy_that_has_not_saved_since_is_not_a_donor() -> None:
     """Its own checkpoints are of the weights it has given up."""
     study = population(pbt(), 4)
     study.report(study.trials[2], 2)
@@ -307,7 +307,7 @@ def test_synchronous_trials_need_not_all_fit_at_once() -> None:
 
 
 @pytest.mark.parametrize("how", ["complete", "error", "remove", "silence"])
-def test_who_is_over_is_not_waited_for(how: str) -> None:
+def test_finished_trials_are_not_waited_for(how: str) -> None:
     study = population(pbt(synch=True), 4)
     for trial in study.trials[1:]:
         study.report(trial, 2)
@@ -322,14 +322,14 @@ def test_who_is_over_is_not_waited_for(how: str) -> None:
             study.complete(gone)
         case _:
             gone.status = Status.TERMINATED
-    if how != "silence":  # the meeting is held at once, and nobody has to go ahead for it
+    if how != "silence":  # all are judged at once, and no trial has to go ahead
         assert [entry[1:3] for entry in study.log if entry[0] == "_exploit"] == [("t1", "t3")]
     study.run(until=6)
 
     assert study.reached()[1:] == [6, 6, 6]
 
 
-def test_a_synchronous_trial_that_never_tells_its_score_holds_nobody_up_for_ever() -> None:
+def test_a_synchronous_trial_without_a_score_does_not_block_others_forever() -> None:
     study = population(pbt(synch=True), 3, slots=3, score=lambda trial, _: trial.number or MISSING)
     study.run(until=8)
 
@@ -350,7 +350,7 @@ def test_each_step_is_written_with_all_that_led_to_it() -> None:
     assert set(study.files) == {"pbt_global.txt", "pbt_policy_t0.txt"}
 
 
-def test_the_history_of_a_donor_becomes_that_of_who_was_made_from_it() -> None:
+def test_a_copy_takes_over_the_history_of_its_donor() -> None:
     """t0 is made from t2, then t1 from t0, then t0 from t1: the files tell the ways of weights."""
     rounds = [{0: 1, 1: 2, 2: 3}, {0: 3, 1: 1, 2: 2}, {0: 1, 1: 3, 2: 2}]
     study = population(
@@ -424,7 +424,7 @@ def test_configs_hold_what_is_no_data() -> None:
         ({"perturbation_factors": ("a",)}, "perturbation_factors=('a',)"),
         ({"custom_explore_fn": 3}, "custom_explore_fn=3: cannot be called"),
         ({"hyperparam_mutations": [1]}, "hyperparam_mutations=[1]"),
-        ({"hyperparam_mutations": {"a": {"b": 3}}}, "'a/b': 3 is no list"),
+        ({"hyperparam_mutations": {"a": {"b": 3}}}, "'a/b': 3 is not a list"),
         ({"hyperparam_mutations": {"a": []}}, "'a': an empty list"),
         ({"hyperparam_mutations": {"a": sample_from(lambda: 1)}}, "'a': `sample_from`"),
     ],
@@ -438,17 +438,17 @@ def test_bad_arguments_are_named(bad: dict[str, object], says: str) -> None:
 
 @pytest.mark.parametrize("error", [NothingToExplore, ConfigError, TuneError, ValueError])
 def test_there_must_be_something_to_change(error: type[Exception]) -> None:
-    with pytest.raises(error, match="nothing that it could change"):
+    with pytest.raises(error, match="nothing to change in a config"):
         PopulationBasedTraining(metric="score", mode="max")
 
 
-def test_missing_metrics_are_told_unless_that_is_not_wanted(
+def test_missing_metrics_cause_a_warning_unless_that_is_switched_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for require, records in [(False, 0), (True, 1)]:
         study = population(pbt(require_attrs=require), 1, score=lambda *_: MISSING)
         study.report(study.trials[0])
         study.report(study.trials[0])
-        warned = [one for one in caplog.records if one.levelname == "WARNING"]
+        warned = [record for record in caplog.records if record.levelname == "WARNING"]
 
         assert len(warned) == records

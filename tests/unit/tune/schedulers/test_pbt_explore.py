@@ -31,7 +31,7 @@ from tests.unit.tune.schedulers.test_pbt import meet, pbt, population
 
 def mutated(mutation: Any, value: Any, times: int = 400, **kwargs: Any) -> Counter[Any]:
     """Return what becomes of a value, how often."""
-    found: Counter[Any] = Counter()
+    counts: Counter[Any] = Counter()
     for seed in range(times):
         scheduler = pbt(hyperparam_mutations={"x": mutation}, synch=True, seed=seed, **kwargs)
         study = FakeStudy(scheduler, slots=2)
@@ -39,22 +39,22 @@ def mutated(mutation: Any, value: Any, times: int = 400, **kwargs: Any) -> Count
         study.add({"x": value})
         study.fill()
         meet(study, 2)
-        found[study.trials[0].config["x"]] += 1
-    return found
+        counts[study.trials[0].config["x"]] += 1
+    return counts
 
 
 def test_a_number_is_multiplied_by_one_of_the_factors() -> None:
-    found = mutated(uniform(5, 16), 10.0, resample_probability=0)
+    counts = mutated(uniform(5, 16), 10.0, resample_probability=0)
 
-    assert set(found) == {12.0, 8.0}
-    assert 160 < found[12.0] < 240
+    assert set(counts) == {12.0, 8.0}
+    assert 160 < counts[12.0] < 240
 
 
 def test_a_whole_number_stays_whole() -> None:
-    found = mutated(lambda: 1, 7, resample_probability=0)
+    counts = mutated(lambda: 1, 7, resample_probability=0)
 
-    assert set(found) == {8, 6}  # 8.4 and 5.6
-    assert {type(value) for value in found} == {int}
+    assert set(counts) == {8, 6}  # 8.4 and 5.6
+    assert {type(value) for value in counts} == {int}
 
 
 WALKED = [  # where, from, and the highest that it can come to
@@ -92,7 +92,7 @@ def test_no_number_leaves_its_domain_and_those_that_start_low_can_grow(
                 assert is_multiple(config["x"], domain.sampler.q)
         ends.append(max(walked))
 
-    assert sum(one > start for one in ends) >= 25
+    assert sum(end > start for end in ends) >= 25
     assert max(ends) <= highest
 
 
@@ -105,7 +105,7 @@ def test_no_number_leaves_its_domain_and_those_that_start_low_can_grow(
 def test_a_whole_number_without_a_domain_moves_by_one_at_least_and_never_past_zero(
     value: int, factor: float, wanted: int
 ) -> None:
-    found = perturbed(
+    config = perturbed(
         {"x": value},
         {"x": lambda: 99},
         random.Random(0),
@@ -113,13 +113,13 @@ def test_a_whole_number_without_a_domain_moves_by_one_at_least_and_never_past_ze
         factors=[factor],
     )
 
-    assert found == {"x": wanted}
-    assert type(found["x"]) is int
+    assert config == {"x": wanted}
+    assert type(config["x"]) is int
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "4"])
 def test_what_is_no_finite_number_is_drawn_from_the_domain(value: Any) -> None:
-    found = perturbed(
+    config = perturbed(
         {"x": value},
         {"x": randint(3, 4)},
         random.Random(0),
@@ -127,11 +127,11 @@ def test_what_is_no_finite_number_is_drawn_from_the_domain(value: Any) -> None:
         factors=[1.2],
     )
 
-    assert found == {"x": 3}
+    assert config == {"x": 3}
 
 
 @pytest.mark.parametrize(
-    ("space", "mutations", "told"),
+    ("space", "mutations", "message"),
     [
         ({"lr": 5.0}, {"lr": uniform(0.1, 1.0)}, "'lr': 5.0 is outside of Float(0.1, 1.0).uniform"),
         ({"n": 65}, {"n": randint(1, 65)}, "'n': 65 is outside of Integer(1, 65)"),
@@ -147,15 +147,15 @@ def test_what_is_no_finite_number_is_drawn_from_the_domain(value: Any) -> None:
     ],
 )
 def test_a_study_that_begins_outside_of_what_is_explored_is_refused(
-    space: dict[str, Any], mutations: dict[str, Any], told: str
+    space: dict[str, Any], mutations: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=re.escape(told)) as refused:
+    with pytest.raises(ConfigError, match=re.escape(message)) as refused:
         pbt(hyperparam_mutations=mutations).check_space(space)
 
     assert "widen the domain" in str(refused.value.hint)
 
 
-def test_a_study_that_begins_inside_or_nobody_knows_where_is_not_refused() -> None:
+def test_a_space_that_starts_inside_or_at_unknown_values_is_accepted() -> None:
     mutations = {"lr": uniform(0.1, 1.0), "n": [1, 2], "m": lambda: 3, "o": choice(["a"])}
     for lr in (0.1, 1, uniform(0.5, 7), lambda: 9, sample_from(lambda: 9), None, "x"):
         pbt(hyperparam_mutations=mutations).check_space({"lr": lr, "n": 7, "m": 8, "o": "b"})
@@ -168,9 +168,9 @@ def test_the_factors_can_be_chosen() -> None:
 
 
 def test_a_value_of_a_list_moves_by_one_place() -> None:
-    found = mutated(["a", "b", "c", "d"], "b", resample_probability=0)
-    assert set(found) == {"a", "c"}
-    assert 160 < found["a"] < 240
+    counts = mutated(["a", "b", "c", "d"], "b", resample_probability=0)
+    assert set(counts) == {"a", "c"}
+    assert 160 < counts["a"] < 240
 
     assert set(mutated(["a", "b", "c"], "c", resample_probability=0)) == {"b", "c"}
     assert set(mutated(choice([1, 2, 3]), 1, resample_probability=0)) == {1, 2}
@@ -180,12 +180,12 @@ def test_a_value_that_is_not_in_the_list_is_drawn() -> None:
     assert set(mutated(["a", "b"], "z", resample_probability=0)) == {"a", "b"}
 
 
-def test_values_are_drawn_anew_as_often_as_said() -> None:
-    found = mutated(["a", "b", "c", "d"], "b", resample_probability=0.25)
+def test_values_are_resampled_with_the_given_probability() -> None:
+    counts = mutated(["a", "b", "c", "d"], "b", resample_probability=0.25)
 
     # A quarter of the time one of four, else a neighbour: d only by a draw, 1/16 of the time.
-    assert 10 < found["d"] < 45
-    assert 10 < found["b"] < 45
+    assert 10 < counts["d"] < 45
+    assert 10 < counts["b"] < 45
     assert set(mutated(uniform(5, 6), 1.0, 50, resample_probability=1)).isdisjoint({1.2, 0.8})
 
 
@@ -194,7 +194,7 @@ def test_what_cannot_be_multiplied_is_drawn() -> None:
     assert set(mutated(lambda: 5, True, 20, resample_probability=0)) == {5}
 
 
-def test_functions_of_users_draw_the_same_again_and_leave_no_trace() -> None:
+def test_users_functions_draw_the_same_again_and_leave_global_generators_alone() -> None:
     def drawn() -> tuple[Any, ...]:
         mutations = {"a": lambda: random.uniform(0, 1), "b": np.random.rand}
         study = FakeStudy(pbt(hyperparam_mutations=mutations, seed=5))
@@ -220,7 +220,7 @@ def test_a_function_of_the_user_has_the_last_word() -> None:
     assert study.trials[0].config["lr"] == -1.0
 
 
-def test_a_function_that_returns_nothing_is_told_so() -> None:
+def test_a_function_that_returns_nothing_is_refused() -> None:
     study = population(pbt(synch=True, custom_explore_fn=lambda config: None), 4)
     with pytest.raises(TuneError, match="custom_explore_fn returned None"):
         meet(study, 2)

@@ -98,7 +98,7 @@ def test_there_is_one_trial_only(tmp_path: Path) -> None:
     study = FakeStudy(PopulationBasedTrainingReplay(policy_file(tmp_path, STEPS)))
     first = study.add()
     study.scheduler.on_trial_add(study, first)
-    with pytest.raises(TuneError, match="a replay is of one trial"):
+    with pytest.raises(TuneError, match="a replay runs a single trial"):
         study.add()
 
 
@@ -125,7 +125,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_was_written_can_be_replayed(tmp_path: Path) -> None:
-    """The configs a trial was run with are those its weights have seen, whoever had them then."""
+    """A replay runs with the configs that the weights have seen, in whichever trial."""
     scheduler = PopulationBasedTraining(
         "training_iteration", "score", "max", 2, 0, {"lr": uniform(0, 1)}, 0.5, synch=True, seed=4
     )
@@ -140,14 +140,14 @@ def test_what_was_written_can_be_replayed(tmp_path: Path) -> None:
         replayed.add()
         replayed.run(until=12)
 
-        assert rates(replayed) == [one["lr"] for one in study.weights[f"t{number}"]]
+        assert rates(replayed) == [config["lr"] for config in study.weights[f"t{number}"]]
         assert len(set(rates(replayed))) > 2
 
 
 def test_a_file_of_another_study_is_refused_before_anything_runs(tmp_path: Path) -> None:
     replay = PopulationBasedTrainingReplay(policy_file(tmp_path, STEPS))
-    told = "is of another study: param_space has 'width', and the configs there have 'lr'"
-    with pytest.raises(ConfigError, match=told) as refused:
+    message = "is of another study: param_space has 'width', and the configs there have 'lr'"
+    with pytest.raises(ConfigError, match=message) as refused:
         Tuner(
             lambda config: None,
             param_space={"lr": 1, "width": 3},
@@ -162,20 +162,20 @@ def test_a_file_of_another_study_is_refused_before_anything_runs(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("second", "told"),
+    ("second", "message"),
     [
         (["0", "1", 8, 2, {"lr": 2}, {"lr": 3}, 7], "a change at iteration 2 follows one at 3"),
         (
             ["0", "1", 8, 5, {"lr": 9}, {"lr": 3}, 7],
-            "changed at iteration 5 is not the config that was there since 3: 'lr' is 9, not 2",
+            "changed at iteration 5 is not the one in use since 3: 'lr' is 9, not 2",
         ),
         (["0", "1", 8, 5, {}, {"lr": 3}, 7], "'lr' is None, not 2"),
     ],
 )
 def test_lines_that_do_not_go_on_from_each_other_are_refused(
-    tmp_path: Path, second: list[Any], told: str
+    tmp_path: Path, second: list[Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told) as refused:
+    with pytest.raises(ConfigError, match=message) as refused:
         PopulationBasedTrainingReplay(policy_file(tmp_path, [STEPS[0], second]))
 
     assert "files of two studies must not be joined" in str(refused.value.hint)
@@ -188,13 +188,13 @@ def test_a_replay_that_goes_on_with_another_file_is_refused(tmp_path: Path) -> N
     same.set_state(state)
     changed = [*STEPS[0][:5], {"lr": 2, "width": 1}, 4]
     other = PopulationBasedTrainingReplay(policy_file(tmp_path, [changed]))
-    with pytest.raises(ConfigError, match="is not the file that the study was begun with"):
+    with pytest.raises(ConfigError, match="is not the file that the study started with"):
         other.set_state(state)
     del state["policy"]
     other.set_state(state)  # it was written before that was noted
 
 
-def test_a_trial_that_saves_late_changes_late_and_that_is_said(
+def test_a_trial_that_saves_late_changes_late_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It saves when it likes, as functions do: after 4 and 6, not after 3 and 5."""

@@ -1,6 +1,6 @@
 """Population based training beside tables worked by hand.
 
-As in the paper (Jaderberg et al. 2017): who is in the bottom 20 % of the population copies weights
+As in the paper (Jaderberg et al. 2017): a trial in the bottom 20 % of the population copies weights
 and hyperparameters of one of the top 20 %, each as likely as the other, and explores: it multiplies
 every hyperparameter by 1.2 or 0.8, or draws it anew from where it came from.
 """
@@ -19,7 +19,7 @@ from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.search.sample import choice, randint, uniform
 from tests.unit.tune.schedulers.test_pbt import meet, pbt
 
-# Nearly all that may be drawn is far from what a factor makes of the best: they can be told apart.
+# Nearly all draws are far from the best value times a factor, so the two can be distinguished.
 MUTATIONS = {
     "lr": uniform(0.0, 5000.0),
     "batch": randint(1, 1_000_000),
@@ -63,7 +63,7 @@ def exploits(study: FakeStudy) -> list[tuple[str, str]]:
 
 
 def explored(resample_probability: float) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield who was copied, and the config that came of it."""
+    """Yield the trial that was copied, and the config made from it."""
     for seed in range(SEEDS):
         study = after_a_round(seed, resample_probability)
         for member, donor in exploits(study):
@@ -102,10 +102,10 @@ def test_the_two_worst_of_ten_become_one_of_the_two_best_each() -> None:
 def test_without_drawing_every_value_is_perturbed_and_none_otherwise(
     donor: str, name: str, allowed: set[Any]
 ) -> None:
-    found = {config[name] for one, config in perturbed_configs() if one == donor}
+    values = {config[name] for value, config in perturbed_configs() if value == donor}
 
-    assert found == allowed
-    assert {type(one) for one in found} == {type(one) for one in allowed}
+    assert values == allowed
+    assert {type(value) for value in values} == {type(value) for value in allowed}
 
 
 @functools.cache
@@ -125,21 +125,21 @@ def test_each_value_is_perturbed_by_itself() -> None:
 
 
 def test_with_drawing_alone_every_value_comes_from_where_it_could_at_first() -> None:
-    found = [config for _, config in explored(1.0)]
+    configs = [config for _, config in explored(1.0)]
 
-    assert all(0.0 <= config["lr"] <= 5000.0 for config in found)
-    assert all(1 <= config["batch"] < 1_000_000 for config in found)
-    assert 2000 < sum(config["lr"] for config in found) / len(found) < 3000
-    assert {config["layers"] for config in found} == {1, 2, 4, 8}
-    assert {config["unit"] for config in found} == {"relu", "tanh", "elu"}
-    assert {config["id"] for config in found} == {1, 7}
+    assert all(0.0 <= config["lr"] <= 5000.0 for config in configs)
+    assert all(1 <= config["batch"] < 1_000_000 for config in configs)
+    assert 2000 < sum(config["lr"] for config in configs) / len(configs) < 3000
+    assert {config["layers"] for config in configs} == {1, 2, 4, 8}
+    assert {config["unit"] for config in configs} == {"relu", "tanh", "elu"}
+    assert {config["id"] for config in configs} == {1, 7}
 
 
-def test_with_both_each_value_is_drawn_as_often_as_said() -> None:
-    found = [config for _, config in explored(0.25)]
-    drawn = [(config["lr"] >= 5.0, config["batch"] >= 1000) for config in found]
+def test_with_both_each_value_is_resampled_with_the_given_probability() -> None:
+    configs = [config for _, config in explored(0.25)]
+    drawn = [(config["lr"] >= 5.0, config["batch"] >= 1000) for config in configs]
 
-    assert len(found) == 120
+    assert len(configs) == 120
     assert 15 <= sum(lr for lr, _ in drawn) <= 45  # 30 are expected
     assert 15 <= sum(batch for _, batch in drawn) <= 45
     assert {(True, False), (False, True), (False, False)} <= set(drawn)  # each by itself
@@ -148,10 +148,10 @@ def test_with_both_each_value_is_drawn_as_often_as_said() -> None:
 # Members become ready one after the other, and are ranked among those that were before them.
 # Of n, ceil(0.2 n) are worst and as many best, and never more than half. Who was copied keeps its
 # place in the ranking until it is judged again.
-#   who is ready, its score; what becomes of it; whom it may copy
+#   the trial that is ready, its score, the outcome, the trials that it may copy
 READY = [
     ("t0", 5.0, "goes on", ""),  # 0, alone
-    ("t1", 3.0, "goes on", ""),  # 1 0: the worst of 2, but 0 was nobody's best and has not saved
+    ("t1", 3.0, "goes on", ""),  # 1 0: the worst of 2, but 0 was never best and has not saved
     ("t2", 8.0, "saves", ""),  # 1 0 2
     ("t3", 1.0, "copies", "t2"),  # 3 1 0 2
     ("t4", 9.0, "saves", ""),  # 3 1 0 2 4: 5 * 0.2 = 1 is worst
@@ -162,7 +162,7 @@ READY = [
     ("t9", 2.5, "goes on", ""),  # 3 6 9 1 5 0 7 8 2 4: 10 * 0.2 = 2, and this is the third
     ("t1", 0.5, "copies", "t2 t4"),  # 1 3 6 9 5 0 7 8 2 4
     ("t3", 9.2, "saves", ""),  # 1 6 9 5 0 7 8 2 4 3: what was copied does well
-    ("t2", 1.5, "copies", "t3 t4"),  # 1 2 6 9 5 0 7 8 4 3: who was best may be worst
+    ("t2", 1.5, "copies", "t3 t4"),  # 1 2 6 9 5 0 7 8 4 3: a trial that was best may become worst
     ("t6", 9.1, "saves", ""),  # 1 2 9 5 0 7 8 4 6 3
     ("t4", 6.5, "goes on", ""),  # 1 2 9 5 0 7 4 8 6 3
     ("t9", 1.0, "copies", "t3 t6"),  # 1 9 2 5 0 7 4 8 6 3
@@ -176,10 +176,10 @@ def test_members_that_become_ready_one_by_one_are_ranked_among_those_before() ->
         for _ in range(10):
             study.add({"lr": 0.5})
         study.fill()
-        for row, (name, told, outcome, _) in enumerate(READY):
+        for row, (name, score, outcome, _) in enumerate(READY):
             before = len(study.log)
             time = study.times[name] + 2
-            decision = study.report(study.trials[int(name[1:])], time, score=told)
+            decision = study.report(study.trials[int(name[1:])], time, score=score)
             study.fill()
             done = [entry[:3] for entry in study.log[before:] if entry[0] in ("_exploit", "_save")]
             donors[row].update(entry[2] for entry in done if entry[0] == "_exploit")
@@ -188,4 +188,4 @@ def test_members_that_become_ready_one_by_one_are_ranked_among_those_before() ->
             whats = {"copies": ["_exploit"], "saves": ["_save"], "goes on": []}[outcome]
             assert [entry[:2] for entry in done] == [(what, name) for what in whats], row
 
-    assert [" ".join(sorted(found)) for found in donors.values()] == [row[3] for row in READY]
+    assert [" ".join(sorted(names)) for names in donors.values()] == [row[3] for row in READY]

@@ -30,17 +30,17 @@ def test_ours_decides_as_rays_did(recorded: dict[str, Any]) -> None:
     for _ in range(TRIALS):
         study.add()
     study.fill()
-    found = ""
+    verdicts = ""
     for number, time, score in results(recorded["seed"]):
         trial = study.trials[number]
         is_over = trial.status != Status.RUNNING
-        found += "-" if is_over else SHORT[study.report(trial, time, score=score)]
+        verdicts += "-" if is_over else SHORT[study.report(trial, time, score=score)]
 
-    assert found == recorded["decisions"]
+    assert verdicts == recorded["decisions"]
 
 
 def test_what_was_recorded_is_what_is_asked_for_and_shows_something() -> None:
-    assert [one["case"] for one in RECORDED] == CASES
-    for one in RECORDED:
-        assert one["decisions"].count("s") >= 5
-        assert one["decisions"].count("c") >= 50
+    assert [entry["case"] for entry in RECORDED] == CASES
+    for entry in RECORDED:
+        assert entry["decisions"].count("s") >= 5
+        assert entry["decisions"].count("c") >= 50

@@ -31,7 +31,7 @@ def test_what_is_free_is_shared_evenly() -> None:
     assert [trial.resources for trial in study.trials] == [({"CPU": 2.0},)] * 3  # 8 // 3
 
 
-def test_who_has_its_share_goes_on() -> None:
+def test_a_trial_that_has_its_share_continues() -> None:
     study = study_of(DistributeResources(), trials=2)
     for trial in study.trials:
         study.report(trial)
@@ -67,7 +67,7 @@ def test_a_trial_gives_back_what_new_ones_need() -> None:
     assert study.trials[0].resources == ({"CPU": 2.0},)
 
 
-def test_who_grew_and_then_paused_is_not_kept_out_by_smaller_ones() -> None:
+def test_a_grown_trial_that_paused_is_not_kept_out_by_smaller_ones() -> None:
     study = study_of(DistributeResources(), trials=1, slots=2)
     grown = study.trials[0]
     study.report(grown)
@@ -83,7 +83,7 @@ def test_who_grew_and_then_paused_is_not_kept_out_by_smaller_ones() -> None:
     assert study.choose() is grown
 
 
-def test_who_grew_keeps_its_share_while_there_is_room_for_it() -> None:
+def test_a_grown_trial_keeps_its_share_while_there_is_room_for_it() -> None:
     study = study_of(DistributeResources(), trials=2, slots=8)
     grown, other = study.trials
     study.report(grown)
@@ -131,13 +131,13 @@ def test_the_best_gets_all_there_is(mode: str, best: int) -> None:
     study = study_of(DistributeResourcesToTopJob(metric="score", mode=mode), trials=3)
     for trial in study.trials:
         trial.last_result = {"score": trial.number}
-    told = [study.report(trial) for trial in study.trials]
+    verdicts = [study.report(trial) for trial in study.trials]
 
-    assert told == ["NOOP" if trial.number == best else "CONTINUE" for trial in study.trials]
+    assert verdicts == ["NOOP" if trial.number == best else "CONTINUE" for trial in study.trials]
     assert study.trials[best].resources == ({"CPU": 6.0},)
 
 
-def test_who_is_the_best_no_more_gives_back() -> None:
+def test_a_trial_that_is_no_longer_best_gives_its_extra_resources_back() -> None:
     study = study_of(DistributeResourcesToTopJob(metric="score", mode="max"), trials=2)
     study.trials[0].last_result = {"score": 0}
     study.report(study.trials[1])
@@ -149,7 +149,7 @@ def test_who_is_the_best_no_more_gives_back() -> None:
     assert study.trials[1].resources == ({"CPU": 1.0},)
 
 
-def test_the_best_is_known_by_the_metric_of_who_judges() -> None:
+def test_the_best_trial_is_chosen_by_the_base_schedulers_metric() -> None:
     inner = AsyncHyperBandScheduler(metric="score", mode="max")
     study = FakeStudy(ResourceChangingScheduler(inner, DistributeResourcesToTopJob()), slots=4)
     trial = study.add()
@@ -165,7 +165,7 @@ def test_the_best_of_nothing_is_an_error() -> None:
         study.report(study.trials[0])
 
 
-def test_who_judges_has_the_first_word() -> None:
+def test_the_base_scheduler_decides_first() -> None:
     inner = AsyncHyperBandScheduler(metric="score", mode="max", max_t=1)
     study = FakeStudy(ResourceChangingScheduler(inner), slots=4)
     trial = study.add()
@@ -199,12 +199,12 @@ def test_a_function_may_leave_things_as_they_are(wanted: Any) -> None:
 @pytest.mark.parametrize("wanted", ["2 CPUs", {"CPU": -1}, [], {"CPU": "two"}, 3])
 def test_what_says_nothing_is_refused(wanted: Any) -> None:
     study = study_of(lambda *_: wanted, trials=1)
-    with pytest.raises(TuneError, match="does not say what a trial should have"):
+    with pytest.raises(TuneError, match="does not say what resources a trial should have"):
         study.report(study.trials[0])
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(ConfigError, match="base_scheduler is no scheduler, this is str"):
+    with pytest.raises(ConfigError, match="base_scheduler is not a scheduler, this is str"):
         ResourceChangingScheduler("asha")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="resources_allocation_function cannot be called"):
         ResourceChangingScheduler(None, 3)  # type: ignore[arg-type]

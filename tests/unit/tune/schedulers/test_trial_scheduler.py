@@ -80,14 +80,14 @@ def test_a_metric_may_come_in_parts() -> None:
     FakeStudy(scheduler).add()
 
 
-@pytest.mark.parametrize("scheduler", OURS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("scheduler", OURS, ids=lambda scheduler: type(scheduler).__name__)
 def test_our_schedulers_name_all_they_keep(scheduler: TrialScheduler) -> None:
     """What is not declared would be taken for an attribute of a user's subclass."""
     assert scheduler.get_state()["attributes"] == {}
 
 
 @pytest.mark.req("U-078")
-def test_a_class_of_the_users_is_saved_without_a_word_of_theirs() -> None:
+def test_a_users_class_is_saved_without_code_of_its_own() -> None:
     class Every(FIFOScheduler):
         def __init__(self) -> None:
             self.seen: dict[str, int] = {}
@@ -111,9 +111,9 @@ def test_what_a_subclass_of_ours_adds_is_saved_with_the_rest() -> None:
             super().__init__(metric="score", mode="max", seed=1)
             self.after = [0]
 
-    one, other = Counting(), Counting()
-    one.before, one.after = 7, [8]
-    other.set_state(json.loads(json.dumps(one.get_state())))
+    scheduler, other = Counting(), Counting()
+    scheduler.before, scheduler.after = 7, [8]
+    other.set_state(json.loads(json.dumps(scheduler.get_state())))
 
     assert (other.before, other.after) == (7, [8])
 
@@ -141,9 +141,9 @@ def test_a_state_is_a_copy() -> None:
         def __init__(self) -> None:
             self.seen = [1]
 
-    one, other = Mine(), Mine()
-    state = one.get_state()
-    one.seen.append(2)
+    scheduler, other = Mine(), Mine()
+    state = scheduler.get_state()
+    scheduler.seen.append(2)
     other.set_state(state)
     other.seen.append(3)
 
@@ -151,12 +151,12 @@ def test_a_state_is_a_copy() -> None:
 
 
 def test_a_state_is_kept_in_a_file(tmp_path: Path) -> None:
-    one = AsyncHyperBandScheduler(metric="score", mode="max", seed=3)
-    study = FakeStudy(one, slots=2)
+    scheduler = AsyncHyperBandScheduler(metric="score", mode="max", seed=3)
+    study = FakeStudy(scheduler, slots=2)
     first, second = study.add(), study.add()
     study.fill()
     study.report(second)
-    one.save(tmp_path / "state.json")
+    scheduler.save(tmp_path / "state.json")
     study.scheduler = AsyncHyperBandScheduler(metric="score", mode="max")
     study.scheduler.restore(str(tmp_path / "state.json"))
 
@@ -171,10 +171,8 @@ def test_a_file_that_holds_no_state_is_called_damaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hook", ["on_trial_error", "on_trial_remove"])
-@pytest.mark.parametrize("scheduler", OURS[:-1], ids=lambda one: type(one).__name__)
-def test_news_of_a_trial_that_nobody_knows_does_no_harm(
-    scheduler: TrialScheduler, hook: str
-) -> None:
+@pytest.mark.parametrize("scheduler", OURS[:-1], ids=lambda scheduler: type(scheduler).__name__)
+def test_calls_about_an_unknown_trial_do_no_harm(scheduler: TrialScheduler, hook: str) -> None:
     study = FakeStudy(FIFOScheduler())
     stranger = study.add()
     stranger.status = Status.ERROR
@@ -188,7 +186,7 @@ def test_news_of_a_trial_that_nobody_knows_does_no_harm(
 
 @pytest.mark.req("U-049")
 def test_those_that_pause_or_copy_trials_say_that_trials_must_save() -> None:
-    need = {type(one).__name__ for one in OURS if one.requires_checkpoints}
+    need = {type(scheduler).__name__ for scheduler in OURS if scheduler.requires_checkpoints}
 
     assert need == {
         "HyperBandScheduler", "HyperBandForBOHB", "MedianStoppingRule", "PopulationBasedTraining",
@@ -199,7 +197,7 @@ def test_those_that_pause_or_copy_trials_say_that_trials_must_save() -> None:
 
 
 def test_those_that_change_configs_say_that_no_searcher_may() -> None:
-    refuse = {type(one).__name__ for one in OURS if not one.accepts_searcher}
+    refuse = {type(scheduler).__name__ for scheduler in OURS if not scheduler.accepts_searcher}
 
     assert refuse == {"PopulationBasedTraining", "PB2"}
     inner = PopulationBasedTraining(hyperparam_mutations={"lr": [1]})
@@ -213,7 +211,7 @@ def test_those_that_compare_trials_want_some_to_wait() -> None:
     assert ResourceChangingScheduler(HyperBandScheduler()).trials_ahead == 1
 
 
-def test_what_is_missing_is_told_before_there_is_a_trial() -> None:
+def test_a_missing_metric_or_mode_is_refused_before_there_is_a_trial() -> None:
     FIFOScheduler().check_ready()
     AsyncHyperBandScheduler(metric="a", mode="max").check_ready()
     with pytest.raises(ConfigError, match="metric='a' and mode=None"):

@@ -45,7 +45,7 @@ def test_without_ax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_list_of_parameters_of_ax_is_a_space() -> None:
-    found = space_of_list(
+    space = space_of_list(
         [
             {"name": "x", "type": "range", "bounds": [0.0, 1.0]},
             {"name": "lr", "type": "range", "bounds": [1e-4, 1.0], "log_scale": True},
@@ -56,7 +56,7 @@ def test_a_list_of_parameters_of_ax_is_a_space() -> None:
         ]
     )
 
-    assert found == {
+    assert space == {
         "x": uniform(0, 1),
         "lr": loguniform(1e-4, 1),
         "n": randint(1, 6),
@@ -64,7 +64,7 @@ def test_a_list_of_parameters_of_ax_is_a_space() -> None:
         "kind": choice(["a", "b"]),
         "depth": 3,
     }
-    with pytest.raises(ConfigError, match="no parameter of Ax"):
+    with pytest.raises(ConfigError, match="not a parameter of Ax"):
         space_of_list([{"name": "x", "bounds": [0, 1]}])
 
 
@@ -78,15 +78,15 @@ class TestWithAx:
 
     def run(self, searcher: AxSearch, numbers: range) -> list[Any]:
         """Return what a search suggests."""
-        told: list[Any] = []
+        configs: list[Any] = []
         for number in numbers:
             config: Any = searcher.suggest(f"t{number}")
-            told.append(config)
+            configs.append(config)
             if number % 5 == 3:
                 searcher.on_trial_complete(f"t{number}", error=True)
             elif number % 5 != 4:  # which is still running
                 searcher.on_trial_complete(f"t{number}", {"loss": abs(config["lr"] - 0.01)})
-        return told
+        return configs
 
     @pytest.mark.req("U-078")
     def test_it_goes_on_from_its_state_as_if_nothing_had_happened(self) -> None:
@@ -110,10 +110,10 @@ class TestWithAx:
 
     @pytest.mark.long
     def test_it_finds_what_chance_does_not(self) -> None:
-        found = min(losses_of(AxSearch(random_seed=1), BRANIN, branin, 16))
+        best = min(losses_of(AxSearch(random_seed=1), BRANIN, branin, 16))
         floor = min(losses_of(BasicVariantGenerator(random_state=1), BRANIN, branin, 16))
 
-        assert found < 0.5 < floor
+        assert best < 0.5 < floor
 
     def test_constraints_hold_for_all_it_proposes(self) -> None:
         """One of the proposals is of a model, which Ax takes seconds for where there are bounds."""
@@ -137,9 +137,9 @@ class TestWithAx:
         space = {"x": uniform(0, 1)}
         searcher = AxSearch(space, "gain", "max", outcome_constraints=["size <= 0.2"])
         results: list[Any] = [{"gain": 1, "size": 0.1}, {"gain": 2}, {"size": 0.1}]
-        for number, told in enumerate(results):
+        for number, result in enumerate(results):
             searcher.suggest(f"t{number}")
-            searcher.on_trial_complete(f"t{number}", told)
+            searcher.on_trial_complete(f"t{number}", result)
 
         state = searcher.get_state()
 
@@ -150,13 +150,13 @@ class TestWithAx:
         searcher = create_searcher("ax", metric="loss", mode="min", random_seed=1)
         plan = SearchPlan(searcher, {"x": uniform(0, 1)}, num_samples=2)
 
-        found: Any = [plan.next() for _ in range(2)]
+        proposals: Any = [plan.next() for _ in range(2)]
 
-        assert all(0 <= one.config["x"] <= 1 for one in found)
+        assert all(0 <= proposal.config["x"] <= 1 for proposal in proposals)
 
     def test_what_cannot_work_is_refused_at_once(self) -> None:
         for more, words in (
-            ({"ax_client": object()}, "could not be kept"),
+            ({"ax_client": object()}, "cannot be stored"),
             ({"space": {"x": randn(0, 1)}}, "x: Ax does not search normal"),
             ({"magic": 1}, "no argument 'magic'"),
             ({"outcome_constraints": ["size"], "space": {"x": uniform(0, 1)}}, "a bound"),

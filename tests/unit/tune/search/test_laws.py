@@ -91,14 +91,14 @@ def log_share(low: float, high: float, first: float, last: float) -> float:
          "choice", "choice with one twice"],
 )  # fmt: skip
 def test_values_with_steps_follow_their_law(domain: Any, law: dict[Any, float]) -> None:
-    found = Counter(drawn(domain))
-    squares = sum((found[k] - DRAWS * share) ** 2 / (DRAWS * share) for k, share in law.items())
+    counts = Counter(drawn(domain))
+    squares = sum((counts[k] - DRAWS * share) ** 2 / (DRAWS * share) for k, share in law.items())
 
     assert sum(law.values()) == pytest.approx(1)
-    assert set(found) == set(law)
+    assert set(counts) == set(law)
     assert squares < chi_squared_max(len(law) - 1)
 
 
-@pytest.mark.parametrize(("freedom", "known"), [(1, 10.83), (5, 20.52), (10, 29.59)])
-def test_the_measure_itself_is_that_of_the_tables(freedom: int, known: float) -> None:
-    assert chi_squared_max(freedom) == pytest.approx(known, rel=0.04)
+@pytest.mark.parametrize(("freedom", "tabled"), [(1, 10.83), (5, 20.52), (10, 29.59)])
+def test_the_measure_itself_is_that_of_the_tables(freedom: int, tabled: float) -> None:
+    assert chi_squared_max(freedom) == pytest.approx(tabled, rel=0.04)

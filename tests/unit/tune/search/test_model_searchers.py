@@ -57,10 +57,10 @@ def bohb(seed: int) -> Searcher:
 
 @pytest.mark.parametrize("searcher", [hyperopt, bohb])
 def test_a_model_finds_what_chance_does_not(searcher: Any) -> None:
-    found = [min(losses_of(searcher(seed), HARTMANN, hartmann, 80)) for seed in SEEDS]
+    bests = [min(losses_of(searcher(seed), HARTMANN, hartmann, 80)) for seed in SEEDS]
     floor = [min(losses_of(random_search(seed), HARTMANN, hartmann, 80)) for seed in SEEDS]
 
-    assert statistics.median(found) < statistics.median(floor) - 0.2
+    assert statistics.median(bests) < statistics.median(floor) - 0.2
 
 
 @pytest.mark.parametrize("searcher", [hyperopt, bohb])
@@ -68,10 +68,10 @@ def test_what_a_model_suggests_late_is_better_than_what_chance_suggests(searcher
     def late(of: Searcher) -> float:
         return statistics.median(losses_of(of, BRANIN, branin, 80)[40:])
 
-    found = [late(searcher(seed)) for seed in SEEDS]
+    medians = [late(searcher(seed)) for seed in SEEDS]
     floor = [late(random_search(seed)) for seed in SEEDS]
 
-    assert max(found) < min(floor)
+    assert max(medians) < min(floor)
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -126,21 +126,23 @@ def test_values_that_only_some_options_have_are_learned() -> None:
         loss = abs(opt["lr"] - 0.3) if opt["kind"] == "sgd" else 1 + opt["beta"]
         plan.on_complete(proposal.trial_id, {"loss": loss})
 
-    assert all(set(one) == {"kind", "lr" if one["kind"] == "sgd" else "beta"} for one in configs)
+    assert all(
+        set(config) == {"kind", "lr" if config["kind"] == "sgd" else "beta"} for config in configs
+    )
     late = configs[40:]
-    assert sum(one["kind"] == "sgd" for one in late) > 30
-    assert statistics.median(abs(one["lr"] - 0.3) for one in late if "lr" in one) < 0.1
+    assert sum(config["kind"] == "sgd" for config in late) > 30
+    assert statistics.median(abs(config["lr"] - 0.3) for config in late if "lr" in config) < 0.1
 
 
 def test_points_come_first_and_what_they_leave_open_is_drawn() -> None:
     searcher = HyperOptSearch(points_to_evaluate=[{"x": 0.5, "k": "b"}, {"k": "a"}])
     space = {"x": uniform(0, 1), "k": choice(["a", "b"])}
     plan = SearchPlan(searcher, space, num_samples=3, metric="loss", mode="min")
-    found: list[Any] = [plan.next() for _ in range(3)]
+    proposals: list[Any] = [plan.next() for _ in range(3)]
 
-    assert found[0].config == {"x": 0.5, "k": "b"}
-    assert found[1].config["k"] == "a"
-    with pytest.raises(ConfigError, match="cannot come out"):
+    assert proposals[0].config == {"x": 0.5, "k": "b"}
+    assert proposals[1].config["k"] == "a"
+    with pytest.raises(ConfigError, match="is not in the search space"):
         SearchPlan(
             HyperOptSearch(points_to_evaluate=[{"x": 2.0}]), space, metric="loss", mode="min"
         )
@@ -151,20 +153,20 @@ def test_a_point_beside_the_options_is_tried_and_the_search_goes_on(kind: Any) -
     space = {"x": uniform(0, 1), "k": choice(["a", "b"])}
     searcher = kind(points_to_evaluate=[{"x": 0.5, "k": "c"}])
 
-    with pytest.warns(UserWarning, match="k='c' is none of the options"):
+    with pytest.warns(UserWarning, match="k='c' is not an option"):
         plan = SearchPlan(searcher, space, num_samples=30, metric="loss", mode="min")
-    found = []
+    configs = []
     for _ in range(30):
         proposal = plan.next()
         assert isinstance(proposal, Proposal)
-        found.append(proposal.config)
+        configs.append(proposal.config)
         plan.on_complete(proposal.trial_id, {"loss": proposal.config["x"], "training_iteration": 1})
 
-    assert found[0] == {"x": 0.5, "k": "c"}
-    assert {one["k"] for one in found[1:]} == {"a", "b"}
+    assert configs[0] == {"x": 0.5, "k": "c"}
+    assert {config["k"] for config in configs[1:]} == {"a", "b"}
 
 
-def test_a_missing_metric_is_told_once_with_what_there_was(
+def test_a_missing_metric_causes_one_warning_with_the_reported_names(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     plan = SearchPlan(
@@ -187,9 +189,9 @@ def test_what_was_tried_elsewhere_is_learned_from() -> None:
     searcher.add_evaluated_points(
         [{"x": at / 40} for at in range(41)], [abs(at / 40 - 0.2) for at in range(41)]
     )
-    found = [searcher.suggest(f"t{at}") for at in range(20)]
+    configs = [searcher.suggest(f"t{at}") for at in range(20)]
 
-    assert statistics.median(abs(one["x"] - 0.2) for one in found if one) < 0.1
+    assert statistics.median(abs(config["x"] - 0.2) for config in configs if config) < 0.1
 
 
 @pytest.mark.parametrize(
@@ -226,13 +228,13 @@ def test_bohb_asks_its_model_from_two_more_configs_on_than_a_density_needs(value
 def test_bohb_takes_what_a_trial_cost_when_a_budget_was_spent_and_nothing_before_or_after() -> None:
     searcher = TuneBOHB(space={"x": uniform(0, 1)}, metric="loss", mode="min", seed=1)
     searcher.suggest("a")
-    for loss, told in (
+    for loss, info in (
         (9.0, {"milestone": 1, "budget": 1}),
         (7.0, {"milestone": 3}),
         (5.0, {"milestone": 3, "budget": 3}),
         (4.0, {"milestone": 3, "budget": 3}),  # it goes on beyond the last milestone
     ):
-        searcher.on_trial_result("a", {"loss": loss, "hyperband_info": told})
+        searcher.on_trial_result("a", {"loss": loss, "hyperband_info": info})
     searcher.on_trial_complete("a", {"loss": 4.0, "hyperband_info": {"milestone": 3, "budget": 3}})
 
     assert searcher.get_state()["losses"] == [[1.0, {"a": 9.0}], [3.0, {"a": 5.0}]]
@@ -256,15 +258,15 @@ def test_bohb_goes_by_the_largest_budget_of_which_enough_is_known() -> None:
         x = trial.config["x"]
         for budget, best in ((1, 0.9), (3, 0.1)):
             if budget == 1 or at % 2:
-                told = {"budget": budget}
-                plan.on_result(trial.trial_id, {"loss": abs(x - best), "hyperband_info": told})
+                info = {"budget": budget}
+                plan.on_result(trial.trial_id, {"loss": abs(x - best), "hyperband_info": info})
     state = json.loads(json.dumps(plan.get_state()))
-    found = []
+    values = []
     for _ in range(20):
         trial = plan.next()
-        found.append(trial.config["x"])
+        values.append(trial.config["x"])
 
-    assert statistics.median(abs(x - 0.1) for x in found) < 0.15
+    assert statistics.median(abs(x - 0.1) for x in values) < 0.15
     assert state["searcher"]["losses"][1][0] == 3.0
 
 

@@ -42,7 +42,7 @@ class Apply:
 
     def __init__(self, name: str, *pos_args: Any, **named_args: Any) -> None:
         self.name = name
-        self.pos_args = [apply(one) for one in pos_args]
+        self.pos_args = [apply(argument) for argument in pos_args]
         self.named_args = [(key, apply(value)) for key, value in named_args.items()]
 
 
@@ -96,7 +96,7 @@ def hp(request: pytest.FixtureRequest) -> Any:
 
 
 def test_expressions_of_hyperopt_are_our_domains(hp: Any) -> None:
-    found = without_expressions(
+    space = without_expressions(
         {
             "u": hp.uniform("u", -1, 1),
             "qu": hp.quniform("qu", 0.9, 10.2, 2),
@@ -114,10 +114,10 @@ def test_expressions_of_hyperopt_are_our_domains(hp: Any) -> None:
         }
     )
 
-    lu = found.pop("lu")
+    lu = space.pop("lu")
     assert (lu.lower, lu.upper) == (pytest.approx(1e-4), pytest.approx(0.1))
     assert lu.get_sampler() == loguniform(1, 2).get_sampler()
-    assert found == {
+    assert space == {
         "u": uniform(-1, 1),
         "qu": quniform(0, 10, 2),
         "qlu": qloguniform(1, 8, 0.5),
@@ -157,7 +157,7 @@ def test_one_label_is_one_value(hp: Any) -> None:
 
 
 def test_a_space_is_a_dict(hp: Any) -> None:
-    with pytest.raises(ConfigError, match="a config is a dict"):
+    with pytest.raises(ConfigError, match="not a dict"):
         HyperOptSearch(hp.choice("all", [{"x": 1}, {"x": 2}]))
 
 
@@ -166,13 +166,13 @@ def test_a_search_of_expressions_is_that_of_the_domains_they_are(hp: Any) -> Non
     theirs = {"x": hp.uniform("x", 0, 1), "kind": hp.choice("kind", ["a", "b"])}
     ours = {"x": uniform(0, 1), "kind": choice(["a", "b"])}
     searcher = HyperOptSearch(theirs, metric="loss", mode="min", random_state_seed=3)
-    kept = json.loads(json.dumps(to_plain(searcher)))
+    stored = json.loads(json.dumps(to_plain(searcher)))
 
     searched = [
-        [one.suggest(str(number)) for number in range(4)]
-        for one in (
+        [each.suggest(str(number)) for number in range(4)]
+        for each in (
             searcher,
-            from_plain(kept),
+            from_plain(stored),
             HyperOptSearch(ours, metric="loss", mode="min", random_state_seed=3),
         )
     ]
@@ -228,12 +228,12 @@ def real_space() -> Any:
 
 @pytest.mark.parametrize("make", [stand_in_space, real_space])
 def test_a_configuration_space_is_our_domains(make: Any) -> None:
-    found = space_of_config_space(make())
+    space = space_of_config_space(make())
 
-    noise = found.pop("noise")
+    noise = space.pop("noise")
     assert (noise.lower, noise.upper) == (-3.0, 3.0)
     assert noise.get_sampler() == randn(0, 1).get_sampler()
-    assert found == {
+    assert space == {
         "lr": loguniform(1e-4, 0.1),
         "momentum": uniform(0.5, 1.0),
         "layers": randint(1, 6),
@@ -249,11 +249,11 @@ def test_bohb_searches_a_configuration_space(make: Any) -> None:
     searcher = TuneBOHB(make(), metric="loss", mode="min", seed=1)
     again = from_plain(json.loads(json.dumps(to_plain(searcher))))
 
-    found: Any = [one.suggest("t") for one in (searcher, again)]
+    configs: Any = [each.suggest("t") for each in (searcher, again)]
 
-    assert found[0] == found[1]
-    assert found[0]["depth"] == 3
-    assert found[0]["layers"] in range(1, 6)
+    assert configs[0] == configs[1]
+    assert configs[0]["depth"] == 3
+    assert configs[0]["layers"] in range(1, 6)
 
 
 def test_what_a_configuration_space_forbids_is_not_left_out_silently() -> None:
@@ -265,7 +265,7 @@ def test_what_a_configuration_space_forbids_is_not_left_out_silently() -> None:
             TuneBOHB(space)
     weighted = standing_in("CategoricalHyperparameter", choices=("a", "b"), weights=(0.2, 0.8))
     for bad in (weighted, standing_in("BetaFloatHyperparameter", lower=0, upper=1)):
-        with pytest.raises(ConfigError, match=r"x is .* which has no like here"):
+        with pytest.raises(ConfigError, match=r"x is .* which is not supported"):
             TuneBOHB(ConfigurationSpace(x=bad))
 
 
@@ -278,7 +278,7 @@ def test_distributions_of_optuna_are_our_domains() -> None:
 
     there = optuna.distributions
 
-    found = without_distributions(
+    space = without_distributions(
         {
             "x": there.FloatDistribution(0, 1),
             "lr": there.FloatDistribution(1e-4, 0.1, log=True),
@@ -291,7 +291,7 @@ def test_distributions_of_optuna_are_our_domains() -> None:
         }
     )
 
-    assert found == {
+    assert space == {
         "x": uniform(0, 1),
         "lr": loguniform(1e-4, 0.1),
         "q": quniform(0, 1, 0.25),
@@ -313,12 +313,12 @@ def test_optuna_searches_its_own_distributions() -> None:
     again = from_plain(json.loads(json.dumps(to_plain(searcher))))
     other = SearchPlan(again, {}, num_samples=20)
 
-    found: Any = [plan.next() for _ in range(20)]
+    proposals: Any = [plan.next() for _ in range(20)]
     same: Any = [other.next() for _ in range(20)]
 
-    assert {one.config["n"] for one in found} <= {1, 2, 3, 4, 5}
-    assert [one.config for one in found] == [one.config for one in same]
-    with pytest.raises(ConfigError, match="no multiples of 2"):
+    assert {proposal.config["n"] for proposal in proposals} <= {1, 2, 3, 4, 5}
+    assert [proposal.config for proposal in proposals] == [proposal.config for proposal in same]
+    with pytest.raises(ConfigError, match="not multiples of 2"):
         OptunaSearch({"odd": there.IntDistribution(1, 9, step=2)})
 
 

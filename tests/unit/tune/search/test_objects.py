@@ -41,11 +41,11 @@ def through_json(value: Any) -> Any:
 
 
 def configs(plan: SearchPlan) -> list[dict[str, Any]]:
-    found = []
+    configs = []
     while not isinstance(proposal := plan.next(), str):
         assert proposal is not None
-        found.append(proposal.config)
-    return found
+        configs.append(proposal.config)
+    return configs
 
 
 @pytest.mark.req("U-036")
@@ -264,8 +264,8 @@ def test_a_plan_made_from_a_stored_space_makes_the_same_trials_with_new_objects(
 
     made, again = configs(first), configs(second)
     assert made == again
-    for one, other in zip(made, again, strict=True):
-        ids = first.resolve(one)["model"].model_id, second.resolve(other)["model"].model_id
+    for config, restored in zip(made, again, strict=True):
+        ids = first.resolve(config)["model"].model_id, second.resolve(restored)["model"].model_id
         assert ids[1] == ids[0] + 10
     assert without.missing(configs(without)[0]) == ["model"]
     assert without.missing(without.space) == ["model[0]", "model[1]"]

@@ -164,28 +164,28 @@ def test_several_objectives_are_weighed_together() -> None:
         plan.on_complete(trial.trial_id, result if at % 5 else {"a": 1.0})
     state = json.loads(json.dumps(plan.get_state()))
 
-    told = [trial["values"] for trial in state["searcher"]["study"]["trials"]]
-    assert len(told[1]) == 2 and told[0] is None
+    values = [trial["values"] for trial in state["searcher"]["study"]["trials"]]
+    assert len(values[1]) == 2 and values[0] is None
 
 
 def test_points_with_rewards_are_learned_and_not_tried_again() -> None:
     points = [{"x": at / 20} for at in range(21)]
     rewards = [abs(at / 20 - 0.3) for at in range(21)]
     space = {"x": uniform(0, 1)}
-    told = plan_of(
+    plan = plan_of(
         OptunaSearch(points_to_evaluate=points, evaluated_rewards=rewards, seed=1), space
     )
     tried = plan_of(OptunaSearch(points_to_evaluate=points, seed=1), space)
 
-    learned: list[Any] = [told.next() for _ in range(10)]
-    assert statistics.median(abs(one.config["x"] - 0.3) for one in learned) < 0.15
+    learned: list[Any] = [plan.next() for _ in range(10)]
+    assert statistics.median(abs(proposal.config["x"] - 0.3) for proposal in learned) < 0.15
     first: list[Any] = [tried.next() for _ in range(21)]
-    assert [one.config for one in first] == points
-    with pytest.raises(ConfigError, match="one for each"):
+    assert [proposal.config for proposal in first] == points
+    with pytest.raises(ConfigError, match="each point needs one value"):
         OptunaSearch(points_to_evaluate=points, evaluated_rewards=[1.0])
 
 
-def test_ends_are_told_as_optuna_knows_them_and_a_revived_trial_counts() -> None:
+def test_optuna_gets_the_states_it_knows_and_a_revived_trial_counts() -> None:
     plan = plan_of(space={"x": uniform(0, 1)})
     ids = []
     for _ in range(5):
@@ -203,7 +203,7 @@ def test_ends_are_told_as_optuna_knows_them_and_a_revived_trial_counts() -> None
     plan.on_complete(ids[1], {"loss": 2.0})
 
     trials = plan.get_state()["searcher"]["study"]["trials"]
-    assert [(one["id"], one["state"]) for one in trials] == [
+    assert [(trial["id"], trial["state"]) for trial in trials] == [
         (ids[0], "PRUNED"),
         (ids[1], "FAIL"),
         (ids[2], "FAIL"),
@@ -255,7 +255,7 @@ def test_a_storage_is_learned_from_and_gets_what_is_finished_once() -> None:
         again.on_complete(trial.trial_id, {"loss": trial.config["x"]})
     outside = optuna.load_study(study_name="mine", storage=storage)
 
-    assert [one.value for one in outside.trials] == [one.config["x"] for one in trials]
+    assert [trial.value for trial in outside.trials] == [trial.config["x"] for trial in trials]
     assert len(made().get_state()["searcher"]["study"]["trials"]) == 3
 
 
@@ -280,7 +280,7 @@ def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 def test_a_point_beside_the_options_is_refused_since_optuna_could_not_try_it() -> None:
     searcher = OptunaSearch(points_to_evaluate=[{"k": "c"}], seed=1)
 
-    with pytest.raises(ConfigError, match="k='c' cannot come out of the search space"):
+    with pytest.raises(ConfigError, match="k='c' is not in the search space"):
         plan_of(searcher, {"k": choice(["a", "b"])})
 
 

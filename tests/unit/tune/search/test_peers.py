@@ -23,8 +23,8 @@ FUNCTIONS: dict[str, Any] = {"branin": (BRANIN, branin, 60), "hartmann": (HARTMA
 
 
 def median_found(searcher: Any, name: str) -> float:
-    found = [min(losses_of(searcher(seed), *FUNCTIONS[name])) for seed in SEEDS]
-    return statistics.median(found)
+    bests = [min(losses_of(searcher(seed), *FUNCTIONS[name])) for seed in SEEDS]
+    return statistics.median(bests)
 
 
 @pytest.mark.parametrize(("name", "theirs"), [("branin", 0.914), ("hartmann", -2.727)])
@@ -39,10 +39,10 @@ def test_bohb_finds_no_worse_than_hpbandster_on_branin() -> None:
 def test_bohb_finds_about_as_much_as_hpbandster_on_hartmann() -> None:
     mean, error = -2.650, 0.063  # of theirs over 30 seeds
     space, function, budget = FUNCTIONS["hartmann"]
-    found = [min(losses_of(TuneBOHB(seed=seed), space, function, budget)) for seed in MORE_SEEDS]
-    own_error = statistics.stdev(found) / len(found) ** 0.5
+    bests = [min(losses_of(TuneBOHB(seed=seed), space, function, budget)) for seed in MORE_SEEDS]
+    own_error = statistics.stdev(bests) / len(bests) ** 0.5
 
-    assert statistics.mean(found) <= mean + (error**2 + own_error**2) ** 0.5
+    assert statistics.mean(bests) <= mean + (error**2 + own_error**2) ** 0.5
 
 
 @pytest.mark.slow
@@ -56,7 +56,10 @@ def test_what_was_measured_of_hyperopt_still_holds(name: str) -> None:
         trials = hyperopt.Trials()
         hyperopt.fmin(
             function,
-            {key: hyperopt.hp.uniform(key, one.lower, one.upper) for key, one in space.items()},
+            {
+                key: hyperopt.hp.uniform(key, domain.lower, domain.upper)
+                for key, domain in space.items()
+            },
             algo=hyperopt.tpe.suggest,
             max_evals=budget,
             trials=trials,

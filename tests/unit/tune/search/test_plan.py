@@ -21,7 +21,7 @@ from holdfast.tune.search.sample import choice, grid_search, randint, uniform
 
 
 class Scripted(Searcher):
-    """Gives what it was told to."""
+    """Suggests the configs that it was made with."""
 
     def __init__(self, *answers: Any) -> None:
         super().__init__()
@@ -35,10 +35,10 @@ class Scripted(Searcher):
 
 
 def proposals(plan: SearchPlan) -> list[Proposal]:
-    found = []
+    made = []
     while isinstance(proposal := plan.next(), Proposal):
-        found.append(proposal)
-    return found
+        made.append(proposal)
+    return made
 
 
 def test_trials_are_numbered_below_one_prefix_that_is_kept() -> None:
@@ -48,7 +48,7 @@ def test_trials_are_numbered_below_one_prefix_that_is_kept() -> None:
     other = SearchPlan(None, {"a": grid_search([1, 2])}, num_samples=2)
     other.set_state(json.loads(json.dumps(plan.get_state())))
 
-    ids = [first.trial_id, *(one.trial_id for one in proposals(other))]
+    ids = [first.trial_id, *(proposal.trial_id for proposal in proposals(other))]
 
     prefix = ids[0][:5]
     assert ids == [f"{prefix}_{number:05d}" for number in range(4)]
@@ -63,24 +63,24 @@ def test_a_proposal_tells_what_was_searched_for_and_no_more() -> None:
         "opt": choice([{"kind": "sgd", "m": 0.5}]),
         "fixed": 7,
     }
-    found = proposals(SearchPlan(None, space))[0]
+    proposal = proposals(SearchPlan(None, space))[0]
 
-    assert found.evaluated_params == {
+    assert proposal.evaluated_params == {
         "lr": 0.00001,
         "deep/width": 64,
         "pair/1": 2,
         "opt/kind": "sgd",
         "opt/m": 0.5,
     }
-    assert found.experiment_tag == "0_width=64,lr=1e-05,kind=sgd,m=0.5000,pair_1=2"
-    assert Proposal.from_data(json.loads(json.dumps(found.to_data()))) == found
+    assert proposal.experiment_tag == "0_width=64,lr=1e-05,kind=sgd,m=0.5000,pair_1=2"
+    assert Proposal.from_data(json.loads(json.dumps(proposal.to_data()))) == proposal
 
 
 def test_a_plan_without_anything_to_search_has_one_trial_per_sample() -> None:
     plan = SearchPlan(None, {"a": 1}, num_samples=2)
 
     assert plan.total == 2
-    assert [one.experiment_tag for one in proposals(plan)] == ["0", "1"]
+    assert [proposal.experiment_tag for proposal in proposals(plan)] == ["0", "1"]
     assert plan.next() == Searcher.FINISHED
 
 
@@ -91,7 +91,9 @@ def test_a_plan_can_be_extended() -> None:
     more = proposals(plan)
     whole = SearchPlan(BasicVariantGenerator(random_state=1), {"x": uniform(0, 1)}, num_samples=5)
 
-    assert [one.config for one in first + more] == [one.config for one in proposals(whole)]
+    assert [proposal.config for proposal in first + more] == [
+        proposal.config for proposal in proposals(whole)
+    ]
     with pytest.raises(ConfigError, match="less than the 5"):
         plan.extend(3)
 
@@ -107,14 +109,14 @@ def test_a_searcher_may_have_nothing_now_and_may_be_finished() -> None:
     plan = SearchPlan(
         Scripted({"x": 1}, None, {"x": 2}, "FINISHED"), {"k": {"a": 1}}, num_samples=9
     )
-    found = [plan.next() for _ in range(5)]
+    answers = [plan.next() for _ in range(5)]
 
-    assert [one.config for one in found if isinstance(one, Proposal)] == [
+    assert [answer.config for answer in answers if isinstance(answer, Proposal)] == [
         {"k": {"a": 1}, "x": 1},
         {"k": {"a": 1}, "x": 2},
     ]
-    assert found[1] is None
-    assert found[3:] == ["FINISHED", "FINISHED"]
+    assert answers[1] is None
+    assert answers[3:] == ["FINISHED", "FINISHED"]
     assert plan.total == 2
 
 
@@ -155,7 +157,7 @@ def test_limits_are_given_in_one_place_and_kept() -> None:
         (HyperOptSearch(metric="a", mode="min"), {"y": uniform(0, 1)}, ("b", "min"), "one place"),
         (HyperOptSearch(metric="a", mode="min"), {"y": uniform(0, 1)}, ("a", "max"), "one place"),
         (HyperOptSearch(), {"y": 3}, ("loss", "min"), "nothing to search"),
-        (HyperOptSearch(), {"y": uniform(0, 1)}, (None, None), "metric and mode"),
+        (HyperOptSearch(), {"y": uniform(0, 1)}, (None, None), "both metric and mode"),
         (HyperOptSearch(), {"y": grid_search([1])}, ("loss", "min"), "grid"),
         (HyperOptSearch(), {"y": uniform(0, 1)}, (["a", "b"], ["min", "min"]), "one metric"),
         (Scripted(), {"y": uniform(0, 1)}, ("loss", "min"), "takes no search space"),
@@ -190,14 +192,14 @@ def test_numpys_seed_is_that_of_a_study_that_has_none() -> None:
 
 
 def test_a_seed_that_was_given_comes_before_numpys() -> None:
-    found = []
+    values = []
     for seed in (1, 2):
         np.random.seed(seed)
         space = {"x": randint(0, 100_000)}
         plan = SearchPlan(BasicVariantGenerator(random_state=5), space, num_samples=4)
-        found.append([proposal.config["x"] for proposal in proposals(plan)])
+        values.append([proposal.config["x"] for proposal in proposals(plan)])
 
-    assert found[0] == found[1]
+    assert values[0] == values[1]
 
 
 def test_unseeded_processes_that_share_numpys_state_draw_seeds_of_their_own() -> None:

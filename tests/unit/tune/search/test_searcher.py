@@ -91,24 +91,31 @@ def copied(searcher: Searcher, other: Searcher) -> Searcher:
 
 @pytest.mark.req("U-078")
 def test_a_searcher_of_the_user_goes_on_without_a_line_about_state() -> None:
-    one = Climber()
+    searcher = Climber()
     for number in range(5):
-        x = one.suggest(f"t{number}")["x"]
-        one.on_trial_complete(f"t{number}", {"loss": (x - 3) ** 2})
-    other = copied(one, Climber())
+        x = searcher.suggest(f"t{number}")["x"]
+        searcher.on_trial_complete(f"t{number}", {"loss": (x - 3) ** 2})
+    restored = copied(searcher, Climber())
 
-    assert isinstance(other, Climber)
-    assert [one.suggest("a"), one.suggest("b")] == [other.suggest("a"), other.suggest("b")]
-    assert other.seen == one.seen and type(other.seen) is set
-    assert (other.by_number, other.last, other.best) == (one.by_number, one.last, one.best)
+    assert isinstance(restored, Climber)
+    assert [searcher.suggest("a"), searcher.suggest("b")] == [
+        restored.suggest("a"),
+        restored.suggest("b"),
+    ]
+    assert restored.seen == searcher.seen and type(restored.seen) is set
+    assert (restored.by_number, restored.last, restored.best) == (
+        searcher.by_number,
+        searcher.last,
+        searcher.best,
+    )
 
 
 def test_a_searcher_that_saves_itself_is_kept_by_its_own_file() -> None:
-    one = Saved()
-    one.suggest("a")
-    one.suggest("b")
+    searcher = Saved()
+    searcher.suggest("a")
+    searcher.suggest("b")
 
-    assert copied(one, Saved()).suggest("c") == {"x": 3}
+    assert copied(searcher, Saved()).suggest("c") == {"x": 3}
 
 
 @pytest.mark.req("U-078")
@@ -120,7 +127,7 @@ def test_a_searcher_that_cannot_be_kept_is_refused_at_the_start() -> None:
     assert "get_state" in str(caught.value)
 
 
-def test_a_state_of_the_users_own_that_is_no_data_is_refused_at_the_start() -> None:
+def test_a_users_state_that_is_not_data_is_refused_at_the_start() -> None:
     class Own(Climber):
         def get_state(self) -> dict[str, Any]:
             return {"model": object()}
@@ -139,14 +146,14 @@ def test_generators_of_numpy_are_kept() -> None:
         def suggest(self, trial_id: str) -> dict[str, Any]:
             return {"x": float(self.new.random()), "y": float(self.old.rand())}
 
-    one = Drawing()
-    one.suggest("a")
-    other = copied(one, Drawing())
+    searcher = Drawing()
+    searcher.suggest("a")
+    restored = copied(searcher, Drawing())
 
-    assert [one.suggest("b") for _ in range(3)] == [other.suggest("b") for _ in range(3)]
+    assert [searcher.suggest("b") for _ in range(3)] == [restored.suggest("b") for _ in range(3)]
 
 
-def test_a_searcher_that_changes_its_mind_is_told_of_once(
+def test_a_searcher_that_suggests_something_else_causes_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     searcher = Climber()
@@ -158,7 +165,7 @@ def test_a_searcher_that_changes_its_mind_is_told_of_once(
     assert "99.0" in caplog.text
 
 
-def test_what_is_the_same_again_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_equal_suggestion_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     expected = Climber().suggest("a")
     with caplog.at_level(logging.WARNING):
         Climber().recall("a", {**expected, "constant": 1})
@@ -167,20 +174,20 @@ def test_what_is_the_same_again_is_not_told_of(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_searcher_is_saved_to_a_file_and_a_folder(tmp_path: Path) -> None:
-    one = Climber()
-    one.suggest("a")
-    one.save(str(tmp_path / "state"))
-    one.save_to_dir(str(tmp_path), "now")
+    searcher = Climber()
+    searcher.suggest("a")
+    searcher.save(str(tmp_path / "state"))
+    searcher.save_to_dir(str(tmp_path), "now")
     by_file, by_folder = Climber(), Climber()
     by_file.restore(str(tmp_path / "state"))
     by_folder.restore_from_dir(str(tmp_path))
 
-    assert one.suggest("b") == by_file.suggest("b") == by_folder.suggest("b")
+    assert searcher.suggest("b") == by_file.suggest("b") == by_folder.suggest("b")
     with pytest.raises(FileNotFoundError):
-        one.restore_from_dir(str(tmp_path.parent / tmp_path.name / ".."))
+        searcher.restore_from_dir(str(tmp_path.parent / tmp_path.name / ".."))
 
 
-def test_a_limiter_holds_back_and_forgets_nobody() -> None:
+def test_a_limiter_holds_back_and_forgets_no_trial() -> None:
     limiter = ConcurrencyLimiter(Climber(), 2)
     limiter.suggest("a")
     limiter.suggest("b")
@@ -199,7 +206,7 @@ def test_a_limiter_holds_back_and_forgets_nobody() -> None:
     assert "z" in other.searcher.seen  # type: ignore[attr-defined]
 
 
-def test_a_batch_is_told_when_all_of_it_has_ended() -> None:
+def test_a_batch_is_reported_when_all_of_it_has_ended() -> None:
     limiter = ConcurrencyLimiter(Climber(), 2, batch=True)
     limiter.suggest("a")
     limiter.suggest("b")
@@ -228,8 +235,8 @@ def test_a_searcher_that_limits_itself_is_left_to_it() -> None:
 def test_a_repeater_repeats_and_tells_the_mean_of_what_came() -> None:
     repeater = Repeater(Climber(), repeat=3)
     first = [repeater.suggest(name) for name in "abc"]
-    assert [one["__trial_index__"] for one in first] == [0, 1, 2]  # type: ignore[index]
-    assert len({one["x"] for one in first}) == 1  # type: ignore[index]
+    assert [config["__trial_index__"] for config in first] == [0, 1, 2]  # type: ignore[index]
+    assert len({config["x"] for config in first}) == 1  # type: ignore[index]
     inner = repeater.searcher
     assert isinstance(inner, Climber)
 
@@ -255,7 +262,7 @@ def test_a_repeater_whose_trials_all_failed_says_so() -> None:
 def test_searchers_are_made_by_name() -> None:
     assert isinstance(create_searcher("random"), BasicVariantGenerator)
     assert isinstance(create_searcher("bohb", seed=1), TuneBOHB)
-    with pytest.warns(UserWarning, match="takes no depth"):
+    with pytest.warns(UserWarning, match="has no argument depth"):
         assert isinstance(create_searcher("hyperopt", depth=3, gamma=0.3), HyperOptSearch)
     with pytest.raises(ConfigError, match="'optuna'"):
         create_searcher("nevergrad")
@@ -319,22 +326,22 @@ class Memory(Searcher):
 
 
 def test_a_searcher_decides_the_same_though_its_state_was_written_down_in_between() -> None:
-    straight, kept = Memory(), Memory()
+    straight, restored = Memory(), Memory()
 
     def play(number: int, searcher: Searcher) -> Any:
-        found = searcher.suggest(f"t{number}")
+        config = searcher.suggest(f"t{number}")
         searcher.on_trial_complete(f"t{number}", {"loss": 1.0})
-        return found
+        return config
 
     for number in range(12):
-        kept = copied(kept, Memory())  # type: ignore[assignment]
-        assert play(number, straight) == play(number, kept)
+        restored = copied(restored, Memory())  # type: ignore[assignment]
+        assert play(number, straight) == play(number, restored)
 
     for name, value in vars(straight).items():
-        other = getattr(kept, name)
+        other = getattr(restored, name)
         assert type(other) is type(value) and repr(other) == repr(value), name
-    assert (kept.last.maxlen, kept.all.maxlen) == (3, None)
-    assert kept.plain.default_factory is None
+    assert (restored.last.maxlen, restored.all.maxlen) == (3, None)
+    assert restored.plain.default_factory is None
 
 
 class OwnDict(dict[str, Any]):

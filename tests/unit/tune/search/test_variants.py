@@ -33,27 +33,27 @@ def test_the_first_path_in_order_varies_fastest() -> None:
         "a": {"z": grid_search(["x", "y"]), "c": grid_search([5, 6])},
     }
 
-    found = [(one["a"]["c"], one["a"]["z"], one["b"]) for one in variants(space)]
+    configs = [(config["a"]["c"], config["a"]["z"], config["b"]) for config in variants(space)]
 
-    assert found == [
+    assert configs == [
         (5, "x", 1), (6, "x", 1), (5, "y", 1), (6, "y", 1),
         (5, "x", 2), (6, "x", 2), (5, "y", 2), (6, "y", 2),
     ]  # fmt: skip
 
 
-def test_every_sample_goes_through_the_whole_grid_and_draws_anew() -> None:
-    found = variants({"a": grid_search([1, 2]), "x": uniform(0, 1)}, num_samples=3)
+def test_every_sample_goes_through_the_whole_grid_with_new_draws() -> None:
+    configs = variants({"a": grid_search([1, 2]), "x": uniform(0, 1)}, num_samples=3)
 
-    assert [one["a"] for one in found] == [1, 2, 1, 2, 1, 2]
-    assert len({one["x"] for one in found}) == 6
+    assert [config["a"] for config in configs] == [1, 2, 1, 2, 1, 2]
+    assert len({config["x"] for config in configs}) == 6
 
 
 def test_a_constant_grid_search_draws_once_per_sample() -> None:
-    found = variants(
+    configs = variants(
         {"a": grid_search([1, 2]), "x": uniform(0, 1)}, num_samples=2, constant_grid_search=True
     )
 
-    assert found[0]["x"] == found[1]["x"] != found[2]["x"] == found[3]["x"]
+    assert configs[0]["x"] == configs[1]["x"] != configs[2]["x"] == configs[3]["x"]
 
 
 def test_twenty_five_samples_and_twenty_five_more_are_the_same_fifty() -> None:
@@ -71,10 +71,10 @@ def test_twenty_five_samples_and_twenty_five_more_are_the_same_fifty() -> None:
 
 
 def test_a_parameter_more_changes_no_other() -> None:
-    one = variants({"x": uniform(0, 1)}, 5)
+    first = variants({"x": uniform(0, 1)}, 5)
     other = variants({"w": uniform(0, 1), "x": uniform(0, 1)}, 5)
 
-    assert [found["x"] for found in one] == [found["x"] for found in other]
+    assert [config["x"] for config in first] == [config["x"] for config in other]
 
 
 def test_a_grid_of_a_trillion_is_lazy_and_can_be_gone_on_with() -> None:
@@ -84,9 +84,9 @@ def test_a_grid_of_a_trillion_is_lazy_and_can_be_gone_on_with() -> None:
     assert generator.count_trials(1) == 10**12
 
     generator.set_state({"seed": 1, "made": 123_456_789_012})
-    found = generator.suggest("t")
+    config = generator.suggest("t")
 
-    assert "".join(str(found[f"p{at:02d}"]) for at in reversed(range(12))) == "123456789012"
+    assert "".join(str(config[f"p{at:02d}"]) for at in reversed(range(12))) == "123456789012"
     assert len(json.dumps(generator.get_state())) < 100
 
 
@@ -97,13 +97,17 @@ def test_lists_tuples_and_nested_options_are_searched() -> None:
         "opt": choice([{"lr": uniform(0, 1), "name": "sgd"}]),
         "kind": grid_search([{"depth": grid_search([1, 2])}, "flat"]),
     }
-    found = variants(space)
+    configs = variants(space)
 
-    assert len(found) == 6
-    assert {json.dumps(one["kind"]) for one in found} == {'{"depth": 1}', '{"depth": 2}', '"flat"'}
-    assert found[0]["pair"] == (1, "x")
-    assert 0 <= found[0]["opt"]["lr"] <= 1
-    assert [one["layers"][0]["units"] for one in found].count(8) == 3
+    assert len(configs) == 6
+    assert {json.dumps(config["kind"]) for config in configs} == {
+        '{"depth": 1}',
+        '{"depth": 2}',
+        '"flat"',
+    }
+    assert configs[0]["pair"] == (1, "x")
+    assert 0 <= configs[0]["opt"]["lr"] <= 1
+    assert [config["layers"][0]["units"] for config in configs].count(8) == 3
 
 
 @pytest.mark.parametrize(
@@ -117,9 +121,9 @@ def test_lists_tuples_and_nested_options_are_searched() -> None:
     ids=["by key", "by attribute", "by both", "by get"],
 )
 def test_a_function_reads_what_was_drawn(function: Any) -> None:
-    found = variants({"a": grid_search([1, 2]), "z": sample_from(function)})
+    configs = variants({"a": grid_search([1, 2]), "z": sample_from(function)})
 
-    assert [one["z"] for one in found] == [10, 20]
+    assert [config["z"] for config in configs] == [10, 20]
 
 
 def test_functions_wait_for_each_other_in_any_order() -> None:
@@ -143,7 +147,7 @@ def test_functions_that_wait_in_a_circle_are_named() -> None:
         variants(space)
 
 
-def test_a_function_that_draws_gives_the_same_again_and_disturbs_nobody() -> None:
+def test_a_function_that_draws_returns_the_same_again_and_leaves_other_draws_alone() -> None:
     numpy = pytest.importorskip("numpy")
     space = {
         "x": sample_from(lambda _: random.random()),
@@ -162,10 +166,10 @@ def test_a_function_that_draws_gives_the_same_again_and_disturbs_nobody() -> Non
 
 def test_what_a_function_returns_is_searched_too() -> None:
     space = {"x": sample_from(lambda: {"lr": uniform(0, 1), "n": [randint(0, 3)]})}
-    found = variants(space)[0]
+    config = variants(space)[0]
 
-    assert 0 <= found["x"]["lr"] <= 1
-    assert found["x"]["n"][0] in (0, 1, 2)
+    assert 0 <= config["x"]["lr"] <= 1
+    assert config["x"]["n"][0] in (0, 1, 2)
 
 
 def test_an_error_in_a_function_names_the_parameter() -> None:
@@ -179,18 +183,22 @@ def test_a_point_takes_the_place_of_a_sample_and_the_rest_is_drawn() -> None:
     space = {"a": grid_search([1, 2]), "x": uniform(0, 1), "k": 3}
     points = [{"a": 2, "x": 0.5}, {"x": 0.25}]
 
-    found = variants(space, 3, points_to_evaluate=points)
+    configs = variants(space, 3, points_to_evaluate=points)
 
-    assert [(one["a"], one["x"]) for one in found[:3]] == [(2, 0.5), (1, 0.25), (2, 0.25)]
-    assert [one["a"] for one in found[3:]] == [1, 2]
-    assert {one["k"] for one in found} == {3}
+    assert [(config["a"], config["x"]) for config in configs[:3]] == [
+        (2, 0.5),
+        (1, 0.25),
+        (2, 0.25),
+    ]
+    assert [config["a"] for config in configs[3:]] == [1, 2]
+    assert {config["k"] for config in configs} == {3}
 
 
 @pytest.mark.parametrize(
     ("point", "words"),
     [
-        ({"x": 2.0}, "cannot come out"),
-        ({"k": 4}, "cannot come out"),
+        ({"x": 2.0}, "is not in the search space"),
+        ({"k": 4}, "is not in the search space"),
         ({"unknown": 4}, "not in the search space"),
     ],
 )
@@ -205,18 +213,18 @@ def test_a_point_beside_the_options_is_tried_as_it_is_with_a_warning() -> None:
     space = {"a": grid_search([1, 2]), "b": {"c": choice(["x", "y"])}, "d": uniform(0, 1)}
     points = [{"a": 3, "b": {"c": "z"}}, {"b": {"c": {"deep": [1]}}}]
 
-    with pytest.warns(UserWarning, match="is none of the options") as warned:
-        found = variants(space, 2, points_to_evaluate=points)
+    with pytest.warns(UserWarning, match="is not an option") as warned:
+        configs = variants(space, 2, points_to_evaluate=points)
 
-    assert [(one["a"], one["b"]["c"]) for one in found] == [
+    assert [(config["a"], config["b"]["c"]) for config in configs] == [
         (3, "z"),
         (1, {"deep": [1]}),
         (2, {"deep": [1]}),
     ]
-    assert "a=3 is none of the options of the search space (1, 2)" in str(warned[0].message)
+    assert "a=3 is not an option of the search space (1, 2)" in str(warned[0].message)
 
 
-def test_points_that_are_left_out_for_want_of_samples_are_told() -> None:
+def test_points_beyond_the_number_of_samples_cause_a_warning() -> None:
     space = {"a": uniform(0, 1)}
     points = [{"a": number / 10} for number in range(3)]
 

@@ -95,7 +95,7 @@ def test_any_one_criterion_is_enough() -> None:
     assert not stopper("t", at(1, done_enough=False))
 
 
-def test_a_metric_that_is_not_reported_is_told_of_once_with_what_is(
+def test_a_metric_that_is_not_reported_causes_one_warning_with_the_reported_names(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stopper = DictStopper({"accuracy": 0.5})
@@ -211,7 +211,7 @@ def test_a_result_done_again_is_not_a_second_good_result() -> None:
     assert stopper("t", at(3, loss=1.0))
 
 
-def test_a_missing_or_nan_metric_lets_the_trial_go_on_and_is_told_of_once(
+def test_a_missing_or_nan_metric_lets_the_trial_go_on_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for stopper in (TrialPlateauStopper("loss"), ExperimentPlateauStopper("loss", top=2)):
@@ -268,7 +268,7 @@ class Picky(Stopper):
         self.seen = state["seen"]
 
 
-def test_an_error_in_a_stop_function_stops_nothing_and_is_told_of_once(
+def test_an_error_in_a_stop_function_stops_nothing_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def enough(trial_id: str, result: dict[str, Any]) -> bool:
@@ -284,7 +284,7 @@ def test_an_error_in_a_stop_function_stops_nothing_and_is_told_of_once(
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_an_error_in_a_stopper_of_the_users_stops_nothing(
+def test_an_error_in_a_users_stopper_stops_nothing(
     caplog: pytest.LogCaptureFixture, wrapped: bool
 ) -> None:
     own = Picky()
@@ -366,23 +366,23 @@ calls = st.lists(
 @pytest.mark.parametrize("kind", MAKERS)
 @given(script=calls)
 def test_a_crash_at_any_moment_changes_no_decision(kind: str, script: list[Any]) -> None:
-    def decide(stopper: Stopper, one: Any) -> tuple[bool, bool]:
-        trial, iteration, loss = one
+    def decide(stopper: Stopper, report: Any) -> tuple[bool, bool]:
+        trial, iteration, loss = report
         result = {"training_iteration": iteration, "loss": loss}
-        known = {name: value for name, value in result.items() if value is not None}
-        return stopper(trial, known), stopper.stop_all()
+        reported = {name: value for name, value in result.items() if value is not None}
+        return stopper(trial, reported), stopper.stop_all()
 
     whole = MAKERS[kind]()
-    expected = [decide(whole, one) for one in script]
+    expected = [decide(whole, report) for report in script]
     crashing = MAKERS[kind]()
-    found = []
-    for one in script:
+    decisions = []
+    for report in script:
         fresh = MAKERS[kind]()
         fresh.set_state(json.loads(json.dumps(crashing.get_state())))
         crashing = fresh
-        found.append(decide(crashing, one))
+        decisions.append(decide(crashing, report))
 
-    assert found == expected
+    assert decisions == expected
 
 
 def test_the_state_of_one_that_is_no_longer_there_is_not_taken_by_another(
@@ -392,5 +392,5 @@ def test_the_state_of_one_that_is_no_longer_there_is_not_taken_by_another(
     after = CombinedStopper(MaximumIterationStopper(2))
     after.set_state(before.get_state())
 
-    assert "begins anew" in caplog.text
+    assert "starts afresh" in caplog.text
     assert after("t", at(2))

@@ -1,4 +1,4 @@
-"""Search by Ax."""
+"""AxSearch: search by Ax."""
 
 from holdfast.tune.search.ax.ax_search import AxSearch as AxSearch
 

@@ -1,4 +1,4 @@
-"""What Ax is asked, and in which words; it is loaded when it is first asked."""
+"""Translates between our search spaces and Ax, which is loaded when it is first needed."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from holdfast.tune.search.domains import (
 from holdfast.tune.search.seeding import seeded_globals
 from holdfast.tune.search.variant_generator import Choice, Drawn, Group, Node
 
-OBJECTIVE = "objective"  # what the metric is called towards Ax, which reads names as expressions
+OBJECTIVE = "objective"  # the metric's name for Ax, which would parse the real one as an expression
 _OUTCOME = re.compile(r"^\s*([A-Za-z_]\w*)\s*(<=|>=)\s*[-+.\deE]+\s*$")
 
-Line = Domain | int  # a number, or how many options there are
+Line = Domain | int  # the domain of a number, or the count of options
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What must hold for parameters, and for metrics."""
+    """Constraints on parameters and on metrics."""
 
     parameters: tuple[str, ...] = ()
     outcomes: tuple[str, ...] = ()
@@ -43,18 +43,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class Point:
-    """What was tried, and the metrics that came of it, the objective as ""; None is not yet."""
+    """A config and its metrics, with the objective as ""; None while it is running."""
 
     params: Mapping[str, Any]
     outcome: Mapping[str, float] | None
 
 
 def must_be_installed() -> None:
-    """Raise a `ConfigError` that says what to install if Ax is not there; load nothing."""
+    """Raise a `ConfigError` that says what to install if Ax is missing; load nothing."""
     if find_spec("ax") is None:
         raise ConfigError(
             "AxSearch needs Ax, which is not installed",
-            hint="pip install holdfast[ax], or search_alg=OptunaSearch(), which needs far less",
+            hint="pip install holdfast[ax], or search_alg=OptunaSearch(), which is much smaller",
         )
 
 
@@ -62,39 +62,40 @@ def ax_module(name: str) -> Any:
     """Return a module of Ax, loading it now."""
     must_be_installed()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what it is made of; some have them raise
+        warnings.simplefilter("ignore")  # Ax's dependencies warn, and users may make warnings raise
         return import_module(f"ax.{name}")
 
 
 def parameters_of(node: Node) -> dict[str, Line]:
-    """Return what every config has, by name, as far as there is anything to choose."""
+    """Return the parameters that every config has, by name, if they have more than one value."""
     match node:
         case Drawn(name, domain):
             assert isinstance(domain, Float | Integer)
             if isinstance(_sampler(domain)[0], Normal):
                 raise ConfigError(
                     f"{name}: Ax does not search normal distributions",
-                    hint="uniform over the values that make sense, or HyperOptSearch",
+                    hint="use uniform over the values that make sense, or HyperOptSearch",
                 )
             last = domain.last if isinstance(domain, Integer) else domain.upper
             return {name: domain} if domain.lower < last else {}
         case Choice(name, options):
             return {name: len(options)} if len(options) > 1 else {}
         case Group(_, children):
-            found: dict[str, Line] = {}
+            lines: dict[str, Line] = {}
             for _, child in children:
-                found |= parameters_of(child)
-            return found
+                lines |= parameters_of(child)
+            return lines
         case _:
             return {}
 
 
 def check_limits(lines: Mapping[str, Line], limits: Limits) -> None:
     """Raise a `ConfigError` if Ax cannot work with this space and these constraints."""
-    for one in limits.outcomes:
-        if not _OUTCOME.match(one):
+    for outcome in limits.outcomes:
+        if not _OUTCOME.match(outcome):
             raise ConfigError(
-                f"outcome_constraints: {one!r} is not a metric and a bound", hint="'size <= 1.25'"
+                f"outcome_constraints: {outcome!r} is not a metric and a bound",
+                hint="'size <= 1.25'",
             )
     try:
         _client(lines, limits, 0, has_model=False)
@@ -105,9 +106,9 @@ def check_limits(lines: Mapping[str, Line], limits: Limits) -> None:
 
 
 def metrics_in(limits: Limits) -> list[str]:
-    """Return the metrics that outcomes are constrained by."""
-    found = (_OUTCOME.match(one) for one in limits.outcomes)
-    return sorted({one.group(1) for one in found if one is not None})
+    """Return the metrics in the constraints on outcomes."""
+    matches = map(_OUTCOME.match, limits.outcomes)
+    return sorted({match.group(1) for match in matches if match is not None})
 
 
 def propose(
@@ -118,49 +119,50 @@ def propose(
     *,
     has_model: bool,
 ) -> dict[str, Any]:
-    """Return values for `lines`: the same ones for the same arguments."""
+    """Return values for `lines`, always the same for the same arguments."""
     if not lines:
         return {}
     ax_module("api.client")
     with _quietly(), seeded_globals(seed):
         client = _client(lines, limits, seed, has_model=has_model)
         for point in points:
-            theirs = {name: _theirs(line, point.params[name]) for name, line in lines.items()}
-            index = client.attach_trial(parameters=theirs)
+            params = {name: _to_ax(line, point.params[name]) for name, line in lines.items()}
+            index = client.attach_trial(parameters=params)
             if point.outcome is not None:
-                told = {name or OBJECTIVE: (value, 0.0) for name, value in point.outcome.items()}
-                client.complete_trial(trial_index=index, raw_data=told)
-        with _torch_to_itself(seed):
-            [found] = client.get_next_trials(max_trials=1).values()
-    return {name: _ours(line, found[name]) for name, line in lines.items()}
+                data = {name or OBJECTIVE: (value, 0.0) for name, value in point.outcome.items()}
+                client.complete_trial(trial_index=index, raw_data=data)
+        with _seeded_torch(seed):
+            [proposed] = client.get_next_trials(max_trials=1).values()
+    return {name: _from_ax(line, proposed[name]) for name, line in lines.items()}
 
 
 def space_of_list(space: Sequence[Any]) -> dict[str, Any]:
-    """Return a search space that is a list of dicts, as Ax has them, as one of ours."""
-    found = {}
-    for one in space:
-        match one:
+    """Return our form of a search space that is a list of Ax's parameter dicts."""
+    ours = {}
+    for parameter in space:
+        match parameter:
             case {"name": str(name), "type": "fixed", "value": value}:
-                found[name] = value
+                ours[name] = value
             case {"name": str(name), "type": "choice", "values": values}:
-                found[name] = Categorical(list(values)).uniform()
+                ours[name] = Categorical(list(values)).uniform()
             case {"name": str(name), "type": "range", "bounds": [low, high]}:
                 whole = isinstance(low, int) and isinstance(high, int)
-                is_int = one.get("value_type", "int" if whole else "float") == "int"
+                is_int = parameter.get("value_type", "int" if whole else "float") == "int"
                 domain: Any = Integer(low, high + 1) if is_int else Float(low, high)
-                found[name] = domain.loguniform() if one.get("log_scale") else domain.uniform()
+                is_log = parameter.get("log_scale")
+                ours[name] = domain.loguniform() if is_log else domain.uniform()
             case _:
                 raise ConfigError(
-                    f"space has {shown(one)}, which is no parameter of Ax",
+                    f"space has {shown(parameter)}, which is not a parameter of Ax",
                     hint="{'name': 'x', 'type': 'range', 'bounds': [0.0, 1.0]}",
                 )
-    return found
+    return ours
 
 
 def _client(lines: Mapping[str, Line], limits: Limits, seed: int, *, has_model: bool) -> Any:
-    made = ax_module("api.client").Client
+    client_class = ax_module("api.client").Client
     with _quietly():
-        client = made(random_seed=seed)
+        client = client_class(random_seed=seed)
         client.configure_experiment(
             parameters=[_config(name, line) for name, line in lines.items()],
             parameter_constraints=list(limits.parameters),
@@ -181,7 +183,7 @@ def _config(name: str, line: Line) -> Any:
     configs = ax_module("api.configs")
     if isinstance(line, int):
         return configs.ChoiceParameterConfig(
-            name=name, values=[str(at) for at in range(line)], parameter_type="str"
+            name=name, values=list(map(str, range(line))), parameter_type="str"
         )
     assert isinstance(line, Float | Integer)
     is_log = isinstance(_sampler(line)[0], LogUniform)
@@ -194,16 +196,16 @@ def _config(name: str, line: Line) -> Any:
     )
 
 
-def _theirs(line: Line, value: Any) -> Any:
+def _to_ax(line: Line, value: Any) -> Any:
     return str(value) if isinstance(line, int) else value
 
 
-def _ours(line: Line, value: Any) -> Any:
-    """Return a value that can come out of a domain: Ax knows nothing of multiples on logs."""
+def _from_ax(line: Line, value: Any) -> Any:
+    """Return the nearest value of a domain: Ax does not support steps on a log scale."""
     if isinstance(line, int):
         return int(value)
-    there = Dimension.of(line)
-    return there.value(there.place(value))
+    dimension = Dimension.of(line)
+    return dimension.value(dimension.place(value))
 
 
 def _sampler(domain: Domain) -> tuple[Any, float]:
@@ -212,10 +214,10 @@ def _sampler(domain: Domain) -> tuple[Any, float]:
 
 
 @contextmanager
-def _torch_to_itself(seed: int) -> Iterator[None]:
-    """Have torch draw by `seed`, in one thread; as it was, after.
+def _seeded_torch(seed: int) -> Iterator[None]:
+    """Seed torch and limit it to one thread; restore both afterwards.
 
-    Several threads are slower with matrices this small, the more so where trials need the cores.
+    With matrices this small several threads are slower, all the more where trials need the cores.
     """
     torch = import_module("torch")
     threads = torch.get_num_threads()
@@ -230,15 +232,15 @@ def _torch_to_itself(seed: int) -> Iterator[None]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep what Ax has to say to itself, which is much."""
-    known = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "ax"]
-    before = [(voice, voice.level) for voice in map(logging.getLogger, known)]
-    for voice, _ in before:
-        voice.setLevel(logging.ERROR)
+    """Silence Ax's warnings and log lines below errors."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "ax"]
+    before = [(logger, logger.level) for logger in map(logging.getLogger, names)]
+    for logger, _ in before:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for voice, level in before:
-            voice.setLevel(level)
+        for logger, level in before:
+            logger.setLevel(level)

@@ -1,4 +1,4 @@
-"""Search by a model for every budget."""
+"""TuneBOHB: search by a model for each budget."""
 
 from holdfast.tune.search.bohb.bohb_search import TuneBOHB as TuneBOHB
 

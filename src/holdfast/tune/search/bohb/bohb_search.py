@@ -1,4 +1,4 @@
-"""Search by a model for every budget, made to go with HyperBand."""
+"""Search by a model for each budget, for use with HyperBand."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ log = logging.getLogger(__name__)
 
 
 class TuneBOHB(ModelSearcher):
-    """Draws where configs were good with the largest budget of which enough is known.
+    """Draws values near good configs, by the model of the largest budget with enough results.
 
-    Goes with `HyperBandForBOHB`, which says in results what budget they are of.
+    Use it with `HyperBandForBOHB`, which adds budgets to results.
 
     Args:
-        space: What to search for by name, or a `ConfigurationSpace` of ConfigSpace without
-            conditions; None takes `param_space`.
+        space: The domains to search, by name, or a `ConfigurationSpace` of ConfigSpace without
+            conditions; None for `param_space`.
         bohb_config: The fields of `JointSettings`, by name.
-        points_to_evaluate: Values to begin with.
-        seed: None draws one and keeps it with the study.
-        max_concurrent: How many trials run at most, paused ones aside; 0 is no limit.
+        points_to_evaluate: Values to start with.
+        seed: The seed; None for a random one, which is stored with the study.
+        max_concurrent: How many trials run at most, not counting paused ones; 0 is no limit.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class TuneBOHB(ModelSearcher):
         max_concurrent: int = 0,
     ) -> None:
         if not is_whole(max_concurrent) or max_concurrent < 0:
-            raise ConfigError(f"max_concurrent={max_concurrent!r}: not a whole number from 0 on")
+            raise ConfigError(f"max_concurrent={max_concurrent!r}: not a whole number, 0 or more")
         self._settings = _settings(bohb_config or {})
         self._max_concurrent = int(max_concurrent)
         self._running: list[str] = []
         self._paused: list[str] = []
         self._losses: dict[float, dict[str, float]] = {}  # by budget, by trial
-        self._has_told = False
+        self._has_warned_of_budget = False
         super().__init__(space, metric, mode, points_to_evaluate, seed)
 
     def translated(self, space: Any) -> Any:
@@ -76,7 +76,7 @@ class TuneBOHB(ModelSearcher):
         lines = _lines(self._tree)
         for budget in sorted(self._losses, reverse=True):
             losses = self._losses[budget]
-            history = [Tried(self._params[one], loss) for one, loss in losses.items()]
+            history = [Tried(self._params[trial_id], loss) for trial_id, loss in losses.items()]
             model = JointModel.of(lines, history, self._settings)
             if model is not None:
                 given = model.params(generator)
@@ -91,11 +91,11 @@ class TuneBOHB(ModelSearcher):
         budget = _budget(result)
         if budget is not None:
             self._learn(trial_id, result, budget)
-        elif not self._has_told and "hyperband_info" not in result:
-            self._has_told = True
+        elif not self._has_warned_of_budget and "hyperband_info" not in result:
+            self._has_warned_of_budget = True
             log.warning(
-                "results do not say what budget they are of, so TuneBOHB learns from the last one "
-                "of each trial only; with HyperBandForBOHB as the scheduler they would"
+                "results have no budget, so TuneBOHB learns only from the last one of each trial; "
+                "HyperBandForBOHB as the scheduler adds budgets"
             )
 
     def on_trial_complete(
@@ -104,9 +104,9 @@ class TuneBOHB(ModelSearcher):
         result: dict[str, Any] | None = None,
         error: bool = False,  # noqa: FBT001, FBT002  as in Ray
     ) -> None:
-        for among in (self._running, self._paused):
-            if trial_id in among:
-                among.remove(trial_id)
+        for trial_ids in (self._running, self._paused):
+            if trial_id in trial_ids:
+                trial_ids.remove(trial_id)
         if not error and trial_id in self._params:
             budget = _budget(result or {})
             if budget is None:
@@ -145,41 +145,41 @@ class TuneBOHB(ModelSearcher):
             self._running.append(trial_id)
 
     def _learn(self, trial_id: str, result: dict[str, Any] | None, budget: float) -> None:
-        """Note what a trial cost with a budget: when it got there, not how it went on since."""
+        """Remember a trial's loss when it reached a budget; later results do not replace it."""
         loss = self.loss_of(trial_id, result)
         if loss is not None:
             self._losses.setdefault(budget, {}).setdefault(trial_id, loss)
 
 
 def _budget(result: dict[str, Any]) -> float | None:
-    told = result.get("hyperband_info")
-    budget = told.get("budget") if isinstance(told, dict) else None
+    info = result.get("hyperband_info")
+    budget = info.get("budget") if isinstance(info, dict) else None
     return float(budget) if is_number(budget) else None  # type: ignore[arg-type]
 
 
 def _lines(node: Node) -> dict[str, Dimension | int]:
-    """Return the values that every config has, as lines; of options, how many there are."""
+    """Return the values that every config has, as lines, or as the count of options."""
     match node:
         case Drawn(name, domain):
             return {name: Dimension.of(domain)}
         case Choice(name, options):
             return {name: len(options)}
         case Group(_, children):
-            found: dict[str, Dimension | int] = {}
+            lines: dict[str, Dimension | int] = {}
             for _, child in children:
-                found |= _lines(child)
-            return found
+                lines |= _lines(child)
+            return lines
         case _:
             return {}
 
 
 def _settings(given: dict[str, Any]) -> JointSettings:
-    known = {field.name for field in fields(JointSettings)}
-    if unknown := given.keys() - known:
+    names = {field.name for field in fields(JointSettings)}
+    if unknown := given.keys() - names:
         raise ConfigError(
-            f"bohb_config has {sorted(unknown)}, which is not known", hint=f"one of {sorted(known)}"
+            f"bohb_config has unknown keys: {sorted(unknown)}", hint=f"one of {sorted(names)}"
         )
     for name, value in given.items():
         if value is not None and (not is_number(value) or value < 0):
-            raise ConfigError(f"bohb_config: {name}={value!r} is not a number from 0 on")
+            raise ConfigError(f"bohb_config: {name}={value!r} is not a number, 0 or more")
     return JointSettings(**given)

@@ -1,4 +1,4 @@
-"""Search spaces of the package ConfigSpace, as our own domains; read without the package."""
+"""Translates search spaces of the package ConfigSpace to our domains, without the package."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from holdfast.tune.search.domains import Categorical, Domain, Float, Integer
 
 
 def is_config_space(space: Any) -> bool:
-    """Whether a space is one of ConfigSpace."""
+    """Return whether a space is one of ConfigSpace."""
     return type(space).__name__ == "ConfigurationSpace" and hasattr(space, "forbidden_clauses")
 
 
 def space_of_config_space(space: Any) -> dict[str, Any]:
-    """Return a space of ConfigSpace as a space of ours; a `ConfigError` says what has no like."""
-    for what in ("conditions", "forbidden_clauses"):
-        if found := list(getattr(space, what)):
+    """Return our form of a ConfigSpace; raise a `ConfigError` if a part has no equivalent."""
+    for attribute in ("conditions", "forbidden_clauses"):
+        if rules := list(getattr(space, attribute)):
             raise ConfigError(
-                f"space has {what.replace('_', ' ')}, which have no like here: {found[0]}",
+                f"space has {attribute.replace('_', ' ')}, which are not supported: {rules[0]}",
                 hint="tune.choice([{'kind': 'a', 'x': tune.uniform(0, 1)}, {'kind': 'b'}])",
             )
-    return {str(name): _read(str(name), one) for name, one in space.items()}
+    return {str(name): _read(str(name), parameter) for name, parameter in space.items()}
 
 
 def _read(name: str, given: Any) -> Any:
-    """Return a hyperparameter as a domain, or as what it is if it does not change."""
+    """Return a hyperparameter as a domain, or a constant as its value."""
     kind, is_log = type(given).__name__, bool(getattr(given, "log", False))
     domain: Domain | None = None
     match kind:
@@ -36,20 +36,20 @@ def _read(name: str, given: Any) -> Any:
             bounds = Float(float(given.lower), float(given.upper))
             domain = bounds.loguniform() if is_log else bounds.uniform()
         case "UniformIntegerHyperparameter":
-            whole = Integer(int(given.lower), int(given.upper) + 1)  # with its upper bound
+            whole = Integer(int(given.lower), int(given.upper) + 1)  # ConfigSpace includes `upper`
             domain = whole.loguniform() if is_log else whole.uniform()
         case "NormalFloatHyperparameter" if not is_log:
             bounds = Float(float(given.lower), float(given.upper))
             domain = bounds.normal(float(given.mu), float(given.sigma))
         case "CategoricalHyperparameter" if given.weights is None or len(set(given.weights)) == 1:
-            domain = Categorical([own(one) for one in given.choices]).uniform()
+            domain = Categorical(list(map(own, given.choices))).uniform()
         case "OrdinalHyperparameter":
-            domain = Categorical([own(one) for one in given.sequence]).uniform()
+            domain = Categorical(list(map(own, given.sequence))).uniform()
         case _:
             pass
     if domain is None:
         raise ConfigError(
-            f"space: {name} is {given}, which has no like here",
-            hint="one of tune.uniform, tune.loguniform, tune.randint, tune.choice",
+            f"space: {name} is {given}, which is not supported",
+            hint="use tune.uniform, tune.loguniform, tune.randint or tune.choice",
         )
     return domain

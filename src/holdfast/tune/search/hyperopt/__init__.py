@@ -1,4 +1,4 @@
-"""Search by a tree of Parzen estimators."""
+"""HyperOptSearch: search by a tree of Parzen estimators."""
 
 from holdfast.tune.search.hyperopt.hyperopt_search import HyperOptSearch as HyperOptSearch
 

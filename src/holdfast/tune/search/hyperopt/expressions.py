@@ -1,6 +1,6 @@
-"""Search spaces that were written with HyperOpt's `hp`, as our own domains.
+"""Translates search spaces written with HyperOpt's `hp` to our domains.
 
-An expression of HyperOpt is a graph. It is read by the names of its nodes, without HyperOpt.
+An expression of HyperOpt is a graph; the names of its nodes are enough to read it without HyperOpt.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from holdfast.errors import ConfigError
 from holdfast.tune.search.domains import Categorical, Domain, Float, Integer
 from holdfast.tune.search.plain import name_of
 
-_HOME = "hyperopt."
-_INSTEAD = "tune.uniform(0, 1) instead of hp.uniform('x', 0, 1), and so on"
+_PACKAGE = "hyperopt."
+_HINT = "use tune.uniform(0, 1) instead of hp.uniform('x', 0, 1), and so on"
 
 
 def has_expressions(space: Any) -> bool:
-    """Whether there is anything of HyperOpt in a space."""
+    """Return whether a space contains HyperOpt expressions."""
     if isinstance(space, Mapping):
         return any(map(has_expressions, space.values()))
     if isinstance(space, list | tuple):
         return any(map(has_expressions, space))
-    return type(space).__module__.startswith(_HOME)
+    return type(space).__module__.startswith(_PACKAGE)
 
 
 def without_expressions(space: Any) -> Any:
-    """Return a space of HyperOpt as a space of ours; a `ConfigError` says what has no like here."""
+    """Return our form of a HyperOpt space; raise a `ConfigError` if a part is not supported."""
     value, _ = _read(space, ())
     if not isinstance(value, dict):
         raise ConfigError(
-            f"space is {value!r}, and a config is a dict", hint="{'model': hp.choice('model', …)}"
+            f"space is {value!r}, not a dict", hint="space={'model': hp.choice('model', …)}"
         )
     return value
 
@@ -39,14 +39,14 @@ def without_expressions(space: Any) -> Any:
 def _read(node: Any, steps: tuple[Any, ...]) -> tuple[Any, set[str]]:
     """Return a part of a space, and the labels in it.
 
-    A label stands for one value wherever it is used, but our values are drawn by their places.
+    A label stands for the same value wherever it is used, but our values are drawn by place.
     """
     if isinstance(node, Mapping):
         return _group(dict(node), steps, dict)
     if isinstance(node, list | tuple):
         items = dict(enumerate(node))
-        return _group(items, steps, lambda found: type(node)(found.values()))
-    if not type(node).__module__.startswith(_HOME):
+        return _group(items, steps, lambda parts: type(node)(parts.values()))
+    if not type(node).__module__.startswith(_PACKAGE):
         return node, set()
     match node.name:
         case "literal":
@@ -55,44 +55,44 @@ def _read(node: Any, steps: tuple[Any, ...]) -> tuple[Any, set[str]]:
             return _group(dict(node.named_args), steps, dict)
         case "pos_args":
             items = dict(enumerate(node.pos_args))
-            return _group(items, steps, lambda found: list(found.values()))
+            return _group(items, steps, lambda parts: list(parts.values()))
         case "switch":
             return _options(node, steps)
         case "float" | "int":
             return _number(node, steps)
         case _:
-            raise _unlike(steps, f"{node.name}(…)")
+            raise _unsupported(steps, f"{node.name}(…)")
 
 
 def _group(
     items: dict[Any, Any], steps: tuple[Any, ...], form: Callable[[dict[Any, Any]], Any]
 ) -> tuple[Any, set[str]]:
-    found: dict[Any, Any] = {}
+    parts: dict[Any, Any] = {}
     labels: set[str] = set()
     for key, item in items.items():
-        found[key], more = _read(item, (*steps, key))
-        if twice := labels & more:
+        parts[key], new_labels = _read(item, (*steps, key))
+        if twice := labels & new_labels:
             raise ConfigError(
                 f"space uses {min(twice)!r} in two places at once, which must be the same value",
-                hint="one of them as tune.sample_from(lambda config: config[…]) in param_space",
+                hint="write one as tune.sample_from(lambda config: config[…]) in param_space",
             )
-        labels |= more
-    return form(found), labels
+        labels |= new_labels
+    return form(parts), labels
 
 
 def _options(node: Any, steps: tuple[Any, ...]) -> tuple[Any, set[str]]:
-    which, *options = node.pos_args
-    label, drawn = which.pos_args
+    index, *options = node.pos_args
+    label, drawn = index.pos_args
     if drawn.name == "categorical":
         shares = [share.obj for share in drawn.pos_args[0].pos_args]
         if len(set(shares)) > 1:
-            raise _unlike(steps, f"hp.pchoice with the shares {shares}")
-    found, labels = [], {label.obj}
+            raise _unsupported(steps, f"hp.pchoice with the shares {shares}")
+    values, labels = [], {label.obj}
     for place, option in enumerate(options):
-        value, more = _read(option, (*steps, (place,)))
-        found.append(value)
-        labels |= more
-    return Categorical(found).uniform(), labels
+        value, new_labels = _read(option, (*steps, (place,)))
+        values.append(value)
+        labels |= new_labels
+    return Categorical(values).uniform(), labels
 
 
 def _number(node: Any, steps: tuple[Any, ...]) -> tuple[Domain, set[str]]:
@@ -100,20 +100,21 @@ def _number(node: Any, steps: tuple[Any, ...]) -> tuple[Domain, set[str]]:
     if inside.name == "float":
         inside = inside.pos_args[0]
     if inside.name != "hyperopt_param":
-        raise _unlike(steps, f"{node.name}({inside.name}(…))")
+        raise _unsupported(steps, f"{node.name}({inside.name}(…))")
     label, drawn = inside.pos_args
-    given = [*drawn.pos_args, *(value for _, value in drawn.named_args)]
-    if any(one.name != "literal" for one in given):
-        raise _unlike(steps, f"hp.{drawn.name} of values that are drawn themselves")
-    domain = _domain(drawn.name, [one.obj for one in given], is_whole=is_whole)
+    nodes = [*drawn.pos_args, *(argument for _, argument in drawn.named_args)]
+    if any(argument.name != "literal" for argument in nodes):
+        raise _unsupported(steps, f"hp.{drawn.name} of values that are drawn themselves")
+    arguments = [argument.obj for argument in nodes]
+    domain = _domain(drawn.name, arguments, is_whole=is_whole)
     if domain is None:
-        raise _unlike(steps, f"hp.{drawn.name}{tuple(one.obj for one in given)}")
+        raise _unsupported(steps, f"hp.{drawn.name}{tuple(arguments)}")
     return domain, {label.obj}
 
 
-def _domain(kind: str, given: list[Any], *, is_whole: bool) -> Domain | None:
-    """Return the domain like a distribution of HyperOpt, None if there is none."""
-    match kind, given:
+def _domain(kind: str, arguments: list[Any], *, is_whole: bool) -> Domain | None:
+    """Return the domain of a distribution of HyperOpt, None if there is none."""
+    match kind, arguments:
         case "uniform", [low, high]:
             return Float(low, high).uniform()
         case "loguniform", [low, high]:
@@ -123,7 +124,7 @@ def _domain(kind: str, given: list[Any], *, is_whole: bool) -> Domain | None:
         case "qnormal", [mean, sd, q]:
             return Float(None, None).normal(mean, sd).quantized(q)
         case "quniform", [low, high, q]:
-            # It is drawn and then rounded, so that the ends need not be multiples.
+            # HyperOpt draws and then rounds, so the bounds need not be multiples.
             first, last = round(low / q) * q, round(high / q) * q
             if is_whole:
                 return Integer(int(first), int(last)).uniform().quantized(int(q))
@@ -139,5 +140,5 @@ def _domain(kind: str, given: list[Any], *, is_whole: bool) -> Domain | None:
             return None
 
 
-def _unlike(steps: tuple[Any, ...], what: str) -> ConfigError:
-    return ConfigError(f"space: {name_of(steps)} is {what}, which has no like here", hint=_INSTEAD)
+def _unsupported(steps: tuple[Any, ...], text: str) -> ConfigError:
+    return ConfigError(f"space: {name_of(steps)} is {text}, which is not supported", hint=_HINT)

@@ -1,4 +1,4 @@
-"""Search by a tree of Parzen estimators, with the arguments of HyperOpt, and without HyperOpt."""
+"""Search by a tree of Parzen estimators, with HyperOpt's arguments but without HyperOpt."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from typing import Any
 from holdfast.api.checks import is_number, is_whole
 from holdfast.errors import ConfigError
 from holdfast.tune.search.hyperopt.expressions import has_expressions, without_expressions
-from holdfast.tune.search.points import params_of
 from holdfast.tune.search.space_searcher import ModelPicker, ModelSearcher
 from holdfast.tune.search.tpe import TreeModel, Tried
 
 
 class HyperOptSearch(ModelSearcher):
-    """Draws where good configs were found; values may depend on options of `choice`.
+    """Draws values near those of good configs; values may depend on options of `choice`.
 
     Args:
-        space: What to search for by name, with our domains or with `hp` of HyperOpt; None takes
-            `param_space`.
-        points_to_evaluate: Values to begin with.
-        n_initial_points: How many results there must be before the model is asked.
-        random_state_seed: None draws one and keeps it with the study.
-        gamma: How many configs count as good: four times this times the root of how many there are.
+        space: The domains to search, by name, ours or HyperOpt's `hp`; None for `param_space`.
+        points_to_evaluate: Values to start with.
+        n_initial_points: How many results there must be before the model is used.
+        random_state_seed: The seed; None for a random one, which is stored with the study.
+        gamma: Of `n` configs, `4 * gamma * sqrt(n)` count as good.
     """
 
     def __init__(
@@ -57,7 +55,7 @@ class HyperOptSearch(ModelSearcher):
     def picker(self, number: int) -> ModelPicker:
         if len(self._losses) < self._initial:
             return ModelPicker(self._seed, number, {})
-        history = [Tried(self._params[one], loss) for one, loss in self._losses.items()]
+        history = [Tried(self._params[name], loss) for name, loss in self._losses.items()]
         return ModelPicker(self._seed, number, {}, TreeModel(history, gamma=self._gamma))
 
     def on_trial_complete(
@@ -70,22 +68,13 @@ class HyperOptSearch(ModelSearcher):
             return
         loss = self.loss_of(trial_id, result)
         if loss is not None:
-            self._losses[trial_id] = loss
+            self._set_loss(trial_id, loss)
 
-    def add_evaluated_point(
-        self,
-        parameters: dict[str, Any],
-        value: float,
-        error: bool = False,  # noqa: FBT001, FBT002  as in Ray
-        pruned: bool = False,  # noqa: FBT001, FBT002  as in Ray
-        intermediate_values: list[float] | None = None,
-    ) -> None:
-        if error:
-            return
-        self.check_ready()
-        name = f"given {len(self._params)}"
-        self._params[name] = params_of(self._tree, self.objects.marked(parameters))
-        self._losses[name] = -value if self._mode == "max" else value
+    def _can_learn_from(self, value: float) -> bool:
+        return True
+
+    def _set_loss(self, name: str, loss: float) -> None:
+        self._losses[name] = loss
 
     def get_state(self) -> dict[str, Any]:
         return super().get_state() | {"losses": dict(self._losses)}

@@ -1,4 +1,4 @@
-"""Search by Optuna."""
+"""OptunaSearch: search by Optuna."""
 
 from holdfast.tune.search.optuna.optuna_search import OptunaSearch as OptunaSearch
 

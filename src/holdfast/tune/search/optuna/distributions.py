@@ -1,6 +1,6 @@
-"""Search domains as Optuna knows them, and the values on both sides.
+"""Translates domains and their values between us and Optuna.
 
-A value is the same before and after: what Optuna said can be read off a config again.
+The translation is exact: Optuna's values can be read back from a config.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from holdfast.tune.search.variant_generator import Choice, Drawn, Group, Node, P
 
 
 def optuna_module() -> Any:
-    """Return Optuna, loading it now; say what to install if it is not there."""
+    """Import and return Optuna; raise a ConfigError that says what to install if it is missing."""
     try:
         return import_module("optuna")
     except ModuleNotFoundError as error:
         if error.name != "optuna":
-            raise  # it is there; something it needs is not
+            raise  # Optuna is installed; a dependency is missing
         raise ConfigError(
             "OptunaSearch needs Optuna, which is not installed", hint="pip install holdfast[optuna]"
         ) from None
@@ -40,10 +40,10 @@ def optuna_module() -> Any:
 
 @dataclass(frozen=True)
 class Coded:
-    """One searched value for Optuna: its distribution, and how it differs from ours.
+    """One searched value for Optuna: its distribution, and how its values differ from ours.
 
-    Multiples on a logarithmic scale are counted in steps, because Optuna has no steps there.
-    Options that are no plain values, or that Optuna could not tell apart, are known by their place.
+    Multiples on a log scale are counted in steps, because Optuna does not support steps there.
+    Options that are not plain values, or that Optuna cannot tell apart, are given by their index.
     """
 
     distribution: Any
@@ -52,7 +52,7 @@ class Coded:
 
     @classmethod
     def of_domain(cls, name: str, domain: Domain) -> Coded:
-        """Return a domain of numbers; a ConfigError if Optuna cannot search it."""
+        """Return a domain of numbers; raise a ConfigError if Optuna cannot search it."""
         distributions = optuna_module().distributions
         assert isinstance(domain, Float | Integer)
         sampler, q = domain.get_sampler(), None
@@ -61,22 +61,21 @@ class Coded:
         if isinstance(sampler, Normal):
             raise ConfigError(
                 f"{name}: Optuna does not search normal distributions",
-                hint="uniform over the values that make sense, or HyperOptSearch",
+                hint="use uniform over the values that make sense, or HyperOptSearch",
             )
         is_log = isinstance(sampler, LogUniform)
         if isinstance(domain, Float):
             if q is not None and is_log:
                 ends = steps(domain.lower, q), steps(domain.upper, q)
                 return cls(distributions.IntDistribution(*ends, log=True), q=q)
-            found = distributions.FloatDistribution(domain.lower, domain.upper, log=is_log, step=q)
-            return cls(found)
+            bounds = domain.lower, domain.upper
+            return cls(distributions.FloatDistribution(*bounds, log=is_log, step=q))
         if q is not None and is_log:
             q = int(q)
             ends = domain.lower // q, domain.last // q
             return cls(distributions.IntDistribution(*ends, log=True), q=q)
-        step = int(q or 1)
-        found = distributions.IntDistribution(domain.lower, domain.last, log=is_log, step=step)
-        return cls(found)
+        ends = domain.lower, domain.last
+        return cls(distributions.IntDistribution(*ends, log=is_log, step=int(q or 1)))
 
     @classmethod
     def of_options(cls, options: tuple[Node, ...]) -> Coded:
@@ -84,12 +83,12 @@ class Coded:
         labels: tuple[Any, ...] = tuple(range(len(options)))
         values = [option.value for option in options if isinstance(option, Plain)]
         if len(values) == len(options) and all(map(is_json_leaf, values)):
-            labels = tuple(values) if _tell_apart(values) else labels
+            labels = tuple(values) if _are_distinct(values) else labels
         distribution = optuna_module().distributions.CategoricalDistribution(labels)
         return cls(distribution, labels=labels)
 
     def ours(self, param: Any, domain: Domain | None) -> Any:
-        """Return the value, or the place of the option, that Optuna means."""
+        """Return our value, or the index of the option, for Optuna's value."""
         if self.labels is not None:
             return self.labels.index(param)
         assert domain is not None
@@ -100,29 +99,29 @@ class Coded:
         return param
 
     def theirs(self, value: Any) -> Any:
-        """Return what Optuna calls a value, or the option at a place."""
+        """Return Optuna's value for our value, or for the index of an option."""
         if self.labels is not None:
             return self.labels[value]
         return steps(value, self.q) if self.q else value
 
     def asked(self, trial: Any, name: str) -> Any:
-        """Return what a trial of Optuna says."""
-        there = self.distribution
+        """Return the value that an Optuna trial suggests."""
         if self.labels is not None:
             return trial.suggest_categorical(name, self.labels)
-        ask = trial.suggest_int if isinstance(there.low, int) else trial.suggest_float
-        if there.log:
-            return ask(name, there.low, there.high, log=True)
-        return ask(name, there.low, there.high, step=there.step)
+        numbers = self.distribution
+        suggest = trial.suggest_int if isinstance(numbers.low, int) else trial.suggest_float
+        if numbers.log:
+            return suggest(name, numbers.low, numbers.high, log=True)
+        return suggest(name, numbers.low, numbers.high, step=numbers.step)
 
 
-def _tell_apart(values: list[Any]) -> bool:
-    """Whether all values are different for Optuna, to which 1 and True are the same."""
+def _are_distinct(values: list[Any]) -> bool:
+    """Return whether all values are different for Optuna, to which 1 and True are the same."""
     return len(set(values)) == len(values) and all(value == value for value in values)
 
 
 class Codes:
-    """All that is searched for, as Optuna knows it, by name."""
+    """All searched values, as Optuna knows them, by name."""
 
     def __init__(self, tree: Node) -> None:
         self._tree = tree
@@ -138,7 +137,7 @@ class Codes:
         )
 
     def picker(self, trial: Any, seed: int, number: int) -> OptunaPicker:
-        """Return one who asks a trial of Optuna."""
+        """Return a picker that asks an Optuna trial."""
         return OptunaPicker(self._codes, trial, seed, number)
 
     def _take(self, node: Node) -> None:
@@ -158,7 +157,7 @@ class Codes:
 
 @dataclass(frozen=True, slots=True)
 class OptunaPicker:
-    """Picks what a trial of Optuna says."""
+    """Picks the values that an Optuna trial suggests."""
 
     codes: dict[str, Coded]
     trial: Any
@@ -178,9 +177,9 @@ class OptunaPicker:
 
 
 def check_params(params: Any) -> None:
-    """Raise a ConfigError unless what a space written as a function returned is a dict."""
+    """Raise a ConfigError unless a function that defines a space returned a dict of values."""
     if not isinstance(params, dict) or not all(isinstance(key, str) for key in params):
         raise ConfigError(
-            f"the function that is the search space returned {params!r}",
+            f"the function that defines the search space returned {params!r}",
             hint="return nothing, or a dict of further values by name",
         )

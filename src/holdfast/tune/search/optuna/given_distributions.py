@@ -1,4 +1,4 @@
-"""Search spaces that are dicts of Optuna's own distributions, as our own domains."""
+"""Translates search spaces with Optuna's own distributions to our domains."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from holdfast.tune.search.optuna.distributions import optuna_module
 
 
 def has_distributions(space: Any) -> bool:
-    """Whether there is a distribution of Optuna in a space."""
+    """Return whether a space contains a distribution of Optuna."""
     if isinstance(space, Mapping):
         return any(map(has_distributions, space.values()))
     return isinstance(space, optuna_module().distributions.BaseDistribution)
 
 
 def without_distributions(space: Mapping[Any, Any], above: str = "") -> dict[Any, Any]:
-    """Return a space with domains where it had distributions, and everything else as it is."""
-    found: dict[Any, Any] = {}
+    """Return a space with domains in place of distributions, and everything else as it is."""
+    ours: dict[Any, Any] = {}
     for name, value in space.items():
         path = f"{above}{name}"
         if has_distributions(value) and isinstance(value, Mapping):
-            found[name] = without_distributions(value, f"{path}/")
+            ours[name] = without_distributions(value, f"{path}/")
         else:
-            found[name] = _domain(path, value) if has_distributions(value) else value
-    return found
+            ours[name] = _domain(path, value) if has_distributions(value) else value
+    return ours
 
 
 def _domain(path: str, given: Any) -> Domain:
@@ -37,11 +37,11 @@ def _domain(path: str, given: Any) -> Domain:
     step = None if is_whole and given.step == 1 else given.step
     if step is not None and not is_multiple(given.low, step):
         raise ConfigError(
-            f"space: {path} is {given}, whose steps are no multiples of {step}",
-            hint="a function of a trial: def space(trial): trial.suggest_float(…, step=…)",
+            f"space: {path} is {given}, whose values are not multiples of {step}",
+            hint="write the space as a function: def space(trial): trial.suggest_float(…, step=…)",
         )
     if is_whole:
-        whole = Integer(given.low, given.high + (step is None))  # with its upper bound
+        whole = Integer(given.low, given.high + (step is None))  # Optuna includes `high`
         whole = whole.loguniform() if given.log else whole.uniform()
         return whole if step is None else whole.quantized(step)
     real = Float(given.low, given.high)

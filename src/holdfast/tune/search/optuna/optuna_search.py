@@ -1,7 +1,8 @@
-"""Search by Optuna, whose memory is data: what was told, and a seed.
+"""Search by Optuna.
 
-Optuna's study is made anew from that. The n-th suggestion is drawn with a seed made from the
-search's seed and n, so a study that was killed suggests what it would have.
+The state is the trials and a seed, as data, from which an Optuna study is made again. The n-th
+suggestion is drawn with a seed made from the search's seed and n, so a resumed study suggests what
+it would have suggested without the crash.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from holdfast.tune.search.space_searcher import SpaceSearcher
 
 
 class OptunaSearch(SpaceSearcher):
-    """Lets a sampler of Optuna draw, by default the one that Optuna takes by default.
+    """Draws values with an Optuna sampler, by default Optuna's TPE.
 
     Args:
-        space: What to search for by name, with our domains or with distributions of Optuna; or a
-            function of an Optuna trial that asks it for values and may return a dict of further
-            ones; None takes `param_space`.
-        metric: One, or several for several objectives.
-        mode: "min" or "max"; as many as metrics.
-        points_to_evaluate: Values to begin with.
-        sampler: A sampler of Optuna; every suggestion seeds it anew.
+        space: The domains to search, by name, ours or Optuna's distributions; or a function of an
+            Optuna trial that asks it for values and may return a dict of further ones; None for
+            `param_space`.
+        metric: The metric to optimize; a list for several objectives.
+        mode: "min" or "max"; a list if `metric` is one.
+        points_to_evaluate: Values to start with.
+        sampler: An Optuna sampler; every suggestion seeds it again.
         study_name: The name of the study in `storage`.
-        storage: An Optuna storage: what it knows is learned from, and finished trials are added.
-        seed: None draws one and keeps it with the study.
-        evaluated_rewards: What came of `points_to_evaluate`, which are then not tried again.
+        storage: An Optuna storage, to learn from its trials and to add finished ones.
+        seed: The seed; None for a random one, which is stored with the study.
+        evaluated_rewards: The values of `points_to_evaluate`, which are then not tried again.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class OptunaSearch(SpaceSearcher):
         optuna = optuna_module()
         if sampler is not None and not isinstance(sampler, optuna.samplers.BaseSampler):
             raise ConfigError(
-                f"sampler={sampler!r}: not a sampler of Optuna",
+                f"sampler={sampler!r}: not an Optuna sampler",
                 hint="optuna.samplers.TPESampler(multivariate=True)",
             )
         self._define: Callable[[Any], Any] | None = None
@@ -67,12 +68,12 @@ class OptunaSearch(SpaceSearcher):
         if self._rewards is not None and len(self._rewards) != len(self.points_to_evaluate):
             raise ConfigError(
                 f"evaluated_rewards has {len(self._rewards)} values, points_to_evaluate has "
-                f"{len(self.points_to_evaluate)} points; there is one for each"
+                f"{len(self.points_to_evaluate)} points; each point needs one value"
             )
 
     def translated(self, space: Any) -> Any:
-        has_them = isinstance(space, Mapping) and has_distributions(space)
-        return without_distributions(space) if has_them else space
+        is_foreign = isinstance(space, Mapping) and has_distributions(space)
+        return without_distributions(space) if is_foreign else space
 
     def take_space(self, space: dict[str, Any]) -> None:
         super().take_space(space)
@@ -88,7 +89,7 @@ class OptunaSearch(SpaceSearcher):
         if memory.is_over:
             return self.FINISHED
         number = self._asked
-        seed_anew(memory.study.sampler, number_for(self._seed, number) % 2**32)
+        reseed(memory.study.sampler, number_for(self._seed, number) % 2**32)
         points = self.points_to_evaluate if self._rewards is None else []
         if number < len(points):
             memory.study.enqueue_trial(self._encoded(points[number])[0])
@@ -104,7 +105,7 @@ class OptunaSearch(SpaceSearcher):
     def recall(self, trial_id: str, config: dict[str, Any]) -> None:
         memory = self._ready()
         if self._sampler is not None:
-            # A sampler may keep notes about what it suggested, so it is asked again.
+            # A sampler may remember what it suggested, so it is asked again.
             if self.ask_again(trial_id, config):
                 return
             memory.forget(trial_id)
@@ -134,8 +135,8 @@ class OptunaSearch(SpaceSearcher):
         values = [metric_value(result or {}, name) for name in names]
         if any(map(is_nan, values)):
             self.warn_about_metric(trial_id, result)
-            told = not several and None in values
-            memory.complete(trial_id, "PRUNED" if told else "FAIL", None)
+            is_pruned = not several and None in values
+            memory.complete(trial_id, "PRUNED" if is_pruned else "FAIL", None)
         else:
             memory.complete(trial_id, "COMPLETE", values)
 
@@ -151,8 +152,8 @@ class OptunaSearch(SpaceSearcher):
         params, distributions = self._encoded(self.objects.marked(parameters))
         state = "FAIL" if error else "PRUNED" if pruned else "COMPLETE"
         values = list(value) if isinstance(value, list | tuple) else [value]
-        told = dict(enumerate(intermediate_values or []))
-        memory.add(None, state, params, distributions, None if error else values, told)
+        steps = dict(enumerate(intermediate_values or []))
+        memory.add(None, state, params, distributions, None if error else values, steps)
 
     def get_state(self) -> dict[str, Any]:
         return {"seed": self._seed, "asked": self._asked, "study": self._ready().to_data()}
@@ -163,7 +164,7 @@ class OptunaSearch(SpaceSearcher):
         self._memory.take(state["study"])
 
     def _ready(self) -> StudyMemory:
-        """Return Optuna's study, made when it is first needed."""
+        """Return Optuna's study, which is made when it is first needed."""
         if self._memory is None:
             self.check_ready()
             self._memory = self._new_memory()
@@ -178,15 +179,15 @@ class OptunaSearch(SpaceSearcher):
 
     def _config(self, trial: Any, number: int) -> dict[str, Any]:
         if self._define is not None:
-            more = self._define(trial) or {}
-            check_params(more)
-            return nested_config({**trial.params, **more})
+            further = self._define(trial) or {}
+            check_params(further)
+            return nested_config({**trial.params, **further})
         assert self._codes is not None
         picker = self._codes.picker(trial, self._seed, number)
         return config_of(self._tree, 0, picker)  # type: ignore[no-any-return]
 
     def _encoded(self, config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the values of a config, and their distributions, as Optuna has them."""
+        """Return Optuna's values of a config, and their distributions."""
         if self._codes is not None:
             return self._codes.encoded(config)
         assert self._define is not None
@@ -195,13 +196,13 @@ class OptunaSearch(SpaceSearcher):
         return dict(trial.params), dict(trial.distributions)
 
 
-def seed_anew(sampler: Any, seed: int) -> None:
-    """Seed every generator that a sampler holds, in itself or in samplers it works with."""
+def reseed(sampler: Any, seed: int) -> None:
+    """Seed every generator in a sampler and in the samplers that it holds."""
     base = optuna_module().samplers.BaseSampler
-    for held in vars(sampler).values():
-        if isinstance(held, base):
-            seed_anew(held, seed)
+    for value in vars(sampler).values():
+        if isinstance(value, base):
+            reseed(value, seed)
         else:
-            generator = getattr(held, "rng", held)
+            generator = getattr(value, "rng", value)
             if type(generator).__name__ == "RandomState":
                 generator.seed(seed)
