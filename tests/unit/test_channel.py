@@ -209,7 +209,7 @@ def test_a_message_that_is_larger_than_any_can_be_is_refused_and_the_line_goes_o
     with (
         mmap.mmap(-1, 5 << 30) as untouched,  # takes no memory
         memoryview(untouched) as data,
-        pytest.raises(ConfigError, match=r"brought for all others takes 5\.0 GiB.*4\.0 GiB"),
+        pytest.raises(ConfigError, match=r"shares with the others takes 5\.0 GiB.*4\.0 GiB"),
     ):
         channel.send(Meeting(1, data))  # type: ignore[arg-type]
 
@@ -223,5 +223,7 @@ def test_a_message_whose_frame_would_be_too_long_is_refused(
 ) -> None:
     monkeypatch.setattr(Channel, "MESSAGE_BYTES_MAX", 1000)
 
-    with pytest.raises(ConfigError, match="the function, with its config and all that it holds"):
+    with pytest.raises(
+        ConfigError, match="the function with its config and everything it refers to"
+    ):
         Channel(ends[0]).send(Assigned(bytes(1000)))

@@ -166,7 +166,7 @@ def test_a_record_that_cannot_be_kept_is_refused_at_once_and_alone(
     writer = take(store, clock)
     writer.journal.append("note", {"text": "a"})
     for bad in ({1, 2}, chr(0xD800), 10**5000):
-        with pytest.raises(ConfigError, match="cannot keep this as JSON"):
+        with pytest.raises(ConfigError, match="cannot store this as JSON"):
             writer.journal.append("note", {"text": bad, "beside": math.nan})
     writer.journal.append("note", {"text": "b"})
 

@@ -26,7 +26,7 @@ from holdfast.storage.foreign.store import ForeignStore
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.locate import child, describe, open_store, reopen
 from holdfast.storage.memory import MemoryStore
-from holdfast.storage.prefix import Below
+from holdfast.storage.prefix import PrefixStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 
 SECRETS = ("AKIA123", "s3cr3t/+=", "t0ken")
@@ -198,7 +198,7 @@ def test_secrets_are_never_shown() -> None:
     [
         ("", "the storage path is empty", "name a folder"),
         ("  ", "the storage path is empty", "name a folder"),
-        ("/data/a\0b", "holds a NUL character", ""),
+        ("/data/a\0b", "contains a NUL character", ""),
         ("ftp://host/x", "has the unknown scheme ftp://", "s3://, gs://"),
         ("hdfs://host/x", "has the unknown scheme hdfs://", "storage_filesystem"),
         ("s3:/lab/runs", "begins with s3: but is not a URI", "s3://"),
@@ -207,7 +207,7 @@ def test_secrets_are_never_shown() -> None:
         ("s3:///runs", "names no bucket", "s3://bucket/folder"),
         ("s3://l a b/runs", "cannot be the name of a bucket", "s3://bucket/folder"),
         ("s3://lab?regoin=x", "unknown parameters: regoin", "region"),
-        ("s3://lab?region", "cannot be read: name=value", ""),
+        ("s3://lab?region", "cannot be read: write name=value", ""),
         ("s3://lab?endpoint_override=not a host", "must be a host", "http://127.0.0.1:9000"),
         ("s3://lab?endpoint_override=ftp://x", "must be a host", "http://127.0.0.1:9000"),
         ("s3://lab?endpoint_override=x:y", "must be a host", "http://127.0.0.1:9000"),
@@ -217,7 +217,7 @@ def test_secrets_are_never_shown() -> None:
         ("az://lab?region=x", "unknown parameters: region", "account_name"),
         ("abfss://lab@nowhere/x", "is not the host of an Azure account", "dfs.core.windows.net"),
         ("file://host/x", "names another machine", "file:///"),
-        ("~nobody-of-that-name/x", "user that is not known here", "./~nobody"),
+        ("~nobody-of-that-name/x", "user that does not exist here", "./~nobody"),
     ],
 )
 def test_a_path_that_cannot_be_one_is_refused(path: str, message: str, hint: str) -> None:
@@ -389,7 +389,7 @@ def test_a_filesystem_of_pyarrow_that_cannot_travel_says_so() -> None:
 
 
 def test_a_part_of_a_described_store_is_described_too() -> None:
-    below = Below(MemoryStore("parts"), "some/part")
+    below = PrefixStore(MemoryStore("parts"), "some/part")
     below.put("a", b"1")
 
     assert reopen(describe(below)).get("a").data == b"1"

@@ -119,9 +119,7 @@ def test_what_stands_there_and_is_not_ours_is_left_alone(
     assert private_folder("checkpoints") == path, "all processes of this user share it"
     assert find_private_folder("checkpoints") == path
     assert sorted(entry.name for entry in shared.iterdir() if entry != root) == before
-    assert caplog.messages == [
-        f"{shared / USUAL} was made by somebody else and is not used; {root} is instead"
-    ]
+    assert caplog.messages == [f"{shared / USUAL} belongs to another user; {root} is used instead"]
 
 
 @pytest.mark.parametrize("plant", PLANTS)
@@ -181,7 +179,7 @@ def test_a_folder_that_others_can_replace_things_in_is_said_once(
         private_folder()
 
     assert len(caplog.messages) == 1
-    assert f"can replace what is in {shared}" in caplog.text
+    assert f"can replace files in {shared}" in caplog.text
 
 
 def test_without_any_folder_for_temporary_files_there_is_nothing_to_find(

@@ -81,7 +81,7 @@ def test_tuples_come_back_as_lists_and_keys_that_are_numbers_as_text(last: float
 )
 @pytest.mark.parametrize("beside", [0.0, math.nan], ids=["plain", "marked"])
 def test_what_cannot_be_kept_is_refused_with_a_clear_error(value: Any, beside: float) -> None:
-    with pytest.raises(ConfigError, match="cannot keep this as JSON"):
+    with pytest.raises(ConfigError, match="cannot store this as JSON"):
         seal({"value": value, "beside": beside})
 
 
@@ -89,7 +89,7 @@ def test_a_value_that_holds_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
 
-    with pytest.raises(ConfigError, match="cannot keep this as JSON"):
+    with pytest.raises(ConfigError, match="cannot store this as JSON"):
         seal({"value": endless})
 
 

@@ -154,7 +154,7 @@ def test_the_last_error_says_how_often_and_how_long_it_was_tried() -> None:
 
     assert caught.value.message == "cannot reach it: 503 (tried 10 times over 55.0 s)"
     assert caught.value.key == "a"
-    assert caught.value.hint == "check the store, then give the same command again"
+    assert caught.value.hint == "check the store, then run the same command again"
     assert sum(clock.slept) <= 60.0
 
 
@@ -394,5 +394,5 @@ def test_a_policy_that_cannot_work_says_all_that_is_wrong() -> None:
         "RetryPolicy cannot work:",
         "  - wait_first_s=-1: must not be negative",
         "  - deadline_s=nan: must not be negative",
-        "  - tries_min=0: one try is the least there can be",
+        "  - tries_min=0: must be at least 1",
     ]

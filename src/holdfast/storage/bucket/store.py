@@ -23,11 +23,11 @@ from holdfast.storage.base import (
     Buffer,
     Condition,
     Entry,
-    Feed,
     IfAbsent,
     IfVersion,
     ObjectTree,
     Source,
+    SourceChunks,
     TreeWriter,
 )
 from holdfast.storage.bucket import unfinished_uploads
@@ -196,7 +196,7 @@ class ObjectStore:
                 self._write_parts(key, source)
 
     def _write_parts(self, key: str, source: Source) -> None:
-        path, feed = self._path(key), Feed(source)
+        path, chunks = self._path(key), SourceChunks(source)
         if path in self._broken_uploads:
             self._abort_uploads_of(path)
 
@@ -204,7 +204,7 @@ class ObjectStore:
             obstore.put(
                 client,
                 path,
-                iter(feed),
+                iter(chunks),
                 use_multipart=True,
                 chunk_size=max(PART_BYTES, -(-source.size // PARTS_MAX)),
                 max_concurrency=PARTS_AT_ONCE,
@@ -214,8 +214,8 @@ class ObjectStore:
             self._ask("write", key, request, UPLOAD)
         except BaseException:
             self._broken_uploads.add(path)
-            if feed.error is not None:
-                raise feed.error from None
+            if chunks.error is not None:
+                raise chunks.error from None
             raise
 
     def _abort_uploads_of(self, path: str) -> None:

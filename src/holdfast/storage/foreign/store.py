@@ -36,11 +36,11 @@ from holdfast.storage.base import (
     Buffer,
     Condition,
     Entry,
-    Feed,
     IfAbsent,
     IfVersion,
     ObjectTree,
     Source,
+    SourceChunks,
     Store,
     TreeWriter,
 )
@@ -201,12 +201,12 @@ class ForeignStore:
         return ObjectTree(self._write_file, prefix)
 
     def _write_file(self, key: str, source: Source) -> None:
-        feed = Feed(source)
+        chunks = SourceChunks(source)
         try:
-            self._place(key, feed)
+            self._place(key, chunks)
         except BaseException:
-            if feed.error is not None:
-                raise feed.error from None
+            if chunks.error is not None:
+                raise chunks.error from None
             raise
 
     # ------------------------------------------------------------------ litter, probing
