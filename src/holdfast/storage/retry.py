@@ -353,7 +353,7 @@ class _Tries:
         if is_hopeless or (self.count >= tries_min and is_too_late):
             self._contact.gave_up(self)
             times = "once" if self.count == 1 else f"{self.count} times over {elapsed_s:.1f} s"
-            hint = error.hint or "check the store, then run the same command again"
+            hint = error.hint or "check the store, then give the same command again"
             if is_start and limit_s is not None and not is_hopeless:
                 hint = timeout_hint(limit_s)
             raise type(error)(

@@ -154,7 +154,7 @@ def test_the_last_error_says_how_often_and_how_long_it_was_tried() -> None:
 
     assert caught.value.message == "cannot reach it: 503 (tried 10 times over 55.0 s)"
     assert caught.value.key == "a"
-    assert caught.value.hint == "check the store, then run the same command again"
+    assert caught.value.hint == "check the store, then give the same command again"
     assert sum(clock.slept) <= 60.0
 
 
