@@ -248,7 +248,7 @@ def test_metadata_is_a_dictionary(saved: Path) -> None:
 
 @pytest.mark.parametrize("name", ["from_dict", "from_bytes", "from_uri"])
 def test_a_constructor_that_is_gone_says_what_there_is_instead(name: str) -> None:
-    with pytest.raises(AttributeError, match=rf"Checkpoint\.{name} is no more: .*Checkpoint"):
+    with pytest.raises(AttributeError, match=rf"Checkpoint\.{name} was removed: .*Checkpoint"):
         getattr(Checkpoint, name)
     assert not hasattr(Checkpoint, "from_thin_air")
 

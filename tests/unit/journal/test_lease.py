@@ -71,7 +71,7 @@ def test_a_holder_elsewhere_is_named_with_host_process_and_age(
     assert str(caught.value) == (
         "run 'r' is held by gpu-3 (pid 4121), lease renewed 4 s ago [HF302]\n"
         "  Try: stop it (kill 4121 on gpu-3 ends it in good order), or choose another name;"
-        " if it is dead already, its lease runs out in 26 s"
+        " if it is dead already, its lease expires in 26 s"
     )
     assert newest_epoch(store) == 1
 
@@ -168,7 +168,7 @@ class Contested(MemoryStore):
 
 
 def test_a_taker_who_is_always_too_late_gives_up_with_a_hint(clock: FakeClock) -> None:
-    with pytest.raises(RunHeld, match="is being fought over") as caught:
+    with pytest.raises(RunHeld, match="is taken by several drivers at once") as caught:
         take(Contested(), clock)
 
     assert caught.value.hint == "make sure that only one driver is started for it"
@@ -204,7 +204,7 @@ def test_a_store_that_cannot_fence_is_warned_of(
 ) -> None:
     take(Unfenced(), clock)
 
-    assert "cannot make sure that only one driver writes" in caplog.text
+    assert "cannot ensure that only one driver writes" in caplog.text
 
 
 # ---------------------------------------------------------------------------------- replacing
