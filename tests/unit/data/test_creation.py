@@ -50,12 +50,12 @@ def test_no_items_are_a_dataset_without_rows() -> None:
 
 @pytest.mark.parametrize("items", ["text", b"bytes", {"a": [1, 2]}])
 def test_one_thing_is_not_taken_for_many_items(items: Any) -> None:
-    with pytest.raises(ConfigError, match="it needs a list with an item for each row"):
+    with pytest.raises(ConfigError, match="it needs a list with one item per row"):
         data.from_items(items)
 
 
 def test_a_column_must_be_named_by_a_text() -> None:
-    with pytest.raises(ConfigError, match="a row has a column 1: a column is named by a text"):
+    with pytest.raises(ConfigError, match="a row has a column 1: a column name must be a string"):
         data.from_items([{1: 2}])
 
 

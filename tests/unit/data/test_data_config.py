@@ -52,7 +52,7 @@ def test_a_function_is_called_anew_for_each_attempt_and_once_for_all_ranks() -> 
 
 
 def test_no_rank_evaluates_a_dataset_for_itself() -> None:
-    with pytest.raises(HoldfastBug, match=r"datasets\['train'\] is to be evaluated first"):
+    with pytest.raises(HoldfastBug, match=r"datasets\['train'\] must be evaluated first"):
         shards({"train": lambda: data.range(3)}, None, 2, 0)  # type: ignore[dict-item]
 
 

@@ -169,7 +169,7 @@ def test_files_that_do_not_go_together_are_told(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", 0, 1, more=["x"])
     write(tmp_path / "b.parquet", 1, 2, more=[7])
 
-    with pytest.raises(ConfigError, match=r"do not go together: .*more"):
+    with pytest.raises(ConfigError, match=r"have incompatible schemas: .*more"):
         data.read_parquet(tmp_path)
 
 

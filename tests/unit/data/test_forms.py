@@ -310,5 +310,5 @@ def test_groups_have_the_sizes_that_were_asked_for() -> None:
 
 
 def test_what_is_no_block_is_our_bug() -> None:
-    with pytest.raises(HoldfastBug, match="set is no block"):
+    with pytest.raises(HoldfastBug, match="set is not a block"):
         names_of({1})

@@ -53,9 +53,9 @@ def test_arguments_of_a_loop_are_checked_before_it_runs(arguments: dict[str, Any
 
 
 def test_a_dataset_says_how_it_is_to_be_looped_over() -> None:
-    with pytest.raises(TypeError, match=r"Dataset cannot be looped over as it is: use iter_rows"):
+    with pytest.raises(TypeError, match=r"Dataset cannot be looped over itself: use iter_rows"):
         list(data.range(3))
-    with pytest.raises(TypeError, match=r"DataIterator cannot be looped over as it is: use iter"):
+    with pytest.raises(TypeError, match=r"DataIterator cannot be looped over itself: use iter"):
         list(data.range(3).iterator())
 
 

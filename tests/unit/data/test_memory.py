@@ -205,13 +205,13 @@ def test_a_dataset_of_ones_own_may_write_to_its_arrays_and_nobody_else_sees_it()
 def test_what_there_is_no_memory_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.data.memory.memory_available", lambda: LARGE_BYTES // 2)
 
-    with pytest.raises(ConfigError, match=r"take 0\.0 GiB, and of this machine's memory") as caught:
+    with pytest.raises(ConfigError, match=r"take 0\.0 GiB, and this machine has") as caught:
         config.shared({"train": KINDS["numpy"]()})
 
     assert "read_parquet" in str(caught.value)
     monkeypatch.setattr("holdfast.objects.serial.memory_available", lambda: 1)
     monkeypatch.setattr("holdfast.objects.serial._LARGE", 1)
-    with pytest.raises(StoreFull, match="no room for an object of type TensorDataset"):
+    with pytest.raises(StoreFull, match="no memory left for an object of type TensorDataset"):
         config.shared({"train": KINDS["torch"]()})
 
 

@@ -43,7 +43,7 @@ def refusal(dataset: Dataset, state: dict[str, Any]) -> str:
         iterator.load_state_dict(state)
 
     assert iterator.state_dict() == before, "a state that was refused has changed something"
-    assert "give the same data again" in str(caught.value)
+    assert "use the same data again" in str(caught.value)
     return str(caught.value)
 
 
@@ -130,7 +130,7 @@ def test_of_very_many_files_a_difference_is_still_found(
 
     said = refusal(data.read_csv(csv(tmp_path, d=6)), state)
 
-    assert "one of the files after the first 2 is another" in said
+    assert "one of the files after the first 2 is different" in said
     assert "'b.csv' had" in refusal(data.read_csv(csv(tmp_path, d=5, b=3)), state)
     assert "4 files, now 5" in refusal(data.read_csv(csv(tmp_path, b=5, e=3)), state)
 
@@ -266,7 +266,7 @@ ENTRY = {"kind": "range", "label": "6 numbers"}
     ("value", "said"),
     [
         ([], "data is []"),
-        ({"version": 2}, "a fingerprint of version 2: this Holdfast knows version 1"),
+        ({"version": 2}, "a fingerprint of version 2: this Holdfast reads version 1"),
         ({"version": 1, "rows": 3}, "data is {"),
         ({"version": 1, "rows": [3], "values": []}, "data is {"),
         ({"version": 1, "rows": [ENTRY | {"floats": "x"}], "values": []}, "data is {"),
