@@ -220,5 +220,5 @@ def test_a_dataset_does_not_follow_later_changes_of_what_it_was_made_from() -> N
     rows[0]["a"] = 1
     rows.append({"a": 1})
 
-    assert [list(one.take_all()[0].values()) for one in datasets] == [[0], [0], [0]]
-    assert [one.count() for one in datasets] == [3, 2, 1]
+    assert [list(dataset.take_all()[0].values()) for dataset in datasets] == [[0], [0], [0]]
+    assert [dataset.count() for dataset in datasets] == [3, 2, 1]

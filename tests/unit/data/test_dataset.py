@@ -40,12 +40,12 @@ def test_map_makes_a_row_of_each_row() -> None:
     assert dataset.take_all() == [{"x": 1}, {"x": 3}, {"x": 5}]
 
 
-@pytest.mark.parametrize(("made", "said"), [(None, "NoneType"), (3, "int"), ([1], "list")])
-def test_map_must_make_rows(made: object, said: str) -> None:
+@pytest.mark.parametrize(("made", "kind"), [(None, "NoneType"), (3, "int"), ([1], "list")])
+def test_map_must_make_rows(made: object, kind: str) -> None:
     def wrong(row: dict[str, Any]) -> Any:
         return made
 
-    with pytest.raises(ConfigError, match=rf"map\(wrong\) returned {said}: a row is a dict"):
+    with pytest.raises(ConfigError, match=rf"map\(wrong\) returned {kind}: a row is a dict"):
         data.range(1).map(wrong).take_all()
 
 

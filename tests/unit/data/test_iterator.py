@@ -99,10 +99,10 @@ def test_the_epochs_of_a_training_part_have_no_row_of_the_test_part() -> None:
     train, test = data.range(40).train_test_split(0.5, shuffle=True, seed=1)
     iterator = train.random_shuffle(seed=2).iterator()
 
-    kept = {row["id"] for row in test.take_all()}
+    test_ids = {row["id"] for row in test.take_all()}
 
     for _ in range(4):
-        assert kept.isdisjoint(row["id"] for row in iterator.iter_rows())
+        assert test_ids.isdisjoint(row["id"] for row in iterator.iter_rows())
 
 
 def test_the_batch_being_worked_on_counts_as_consumed() -> None:

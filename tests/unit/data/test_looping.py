@@ -95,8 +95,8 @@ def test_a_dataset_says_what_it_is_without_running() -> None:
     assert dataset.name == "train"
     assert repr(dataset) == "Dataset('train', 5 numbers, map(clean), filter(clean), rows 0 to 2)"
     more = data.range(1).flat_map(clean).map_batches(clean).union(dataset).random_shuffle()
-    said = "1 numbers, flat_map(clean), map_batches(clean), union of 2, shuffle"
-    assert repr(more) == f"Dataset({said})"
+    steps = "1 numbers, flat_map(clean), map_batches(clean), union of 2, shuffle"
+    assert repr(more) == f"Dataset({steps})"
 
 
 def test_a_library_that_is_not_there_is_to_be_installed() -> None:

@@ -77,7 +77,7 @@ KINDS: dict[str, Callable[[], Dataset]] = {
 def looks(rows: list[dict[str, Any]]) -> list[str]:
     """Return what rows look like; torch takes seconds to show a tensor."""
     return [
-        str({name: [one.tolist() for one in value] if isinstance(value, tuple) else value})
+        str({name: [tensor.tolist() for tensor in value] if isinstance(value, tuple) else value})
         for row in rows
         for name, value in row.items()
     ]
@@ -129,7 +129,7 @@ def test_there_is_one_copy() -> None:
     again = [shared(dataset) for _ in range(3)]
 
     assert lives() is None, "the private copy is not kept beside the shared one"
-    assert len({one.plan.held.ref for one in again}) == 1  # type: ignore[attr-defined]
+    assert len({dataset.plan.held.ref for dataset in again}) == 1  # type: ignore[attr-defined]
 
 
 def test_what_a_table_was_cut_out_of_is_not_shared() -> None:

@@ -1,4 +1,4 @@
-"""Rows that do not divide among ranks: what is left out, what is said, what is refused."""
+"""Rows that do not divide evenly among ranks: what is left out, logged, and refused."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_rows_that_no_rank_gets_are_told_once(make: Any, caplog: pytest.LogCaptu
         dealt = [[ids(part) for _ in range(2)] for part in parts]
 
     assert dealt == [[[rank, rank + 4]] * 2 for rank in range(4)]
-    [told] = caplog.messages
-    assert told == (
+    [warning] = caplog.messages
+    assert warning == (
         "dataset 'train': 2 of 10 rows are in no rank's share of an epoch, so that all 4 ranks have"
         " the same number; with equal=False (in DataConfig, or in streaming_split) they are used"
         " too"
@@ -68,8 +68,8 @@ def test_rows_that_another_number_of_ranks_leaves_out_are_told(
         assert ids(again) == [2, 6]
         assert ids(again) == [0, 4, 8]
 
-    [told] = caplog.messages
-    assert "2 of the 10 rows that were left of epoch 0 are in no rank's share" in told
+    [warning] = caplog.messages
+    assert "2 of the 10 rows that were left of epoch 0 are in no rank's share" in warning
 
 
 @pytest.mark.parametrize("equal", [True, False])

@@ -1,4 +1,4 @@
-"""A lease that is not as it was written, or not for this version to read."""
+"""Leases that are damaged, or of a newer format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fence is a token: a driver whose run was moved, or made anew in its place, is over."""
+"""Tokens as a fence: a driver whose run was moved or replaced has lost its lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storage that does not answer: who gives up, who waits, and what people are told of it."""
+"""Storage that does not answer: which calls give up, which wait, and what is logged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(
     return Retrying(store, policy, clock=clock or FakeClock(), draw=lambda: 0.5)
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
@@ -44,7 +44,7 @@ def test_who_begins_gives_up_within_the_limit_and_is_told_one_line_before(
         store.get("a")
 
     assert LIMIT_S / 2 < clock.time - begun <= LIMIT_S
-    assert said(caplog) == [
+    assert warnings(caplog) == [
         "storage does not answer: cannot reach it: 503; retrying for 12 s",
     ]
     assert "cannot reach it: 503 (tried" in caught.value.message
@@ -78,11 +78,11 @@ def test_a_fault_that_passes_soon_is_not_told(caplog: pytest.LogCaptureFixture) 
     with pytest.raises(ObjectMissing):
         opened(Flaky(faults=3)).get("a")
 
-    assert said(caplog) == []
+    assert warnings(caplog) == []
 
 
 class NoHost(MemoryStore):
-    """An address that nobody has."""
+    """A host that does not exist."""
 
     def __init__(self, faults: int) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ def test_a_backend_that_waits_by_itself_is_given_up_too(caplog: pytest.LogCaptur
     finally:
         silent.enough.set()
 
-    assert said(caplog) == [
+    assert warnings(caplog) == [
         f"storage does not answer: no answer from {store.url} yet; retrying for 0.2 s",
     ]
     assert list(silent.entries()) == []
@@ -191,7 +191,7 @@ def test_in_a_run_nobody_gives_up_and_two_lines_tell_of_it(
     store.put("a", b"1")
 
     assert clock.time > 1_000.0 + 3 * 3600
-    begins, ends = said(caplog)
+    begins, ends = warnings(caplog)
     assert begins == (
         "storage does not answer: cannot reach it: 503; training goes on; nothing after"
         " checkpoint_000007 is durable; retrying until it does"
@@ -206,7 +206,7 @@ def test_a_short_fault_in_a_run_is_not_told(caplog: pytest.LogCaptureFixture) ->
 
     store.put("a", b"1")
 
-    assert said(caplog) == []
+    assert warnings(caplog) == []
 
 
 def test_many_calls_that_wait_are_one_outage(caplog: pytest.LogCaptureFixture) -> None:
@@ -219,11 +219,11 @@ def test_many_calls_that_wait_are_one_outage(caplog: pytest.LogCaptureFixture) -
         place.failed(first, busy, moment, None)
         place.failed(second, busy, moment, None)
     place.settled(first)
-    assert len(said(caplog)) == 1
+    assert len(warnings(caplog)) == 1
 
     place.settled(second)
 
-    assert said(caplog)[1:] == ["storage answers again, after 19 s"]
+    assert warnings(caplog)[1:] == ["storage answers again, after 19 s"]
 
 
 def test_outages_that_come_one_after_the_other_are_not_all_told(
@@ -238,7 +238,7 @@ def test_outages_that_come_one_after_the_other_are_not_all_told(
         clock.time += 5
         place.settled(call)
 
-    assert len(said(caplog)) == 2 * -(-500 // int(WARNINGS_APART_S))
+    assert len(warnings(caplog)) == 2 * -(-500 // int(WARNINGS_APART_S))
 
 
 def test_after_a_run_nobody_waits_long() -> None:

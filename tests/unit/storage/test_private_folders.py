@@ -71,10 +71,10 @@ def test_a_spool_that_another_rank_removes_again_and_again_stays_closed(shared: 
     ranks = [Spool(MemoryStore(), "run", 1, rank) for rank in (0, 1)]
     for index in range(1, 4):
         ranks[0].drop(ranks[0].new(index))
-        kept = ranks[1].new(index)
+        folder = ranks[1].new(index)
 
-        assert stat.S_IMODE(os.stat(os.path.dirname(kept)).st_mode) == 0o700
-        ranks[1].drop(kept)
+        assert stat.S_IMODE(os.stat(os.path.dirname(folder)).st_mode) == 0o700
+        ranks[1].drop(folder)
 
 
 def plant_open_folder(path: Path) -> None:
@@ -89,7 +89,7 @@ def plant_group_folder(path: Path) -> None:
 
 def plant_link(path: Path) -> None:
     aim = path.with_name("aim")
-    aim.mkdir(mode=0o700)  # as it should be, and yet whoever owns the link moves it elsewhere
+    aim.mkdir(mode=0o700)  # private, but the owner of the link can move it elsewhere
     path.symlink_to(aim)
 
 

@@ -133,7 +133,7 @@ A, B, C = (seal({"record": name, "more": [1, 2, 3]}) for name in "abc")
 
 
 @pytest.mark.parametrize(
-    ("data", "found"),
+    ("data", "lines"),
     [
         (b"", []),
         (A, [A]),
@@ -150,9 +150,9 @@ A, B, C = (seal({"record": name, "more": [1, 2, 3]}) for name in "abc")
     ids=str,
 )
 def test_every_whole_line_in_damaged_bytes_is_found_in_order(
-    data: bytes, found: list[bytes]
+    data: bytes, lines: list[bytes]
 ) -> None:
-    assert salvage(data) == found
+    assert salvage(data) == lines
 
 
 def test_a_seal_that_claims_more_bytes_than_there_are_is_no_line() -> None:

@@ -1,4 +1,4 @@
-"""Passing faults are waited out: how long, how often, and what a second try must not get wrong."""
+"""Retries of transient faults: how long, how often, and what a second try must not get wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLICY = RetryPolicy(wait_first_s=1.0, wait_max_s=8.0, deadline_s=60.0)
 
 
 class FakeClock:
-    """Time passes only when somebody sleeps."""
+    """Time passes only in `sleep`."""
 
     def __init__(self) -> None:
         self.time = 1_000.0
