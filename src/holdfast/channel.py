@@ -1,6 +1,6 @@
-"""The line between a driver and a worker, over which messages travel whole and in order.
+"""A socket between a driver and a worker that carries whole messages, in order.
 
-A message is a msgpack frame with its length before it, on a stream socket.
+A message is a msgpack frame with its length before it.
 """
 
 from __future__ import annotations
@@ -24,31 +24,29 @@ _READ_BYTES = 1 << 16
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Message).decode
 _BYTES = (bytes, bytearray, memoryview)
-_WHAT: dict[type[Message], str] = {  # what of the user's is in a message
-    Assigned: "the function, with its config and all that it holds,",
-    Meeting: "what a rank has brought for all others",
-    Met: "what a rank has brought for all others",
+_USER_DATA: dict[type[Message], str] = {  # what may make a message too large
+    Assigned: "the function with its config and everything it refers to",
+    Meeting: "the data that one rank shares with the others",
+    Met: "the data that one rank shares with the others",
     LastWords: "what the function returned or raised",
     JobDone: "what the function returned",
 }
 
 
 class Channel:
-    """One end of a conversation. Any thread may send; one thread receives.
+    """One end of the connection. Any thread may send; one thread receives.
 
-    What the socket does not take at once is kept, in order, and goes out with the next send or
-    with `flush`.
+    What the socket does not accept at once is queued and goes out with the next send or `flush`.
 
     Args:
-        unsent_bytes_max: How much may be kept so. Whoever sends more than that waits until the
-            peer has taken enough, or is gone. None to keep any amount: then sending never blocks
-            on a peer that does not read.
+        unsent_bytes_max: How much may be queued. Beyond that, `send` blocks until the peer has
+            read enough or is gone. None for no limit: `send` never blocks on a slow peer.
     """
 
     UNSENT_BYTES_MAX = 32 << 20
-    FULL_S = 0.001  # a socket that was full is not tried again for so long: a try costs more
-    FRAMES_MAX = 256  # that are handed to the socket at once
-    MESSAGE_BYTES_MAX = (1 << 32) - 1  # neither msgpack nor the length before a frame says more
+    FULL_S = 0.001  # pause before a full socket is tried again: trying costs more than waiting
+    FRAMES_MAX = 256  # per call of sendmsg
+    MESSAGE_BYTES_MAX = (1 << 32) - 1  # the limit of msgpack and of the length before a frame
 
     def __init__(
         self, connection: socket.socket, *, unsent_bytes_max: int | None = UNSENT_BYTES_MAX
@@ -67,9 +65,9 @@ class Channel:
         return self._socket.fileno()
 
     def send(self, message: Message) -> None:
-        """Pass on a message; a peer that is gone is noticed by the one who receives.
+        """Send a message; that the peer is gone shows only in `receive` and `wait`.
 
-        Raises if it is larger than any message can be; nothing of it is sent then.
+        Raises `ConfigError` if the message is too large; nothing of it is sent then.
         """
         body = self._encoded(message)
         frame = memoryview(_LENGTH.pack(len(body)) + body)
@@ -100,21 +98,21 @@ class Channel:
                 return body
             size = len(body)
         raise ConfigError(
-            f"{_WHAT.get(type(message), 'a message')} takes {size / 2**30:.1f} GiB, and no more"
-            f" than {self.MESSAGE_BYTES_MAX / 2**30:.1f} GiB go from one process to another",
-            hint="give what is large to holdfast.put(…) and pass the reference, or read and write"
+            f"{_USER_DATA.get(type(message), 'a message')} takes {size / 2**30:.1f} GiB, and at"
+            f" most {self.MESSAGE_BYTES_MAX / 2**30:.1f} GiB can be sent to another process",
+            hint="give large values to holdfast.put(…) and pass the reference, or read and write"
             " files in the function",
         )
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something waits for the socket to take it."""
+        """Whether anything is queued."""
         return bool(self._unsent)
 
     def flush(self, timeout_s: float | None = 0.0) -> bool:
-        """Return whether all that was sent has left this process, waiting a while for it.
+        """Wait until the queue is empty; return whether it is.
 
-        None waits until the peer has taken it, or is gone.
+        With None, wait until the peer has taken everything, or is gone.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -148,9 +146,9 @@ class Channel:
                 unsent[0] = unsent[0][sent:]
 
     def _poll(self, event: int, timeout_s: float | None) -> bool:
-        """Return whether the socket is ready, or at its end, waiting a while for it.
+        """Wait until the socket is ready or closed; return whether it is.
 
-        Not `select`: that takes no file whose number is over 1023.
+        Not with `select`, which accepts no file descriptor above 1023.
         """
         poll = select.poll()
         try:
@@ -160,12 +158,15 @@ class Channel:
         return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
 
     def receive(self) -> list[Message]:
-        """Return messages that have come in, [] only if all have; `is_closed` if no more can."""
+        """Return messages that have arrived; [] once all have been returned.
+
+        Sets `is_closed` when no more can arrive.
+        """
         try:
             while chunk := self._socket.recv(_READ_BYTES):
                 self._received += chunk
-                if len(chunk) < _READ_BYTES and (found := self._messages()):
-                    return found  # most likely it was all; who wants to be sure asks again
+                if len(chunk) < _READ_BYTES and (messages := self._messages()):
+                    return messages  # most likely all; the caller asks again to be sure
             self.is_closed = True
         except BlockingIOError:
             pass  # that is all for now
@@ -174,10 +175,7 @@ class Channel:
         return self._messages()
 
     def wait(self, timeout_s: float | None = None) -> list[Message]:
-        """Return the next messages as soon as there are any.
-
-        [] once the peer is gone, or if none came in time.
-        """
+        """Return the next messages as soon as they arrive; [] on a timeout or a closed socket."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.is_closed:
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -188,22 +186,22 @@ class Channel:
         return []
 
     def _messages(self) -> list[Message]:
-        found: list[Message] = []
+        messages: list[Message] = []
         start = 0
         while len(self._received) - start >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._received, start)
             end = start + _LENGTH.size + size
             if len(self._received) < end:
                 break
-            found.append(_decode(memoryview(self._received)[start + _LENGTH.size : end]))
+            messages.append(_decode(memoryview(self._received)[start + _LENGTH.size : end]))
             start = end
         if start:
             del self._received[:start]
-        return found
+        return messages
 
     def hang_up(self) -> None:
-        """End the conversation for both; whoever waits for a message gets none."""
-        with contextlib.suppress(OSError):  # the other end was quicker
+        """Shut the connection down for both ends; a pending `wait` returns []."""
+        with contextlib.suppress(OSError):  # the peer was faster
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:

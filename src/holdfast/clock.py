@@ -1,4 +1,4 @@
-"""Time, passed in: nothing that decides or waits reads a clock of its own."""
+"""The `Clock` that is passed to whatever decides by time or waits, so that tests control time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for records that people and other machines read, and ways to measure and wait."""
+    """Wall time for records, monotonic time for durations, and sleeping."""
 
     def now(self) -> float:
         """Seconds since 1970; may jump."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never jumps, for measuring how long something takes."""
+        """Seconds since an arbitrary moment; never jumps, so durations are measured with it."""
         ...
 
     def sleep(self, seconds: float) -> None: ...

@@ -1,7 +1,7 @@
-"""What a driver and its workers say to each other.
+"""The messages between a driver and its workers.
 
-Both ends are of one release, made by one driver, so there is no version in it. Pickled functions
-and values may be inside; they cross a socket and never rest on a disk.
+Both ends run the same release, so messages have no version. They may hold pickled functions and
+values, because they cross a socket and are never written to a disk.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from holdfast.core.study.trial import Verdict
 
 
 class Began(msgspec.Struct, tag=True, frozen=True):
-    """All is prepared: the training function is called now."""
+    """Setup is done: the training function is called now."""
 
 
 class Reported(msgspec.Struct, tag=True, frozen=True):
-    """The `index`-th report of this rank; `saves` says that a checkpoint part follows.
+    """The `index`-th report of this rank; with `saves`, a checkpoint part follows.
 
-    `validation` says that the checkpoint is to be validated, and how, as far as it is not usual.
-    `line` is where user code reported, as `/lab/train.py:31`; only told where there are others.
-    `placed` is the folder of the run that the part is in already, if `directory` is not where it is
-    to go.
+    `validation` asks for the checkpoint to be validated and holds the options that differ from the
+    default. `line` is where user code reported, as `/lab/train.py:31`; empty if there is one rank.
+    `placed` is the folder of the run where the part is already, if that is not `directory`.
     """
 
     index: int
@@ -38,7 +37,7 @@ class Reported(msgspec.Struct, tag=True, frozen=True):
 
 
 class Delivered(msgspec.Struct, tag=True, frozen=True):
-    """The part of a checkpoint that belongs to report `index` is at rest."""
+    """The part of a checkpoint that belongs to report `index` is stored."""
 
     index: int
     files: list[tuple[str, int, str]]
@@ -46,7 +45,7 @@ class Delivered(msgspec.Struct, tag=True, frozen=True):
 
 
 class Placed(msgspec.Struct, tag=True, frozen=True):
-    """The user's own code has put this rank's part into the folder `directory` of the run."""
+    """User code has written this rank's part to the folder `directory` of the run itself."""
 
     index: int
     directory: str
@@ -60,23 +59,23 @@ class NotDelivered(msgspec.Struct, tag=True, frozen=True):
 
 
 class Resent(msgspec.Struct, tag=True, frozen=True):
-    """The files that were asked for again are at rest."""
+    """The files that `Resend` asked for are stored."""
 
     index: int
 
 
 class Meeting(msgspec.Struct, tag=True, frozen=True):
-    """This rank waits for all others at meeting `index`, and may bring data for all."""
+    """This rank waits for all others at barrier `index`; `data` is its contribution, if any."""
 
     index: int
     data: bytes | None = None
 
 
 class Asked(msgspec.Struct, tag=True, frozen=True):
-    """This rank wants a list of the checkpoints there are, its own `reports` included.
+    """This rank asks for the list of checkpoints, including those of its own `reports`.
 
-    `validated` says to wait until none of them is waiting to be validated. Threads may ask at the
-    same time; `instead_of` is the question that is not to be answered any more, 0 for none.
+    With `validated`, the answer waits until all validations are done. Several threads may ask at
+    once; `instead_of` is the request that this one replaces, 0 for none.
     """
 
     index: int
@@ -86,21 +85,21 @@ class Asked(msgspec.Struct, tag=True, frozen=True):
 
 
 class Warned(msgspec.Struct, tag=True, frozen=True):
-    """Somebody has told this process by a signal that it will be ended."""
+    """This process got a signal that announces its end."""
 
     signal: int
 
 
 class Waiting(msgspec.Struct, tag=True, frozen=True):
-    """This process waits for something that others have, and is not hung."""
+    """This process waits for something that another one holds; it is not hung."""
 
 
 class SawNotice(msgspec.Struct, tag=True, frozen=True):
-    """User code has been told that machines will be taken away."""
+    """User code has seen the notice that machines will be taken away."""
 
 
 class LastWords(msgspec.Struct, tag=True, frozen=True):
-    """The training function is done: it returned `value`, or raised it; pickled, if it can be."""
+    """The training function returned or raised `value`, pickled if possible."""
 
     value: bytes | None = None
     error: str | None = None
@@ -108,22 +107,22 @@ class LastWords(msgspec.Struct, tag=True, frozen=True):
 
 
 class JobDone(msgspec.Struct, tag=True, frozen=True):
-    """The function has returned `value`, pickled, and the process waits for another job."""
+    """The function returned `value`, pickled; the process waits for another job."""
 
     value: bytes | None = None
 
 
 class Leaving(msgspec.Struct, tag=True, frozen=True):
-    """The function is done, and the process ends once it has done what was left to its end."""
+    """The function is done; the process ends after its exit work."""
 
 
 # ---------------------------------------------------------------------- to a worker
 
 
 class Assigned(msgspec.Struct, tag=True, frozen=True):
-    """What to run, and everything there is to know about it: the first message, or after a job.
+    """The job to run next.
 
-    `log` is the file that gets what is printed from now on, None for the one that does.
+    `log` is the file for output from now on, None for the current one.
     """
 
     job: bytes
@@ -131,7 +130,7 @@ class Assigned(msgspec.Struct, tag=True, frozen=True):
 
 
 class Dismissed(msgspec.Struct, tag=True, frozen=True):
-    """There are no more jobs: the process is to end, after what was left to its end."""
+    """There are no more jobs: the process ends after its exit work."""
 
 
 class Slotted(msgspec.Struct, tag=True, frozen=True):
@@ -145,7 +144,7 @@ class Slotted(msgspec.Struct, tag=True, frozen=True):
 
 
 class Resend(msgspec.Struct, tag=True, frozen=True):
-    """Another rank has overwritten these files of report `index`; yours are the ones that count."""
+    """Another rank overwrote these files of report `index`; yours must win, so store them again."""
 
     index: int
     paths: list[str]
@@ -159,7 +158,7 @@ class Committed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):
-    """The checkpoint of report `index` will not be: why; perhaps for ranks out of step."""
+    """The checkpoint of report `index` is not committed: why, and if ranks were out of step."""
 
     index: int
     error: str
@@ -175,9 +174,9 @@ class Judged(msgspec.Struct, tag=True, frozen=True):
 
 
 class Met(msgspec.Struct, tag=True, frozen=True):
-    """All ranks have come to meeting `index`; or they have not, for the reason in `error`.
+    """All ranks have reached barrier `index`; or they cannot, because of `error`.
 
-    `data` is what `rank` brought, the lowest that still runs.
+    `data` is the contribution of `rank`, the lowest that still runs.
     """
 
     index: int
@@ -187,21 +186,21 @@ class Met(msgspec.Struct, tag=True, frozen=True):
 
 
 class Listed(msgspec.Struct, tag=True, frozen=True):
-    """The checkpoints there are, worst first: folder, metrics, and how far validation is."""
+    """The checkpoints, worst first: folder, metrics and state of validation."""
 
     index: int
     checkpoints: list[tuple[str, dict[str, Any], str]]
 
 
 class Noticed(msgspec.Struct, tag=True, frozen=True):
-    """Some nodes will go away by `deadline`, seconds since 1970; None if nobody knows when."""
+    """Some nodes will go away by `deadline`, in seconds since 1970; None if unknown."""
 
     deadline: float | None
     ranks: dict[str, list[int]]
 
 
 class SaveWanted(msgspec.Struct, tag=True, frozen=True):
-    """The group will be restarted for a reason of ours: a checkpoint would be welcome now."""
+    """The group is about to be restarted; a checkpoint saved now avoids lost work."""
 
 
 Message: TypeAlias = (

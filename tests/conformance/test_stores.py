@@ -15,7 +15,7 @@ from holdfast.storage.base import Store
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.locate import open_store
 from holdfast.storage.memory import MemoryStore
-from holdfast.storage.prefix import Below
+from holdfast.storage.prefix import PrefixStore
 from holdfast.testing.suites.store import StoreSuite
 from tests.servers.gcs import GcsStub
 from tests.servers.storage import ACCESS_KEY, SECRET_KEY, AzureServer, S3Server
@@ -38,7 +38,7 @@ class TestMemory(StoreSuite):
 class TestPartOfMemory(StoreSuite):
     @pytest.fixture
     def store(self) -> Store:
-        return Below(MemoryStore(uuid.uuid4().hex), "some/part")
+        return PrefixStore(MemoryStore(uuid.uuid4().hex), "some/part")
 
 
 class TestLocal(StoreSuite):

@@ -68,7 +68,7 @@ def test_a_run_on_an_object_store_needs_no_home(
 @pytest.mark.parametrize(
     ("home", "message", "hint"),
     [
-        ("unset", "nobody knows where that is: HOME is not set", "set HOME, or name a folder"),
+        ("unset", "which is unknown: HOME is not set", "set HOME, or name a folder"),
         ("root", "cannot reach /ray_results/run: Permission denied", "check who owns the folder"),
         (
             "read-only",

@@ -263,9 +263,9 @@ def test_an_object_of_another_machine_is_told_as_such() -> None:
     token, owner, _, size = facts
     elsewhere = type(owner)("gpu-7", 1, owner.started, "another kernel", owner.user)
     del ref
-    from holdfast.objects.refs import _known
+    from holdfast.objects.refs import _unpickled
 
-    there = _known(token, elsewhere, "/proc/1/fd/99", size)
+    there = _unpickled(token, elsewhere, "/proc/1/fd/99", size)
 
     with pytest.raises(ObjectLost, match=r"was put on gpu-7 \(pid 1\), and this is .*: objects"):
         holdfast.get(there)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoint.commit import deliver, settle
+from holdfast.checkpoint.commit import deliver
 from holdfast.control.record.litter import sweep
 from holdfast.control.record.open_run import open_run
 from holdfast.control.record.run_view import look, verify
@@ -22,6 +22,7 @@ from holdfast.errors import Damaged, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from holdfast.storage.retry import RetryPolicy
+from holdfast.storage.transfer import upload_files
 from tests.patience import PATIENCE_S
 from tests.runs import commit_to, save_files
 from tests.servers.proxy import Answer, DropAnswer, DropRequest, FaultyProxy
@@ -192,9 +193,9 @@ def test_the_lowest_rank_wins_where_ranks_save_different_files_under_one_name(
     with open_run(store) as run:
         slot = run.begin_checkpoint(attempt=1)
         parts = [deliver(store, slot, rank, sources[rank]) for rank in (1, 0, 2)]
-        with pytest.raises(Damaged, match="not settled"):
+        with pytest.raises(Damaged, match="has files of losing ranks"):
             run.commit_checkpoint(slot, parts)
-        settle(store, slot, parts, {rank: str(path) for rank, path in sources.items()})
+        upload_files(store, sources[0], slot.directory, ["model.pt"])
         manifest = run.commit_checkpoint(slot, parts, world_size=3)
 
     assert store.get(f"{slot.directory}/model.pt").data == b"of 0"

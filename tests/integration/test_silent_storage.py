@@ -136,7 +136,7 @@ def test_a_server_that_never_says_a_word_is_given_up(
     assert f"s3://bucket/runs/run at {silent_port} does not answer" in caught.value.message
     told = [one for one in caplog.messages if "does not answer" in one]
     assert len(told) == 1, told
-    assert f"nothing was heard from s3://bucket/runs/run at {silent_port} yet" in told[0]
+    assert f"no answer from s3://bucket/runs/run at {silent_port} yet" in told[0]
 
 
 def test_a_proxy_that_is_always_busy_is_given_up(busy_port: str) -> None:
@@ -219,5 +219,5 @@ def test_an_outage_in_the_middle_of_a_run_is_waited_out_and_told(
 
     begins, *_, ends = telling.lines
     assert "connection refused; training goes on until it reports, and checkpoints wait" in begins
-    assert "nothing after checkpoint_000000 is durable; it is tried until it does" in begins
+    assert "nothing after checkpoint_000000 is durable; retrying until it does" in begins
     assert ends.startswith("storage answers again, after ")

@@ -45,7 +45,7 @@ def test_an_unbounded_channel_takes_anything_at_once(
     indexes: list[int] = []
     while len(indexes) < 100:
         channel.flush()
-        indexes += [one.index for one in peer.receive() if isinstance(one, Meeting)]
+        indexes += [message.index for message in peer.receive() if isinstance(message, Meeting)]
     assert indexes == [*range(100)]
     assert not channel.has_unsent
 
@@ -60,11 +60,11 @@ def test_many_small_messages_to_a_slow_reader_come_whole_and_in_order(
         channel.send(Meeting(index, bytes(index % 97)))
     assert channel.has_unsent
 
-    found: list[Meeting] = []
-    while len(found) < 5000:
+    received: list[Meeting] = []
+    while len(received) < 5000:
         channel.flush()
-        found += [one for one in peer.receive() if isinstance(one, Meeting)]
-    assert found == [Meeting(index, bytes(index % 97)) for index in range(5000)]
+        received += [message for message in peer.receive() if isinstance(message, Meeting)]
+    assert received == [Meeting(index, bytes(index % 97)) for index in range(5000)]
     assert not channel.has_unsent
 
 
@@ -128,11 +128,11 @@ def test_what_is_sent_to_one_who_is_gone_is_not_kept(
     tracemalloc.start()
     try:
         fill(channel, 50)
-        kept, _ = tracemalloc.get_traced_memory()
+        traced_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert kept < MIB
+    assert traced_bytes < MIB
     assert channel.is_closed
 
 
@@ -209,7 +209,7 @@ def test_a_message_that_is_larger_than_any_can_be_is_refused_and_the_line_goes_o
     with (
         mmap.mmap(-1, 5 << 30) as untouched,  # takes no memory
         memoryview(untouched) as data,
-        pytest.raises(ConfigError, match=r"brought for all others takes 5\.0 GiB.*4\.0 GiB"),
+        pytest.raises(ConfigError, match=r"shares with the others takes 5\.0 GiB.*4\.0 GiB"),
     ):
         channel.send(Meeting(1, data))  # type: ignore[arg-type]
 
@@ -223,5 +223,7 @@ def test_a_message_whose_frame_would_be_too_long_is_refused(
 ) -> None:
     monkeypatch.setattr(Channel, "MESSAGE_BYTES_MAX", 1000)
 
-    with pytest.raises(ConfigError, match="the function, with its config and all that it holds"):
+    with pytest.raises(
+        ConfigError, match="the function with its config and everything it refers to"
+    ):
         Channel(ends[0]).send(Assigned(bytes(1000)))

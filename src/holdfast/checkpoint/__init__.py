@@ -1,4 +1,4 @@
-"""Checkpoints: commit, verify, fetch once per node, retention."""
+"""Checkpoints: how they are committed, verified, and fetched once per machine."""
 
 from holdfast.checkpoint.checkpoint import Checkpoint
 

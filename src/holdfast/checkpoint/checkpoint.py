@@ -1,4 +1,4 @@
-"""The `Checkpoint` that users hold: a folder of files, here or far away, cheap to send around."""
+"""The public `Checkpoint`: a reference to a folder of files, local or remote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.storage.parallel import Watch
 from holdfast.storage.transfer import download_tree
 from holdfast.storage.uris import from_home, without_secrets
 
-_GONE = {
+_REMOVED = {
     "from_dict": "write the dictionary to a file in a folder and use Checkpoint.from_directory",
     "to_dict": "read the file you saved from the folder that as_directory() gives",
     "from_bytes": "write the bytes to a file in a folder and use Checkpoint.from_directory",
@@ -41,14 +41,14 @@ _GONE = {
 }
 
 
-class _Named(type):
-    """Says what there is instead of a method that is gone, as `Checkpoint.from_dict`."""
+class _CheckpointType(type):
+    """Names the replacement when a removed class attribute is used, as `Checkpoint.from_dict`."""
 
     def __getattr__(cls, name: str) -> NoReturn:
-        raise AttributeError(_instead_of(name))
+        raise AttributeError(_missing_attribute(name))
 
 
-class Checkpoint(metaclass=_Named):
+class Checkpoint(metaclass=_CheckpointType):
     """A folder of files at `path`, on this machine or on any storage Holdfast can reach.
 
     Args:
@@ -63,7 +63,7 @@ class Checkpoint(metaclass=_Named):
         self._name = secrets.token_hex(16)
         self._opened: Store | None = None
         self._run: tuple[dict[str, Any], str] | None = None
-        self._is_trusted = False  # whether whoever gave it to this process has read it
+        self._is_trusted = False  # whether the driver has verified it for this process
 
     @classmethod
     def in_run(cls, store: Store, directory: str) -> Checkpoint:
@@ -74,12 +74,12 @@ class Checkpoint(metaclass=_Named):
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
-        """Return the checkpoint in a folder of this machine."""
+        """Return the checkpoint in a local folder."""
         return cls(os.path.abspath(from_home(os.fspath(path))))
 
     @property
     def path(self) -> str:
-        """Where the files are, as `filesystem` names it: a path without a scheme."""
+        """The path of the files on `filesystem`, without a scheme."""
         if self._run is None:
             return filesystem_path(self._location)
         described, directory = self._run
@@ -89,7 +89,7 @@ class Checkpoint(metaclass=_Named):
 
     @property
     def filesystem(self) -> Any:
-        """The filesystem that `path` is on, as pyarrow has them."""
+        """The pyarrow filesystem that `path` is on."""
         if self._given_filesystem is not None:
             return self._given_filesystem
         return (
@@ -100,12 +100,12 @@ class Checkpoint(metaclass=_Named):
 
     @contextlib.contextmanager
     def as_directory(self) -> Iterator[str]:
-        """Give a folder of this machine with the checkpoint's files, to read and not to change.
+        """Provide a local folder with the checkpoint's files, for reading only.
 
-        Files on this machine are given as they are, without a copy. Others are fetched: one copy
-        per machine, which every process that is inside gets. It is removed when the last one has
-        left; only workers of a run keep it, for the next time. What a run has committed is verified
-        before, once per process; see `verify`.
+        Local files are not copied. Remote ones are fetched: one copy per machine, shared by all its
+        processes, and removed when the last of them has left the block. Only workers of a run keep
+        it, for the next time. A committed checkpoint is verified first, once per process; see
+        `verify`.
         """
         local = self._store.local
         if local is not None:
@@ -119,8 +119,8 @@ class Checkpoint(metaclass=_Named):
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copy the files to the folder `path` and return it.
 
-        Without `path`, return a folder that this machine's processes share, and that stays until
-        this one ends.
+        Without `path`, return a folder that all processes of this machine share; it exists until
+        this process ends.
         """
         self._must_exist()
         if path is None:
@@ -132,10 +132,9 @@ class Checkpoint(metaclass=_Named):
         return target
 
     def verify(self) -> None:
-        """Raise `Damaged` if a run has committed it and it is not what was saved.
+        """Raise `Damaged` if a run has committed it and its files have changed since.
 
-        Every byte is read for that, once per process. A folder that no run has committed is taken
-        as it is, but must be there.
+        Reads every byte, once per process. A folder that no run has committed only has to exist.
         """
         self._must_exist()
         home = None if self._is_trusted else self._home()
@@ -143,14 +142,14 @@ class Checkpoint(metaclass=_Named):
             must_be_whole(*home)
 
     def _must_exist(self) -> None:
-        """Raise if it should be a folder of this machine and is none: it would pass for empty."""
+        """Raise if a local folder is missing, because it would look like an empty one."""
         local = self._store.local
         if local is None or os.path.isdir(local.root):
             return
         if os.path.exists(local.root):
             raise ConfigError(
-                f"the checkpoint {local.root} is a file, and a checkpoint is a folder",
-                hint="save it into a folder of its own, and name that",
+                f"the checkpoint {local.root} is a file: a checkpoint must be a folder",
+                hint="save it into its own folder, and name that",
             )
         raise ConfigError(
             f"the checkpoint folder {local.root} does not exist",
@@ -158,11 +157,10 @@ class Checkpoint(metaclass=_Named):
         )
 
     def _identity(self) -> tuple[str, Sequence[FileEntry]]:
-        """Return what a copy of it is known by, and what is in it as far as that is known."""
+        """Return the name of its copy in the cache, and its files if they are known."""
         manifest = self._manifest()
         if manifest is None:
-            # Nothing says that the files will stay as they are, so only copies of this very
-            # object, which the name travels with, may share.
+            # The files may change, so only this object and its pickled copies share the copy.
             return self._name, ()
         return identity_of(manifest), manifest.files
 
@@ -172,10 +170,10 @@ class Checkpoint(metaclass=_Named):
             files, folders = manifest.files, manifest.folders
             download_tree(self._store, "", files, target, folders=folders, watch=watch)
             return
-        found = [FileEntry(e.key, e.size, "") for e in self._store.entries()]
-        if not found and self._store.local is None:
+        entries = [FileEntry(e.key, e.size, "") for e in self._store.entries()]
+        if not entries and self._store.local is None:
             raise ConfigError(f"there is no checkpoint at {self._store.url}", hint="check the path")
-        download_tree(self._store, "", found, target, watch=watch)
+        download_tree(self._store, "", entries, target, watch=watch)
 
     def _manifest(self) -> Manifest | None:
         """Return the manifest if this is a committed checkpoint of a run."""
@@ -183,15 +181,15 @@ class Checkpoint(metaclass=_Named):
         return manifest_of(*home) if home else None
 
     def _home(self) -> tuple[Store, str] | None:
-        """Return the run this checkpoint was committed to, and its folder there."""
+        """Return the run this checkpoint was committed to, and its folder there; None if none."""
         if self._run is not None:
             return reopen(self._run[0]), self._run[1]
-        found = self._home_of(self._location)
+        home = self._home_of(self._location)
         local = self._store.local
-        if found is None and local is not None:
+        if home is None and local is not None:
             real = os.path.realpath(local.root)  # a link may lead into a run
-            found = self._home_of(real) if real != local.root else None
-        return found
+            home = self._home_of(real) if real != local.root else None
+        return home
 
     def _home_of(self, location: str) -> tuple[Store, str] | None:
         location, _, query = location.partition("?")
@@ -203,7 +201,7 @@ class Checkpoint(metaclass=_Named):
                 return None
             manifest = f"{PRIVATE}/manifests/{folder}.json"
             if is_path and _is_missing(f"{run}/{manifest}"):
-                continue  # most folders are in no run, and the training loop waits for this
+                continue  # a cheap check, because the training loop waits for this
             store = open_store(run + (f"?{query}" if query else ""), self._given_filesystem)
             if store.stat(manifest) is not None:
                 return store, folder
@@ -224,14 +222,14 @@ class Checkpoint(metaclass=_Named):
         return read_metadata(self._store, self._home())
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replace the metadata of the checkpoint; it must be expressible as JSON."""
+        """Replace the metadata of the checkpoint; it must be JSON data."""
         write_metadata(self._store, self._home(), metadata)
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add to the metadata of the checkpoint, replacing what has the same name."""
+        """Add to the metadata of the checkpoint, replacing values of the same name."""
         self.set_metadata({**self.get_metadata(), **as_metadata(metadata)})
 
-    # ------------------------------------------------------------------ being an object
+    # ------------------------------------------------------------------ special methods
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None, "_is_trusted": False}
@@ -246,23 +244,23 @@ class Checkpoint(metaclass=_Named):
         raise TypeError("a Checkpoint is not a path; use `with checkpoint.as_directory() as path`")
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(_instead_of(name))
+        raise AttributeError(_missing_attribute(name))
 
 
 def trust(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint that this process takes as it is, because its driver has verified it."""
+    """Mark a checkpoint as verified by the driver, so that this process does not verify it."""
     checkpoint._is_trusted = True  # noqa: SLF001
     return checkpoint
 
 
 def location_of(checkpoint: Checkpoint) -> str:
-    """Return the folder of this machine that a checkpoint is in, or else its path far away."""
+    """Return the local folder of a checkpoint, or its path on remote storage."""
     local = checkpoint._store.local  # noqa: SLF001
     return checkpoint.path if local is None else local.root
 
 
 def _is_missing(path: str) -> bool:
-    """Whether nothing is there for certain: a disk that cannot tell is asked again by the store."""
+    """Whether the path certainly does not exist; after other errors, the store is asked."""
     try:
         os.lstat(path)
     except OSError as error:
@@ -270,7 +268,7 @@ def _is_missing(path: str) -> bool:
     return False
 
 
-def _instead_of(name: str) -> str:
-    if name in _GONE:
-        return f"Checkpoint.{name} is no more: {_GONE[name]}"
+def _missing_attribute(name: str) -> str:
+    if name in _REMOVED:
+        return f"Checkpoint.{name} was removed: {_REMOVED[name]}"
     return f"a Checkpoint has no attribute {name!r}"

@@ -1,8 +1,8 @@
-"""How a checkpoint comes to exist: ranks deliver, parts become one folder, the manifest is last.
+"""Commits checkpoints: ranks deliver parts, which become one folder; the manifest is put last.
 
-Before the manifest is put there is only litter, which a sweep removes. On a local disk ranks
-deliver to a hidden staging folder that is renamed when whole; on an object store they deliver to
-the final keys, which belong to nobody until the manifest names them.
+Until the manifest is put, all files are litter, which a sweep removes. On a local disk, ranks
+deliver to a hidden staging folder that is renamed when complete; on an object store, they deliver
+to the final keys, which belong to no checkpoint until the manifest names them.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.checkpoint.manifests import PRIVATE, has_manifest, put_manifest
 from holdfast.checkpoint.metadata import metadata_key
-from holdfast.core.checkpoint.manifest import Contest, FileEntry, Manifest, Merged, Part, merge
+from holdfast.core.checkpoint.manifest import FileEntry, Manifest, Merged, Part, merge
 from holdfast.errors import Conflict, Damaged, StoreError
 from holdfast.storage.base import Store
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.parallel import Watch
-from holdfast.storage.transfer import take_stock, upload_files, upload_tree
+from holdfast.storage.transfer import take_stock, upload_tree
 from holdfast.storage.verify import damage_of
 
 log = logging.getLogger(__name__)
 
 STAGING = f"{PRIVATE}/staging"
 Stock: TypeAlias = tuple[tuple[FileEntry, ...], tuple[str, ...]]
-SPOOLED = "spool-"  # how the names of folders begin that wait there to be delivered
+SPOOLED = "spool-"  # prefix of folders that wait in the staging area to be delivered
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A checkpoint number that has been given out, and where its files go.
+    """A reserved checkpoint number, and where its files go.
 
-    The number is never given again, whatever becomes of it, so the leftovers of a dead attempt
+    A number is never used twice, even if its checkpoint fails, so the leftovers of a dead attempt
     cannot mix with a later one.
     """
 
@@ -45,7 +45,7 @@ class Slot:
     attempt: int
 
     def staging(self, rank: int) -> str:
-        """Return where a rank delivers on a local disk."""
+        """Return the folder a rank delivers to on a local disk."""
         return f"{STAGING}/{self._staging_name}{rank}"
 
     def has_staged(self, folder: str) -> bool:
@@ -58,7 +58,7 @@ class Slot:
 
 
 def default_directory(number: int) -> str:
-    """Return the folder of a checkpoint whose user did not name one."""
+    """Return the folder of a checkpoint that the user did not name."""
     return f"checkpoint_{number:06d}"
 
 
@@ -69,10 +69,9 @@ def deliver(
     source: str | os.PathLike[str],
     watch: Watch | None = None,
 ) -> Part:
-    """Transfer one rank's files and return what they are; not committed yet.
+    """Transfer one rank's files and return them; they are not committed yet.
 
-    On a local disk the bytes are durable on return; their names follow when the folder they are
-    staged in is published.
+    On a local disk, the bytes are durable on return, and the names once the folder is published.
     """
     prefix = slot.directory if store.local is None else slot.staging(rank)
     if store.local is not None:
@@ -88,7 +87,7 @@ def deliver(
 
 
 def prepare_taken(store: Store, folder: str) -> Stock | None:
-    """Do all for `deliver_taken` that needs no slot; None if nothing can be done without one."""
+    """Do the part of `deliver_taken` that needs no slot; None if there is none."""
     key = _staged_key(store, folder)
     return None if key is None else take_stock(store, key, staged=True)
 
@@ -96,10 +95,9 @@ def prepare_taken(store: Store, folder: str) -> Stock | None:
 def deliver_taken(
     store: Store, slot: Slot, rank: int, folder: str, prepared: Stock | None = None
 ) -> Part:
-    """Deliver a folder that is ours already; on the store's own disk no byte is copied.
+    """Deliver a folder that is ours already; on the store's own disk, it is moved, not copied.
 
-    What is durable on return is what is after `deliver`. What `prepare_taken` has returned of the
-    folder need not be done again.
+    As durable as after `deliver`. `prepared` is the result of `prepare_taken`.
     """
     local, key = store.local, _staged_key(store, folder)
     if local is None or key is None:
@@ -118,41 +116,25 @@ def _staged_key(store: Store, folder: str) -> str | None:
     return f"{STAGING}/{os.path.relpath(folder, local.path(STAGING))}"
 
 
-def settle(
-    store: Store, slot: Slot, parts: Iterable[Part], sources: Mapping[int, str]
-) -> tuple[Contest, ...]:
-    """Make the lowest rank's file the one at rest wherever ranks delivered different ones.
-
-    Only needed where ranks write to the same keys, which is on object stores: there the last to
-    write has overwritten the others. Call it once every rank has delivered, so that nobody writes
-    any more; `sources` are the folders the ranks delivered from.
-    """
-    merged = merge(parts)
-    if store.local is None:
-        for contest in merged.contests:
-            upload_files(store, sources[contest.winner], slot.directory, [contest.path])
-    return merged.contests
-
-
 def publish(store: Store, slot: Slot, parts: Iterable[Part]) -> Merged:
-    """Make the parts one folder under its final name; durable on return, not yet committed."""
+    """Combine the parts into one folder under its final name; durable, but not yet committed."""
     parts = list(parts)
     merged = merge(parts)
     if has_manifest(store, slot.directory):
         raise Conflict(
             f"{store.url}/{slot.directory} is a checkpoint already",
             key=slot.directory,
-            hint="give each checkpoint a name of its own, or none and let it be numbered",
+            hint="give each checkpoint its own name, or none and let it be numbered",
         )
     if store.local is not None:
         _publish_folder(store.local, slot, merged, min((part.rank for part in parts), default=0))
     else:
         _publish_objects(store, slot, merged)
-    _say_contests(slot, merged)
+    _log_contests(slot, merged)
     return merged
 
 
-def _say_contests(slot: Slot, merged: Merged) -> None:
+def _log_contests(slot: Slot, merged: Merged) -> None:
     for contest in merged.contests:
         losers = ", ".join(map(str, contest.losers))
         log.warning(
@@ -164,9 +146,9 @@ def _say_contests(slot: Slot, merged: Merged) -> None:
 def publish_beside(
     store: Store, slot: Slot, parts: Iterable[Part], placed_by: int
 ) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
-    """Add parts to the slot's folder, where the user's own code has put others; durable on return.
+    """Add parts to the slot's folder, where user code has placed files itself; durable on return.
 
-    What is there counts as of the rank `placed_by`. Returns all that is there then.
+    Those files count as delivered by the rank `placed_by`. Returns the contents of the folder.
     """
     delivered = {part.rank: part for part in parts}
     files, folders = take_stock(store, slot.directory)
@@ -174,11 +156,11 @@ def publish_beside(
     if store.local is None:
         _must_hold(store, slot, {entry.path for entry in files}, delivered.values())
     else:
-        _say_contests(slot, merged)
-        ours = {path: rank for path, rank in merged.owners.items() if rank in delivered}
-        for path, rank in ours.items():
+        _log_contests(slot, merged)
+        moves = {path: rank for path, rank in merged.owners.items() if rank in delivered}
+        for path, rank in moves.items():
             store.local.move_file(f"{slot.staging(rank)}/{path}", f"{slot.directory}/{path}")
-        changed = {os.path.dirname(path) for path in ours} | set(merged.folders)
+        changed = {os.path.dirname(path) for path in moves} | set(merged.folders)
         inner = {parent for folder in changed for parent in _with_parents(folder)}
         store.local.sync_folders(
             [*(f"{slot.directory}/{folder}" for folder in sorted(inner)), slot.directory]
@@ -187,42 +169,42 @@ def publish_beside(
     return files, folders
 
 
-def _must_hold(store: Store, slot: Slot, there: Collection[str], parts: Iterable[Part]) -> None:
-    """Raise if a folder of an object store lacks what ranks have delivered to it."""
+def _must_hold(store: Store, slot: Slot, paths: Collection[str], parts: Iterable[Part]) -> None:
+    """Raise if a folder of an object store lacks files that ranks have delivered."""
     for part in parts:
         for entry in part.files:
-            if entry.path not in there:
+            if entry.path not in paths:
                 key = f"{slot.directory}/{entry.path}"
-                raise Damaged(f"{store.url}/{key} is gone, and rank {part.rank} delivered it")
+                raise Damaged(f"{store.url}/{key} is gone, although rank {part.rank} delivered it")
 
 
 def commit(store: Store, slot: Slot, manifest: Manifest) -> None:
-    """Put the manifest: the checkpoint exists when this has returned. Then tidy up behind it."""
+    """Put the manifest: the checkpoint exists when this has returned. Then remove leftovers."""
     put_manifest(store, manifest)
-    if manifest.world_size > 1:  # who was alone has nothing left there: it was moved
+    if manifest.world_size > 1:  # the folder of a single rank was moved
         _discard_staged(store, slot)
 
 
 def discard(store: Store, slot: Slot) -> None:
-    """Remove what was delivered for a slot that will not be committed."""
+    """Remove the files of a slot that will not be committed."""
     _discard_staged(store, slot)
     if store.local is None and not has_manifest(store, slot.directory):
         _discard(store, slot.directory)
 
 
 def remove_directory(store: Store, directory: str) -> None:
-    """Remove a checkpoint whose manifest is gone, metadata too; already gone is not an error.
+    """Remove a checkpoint whose manifest is gone, with its metadata; it may be gone already.
 
-    On a local disk it leaves its place in one step, so that nobody ever sees half of it, and what
-    a crash leaves of it lies where a sweep looks. A link in its place is removed, and nothing that
-    lies behind one is: that is outside of the run.
+    On a local disk, it is moved away first, so that no reader sees half of it, and a sweep finds
+    what a crash leaves. A link in its place is removed, but nothing behind a link: that is outside
+    the run.
     """
     store.delete(metadata_key(directory))
     if store.local is None:
         store.delete_tree(directory)
         return
     if (link := store.local.link_above(directory)) is not None:
-        log.warning("%s/%s is left: it lies behind the link %s", store.url, directory, link)
+        log.warning("%s/%s is not removed: it is behind the link %s", store.url, directory, link)
         return
     doomed = f"{STAGING}/gone-{secrets.token_hex(8)}"
     if store.local.has(directory):
@@ -231,7 +213,7 @@ def remove_directory(store: Store, directory: str) -> None:
 
 
 def _publish_folder(store: LocalStore, slot: Slot, merged: Merged, lowest: int) -> None:
-    """Move all files to the folder of the lowest rank, which has nothing that lost a contest."""
+    """Move all files to the folder of the lowest rank, which wins all contests."""
     base = slot.staging(lowest)
     for path, rank in merged.owners.items():
         if rank != lowest:
@@ -249,17 +231,17 @@ def _with_parents(folder: str) -> list[str]:
 
 def _publish_objects(store: Store, slot: Slot, merged: Merged) -> None:
     wanted = {f"{slot.directory}/{entry.path}": entry for entry in merged.files}
-    found = {entry.key: entry.size for entry in store.entries(slot.directory)}
-    for key in found.keys() - wanted.keys():
+    stored = {entry.key: entry.size for entry in store.entries(slot.directory)}
+    for key in stored.keys() - wanted.keys():
         store.delete(key)  # of a rank that lost a contest
     for key, entry in wanted.items():
-        if found.get(key) != entry.size:
+        if stored.get(key) != entry.size:
             rank = merged.owners[entry.path]
-            raise Damaged(f"{store.url}/{key} is not what rank {rank} says it delivered")
+            raise Damaged(f"{store.url}/{key} is not what rank {rank} delivered")
     contested = {contest.path for contest in merged.contests}
     doubtful = [entry for entry in merged.files if entry.path in contested]
     if problems := damage_of(store, slot.directory, doubtful):
-        raise Damaged(f"{slot.directory} was not settled: {'; '.join(problems)}")
+        raise Damaged(f"{slot.directory} has files of losing ranks: {'; '.join(problems)}")
 
 
 def _discard_staged(store: Store, slot: Slot) -> None:

@@ -1,16 +1,16 @@
-"""One copy of a remote checkpoint per machine, shared by every process that asks for it.
+"""Fetches remote checkpoints: one copy per machine, shared by all its processes.
 
-    <cache>/<id>/         the copy; it has this name only when it is whole
-    <cache>/<id>.part…/   one being made
-    <cache>/<id>.stamps   what the kernel said of each file when the copy was whole
+    <cache>/<id>/         the copy; it gets this name when it is complete
+    <cache>/<id>.part…/   a copy being made
+    <cache>/<id>.stamps   size, inode and change time of each file when the copy was complete
     <cache>/<id>.lock     held while a copy is made or removed
-    <cache>/<id>.users    held, shared, by every process that uses the copy, until it lets go
+    <cache>/<id>.users    a shared lock, held by every process that uses the copy
 
-Locks are the kernel's (flock), so whatever dies lets go of them. A copy lives as long as any
-process holds it; the last one to let go removes it, and whatever a killed process left behind is
-removed by the next that fetches anything. A process lets go when it has left the last `with` in
-which it used the copy. A worker does not: it keeps what it may want again, the latest of it, up to
-a limit, and the driver of a run keeps what its workers began with, for those that start again.
+Locks are the kernel's (flock), so they end with their process. A copy exists as long as any process
+holds it; the last to release it removes it, and the next process that fetches anything removes what
+a killed one left. A process releases a copy when it has left the last `with` that used it. Workers
+keep their latest copies, up to a limit, because they may need them again. The driver of a run keeps
+what its workers began with, for those that start again.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from holdfast.storage.private_folders import find_private_folder, make_private, 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.02
-TICK_S, TICKS_MAX = 0.001, 50  # more only if the clock was set back
+TICK_S, TICKS_MAX = 0.001, 50  # more ticks are needed only if the clock was set back
 STALL_S = 60.0
 _CACHE = "checkpoints"
 
-IDLE_BYTES_MAX = 50 << 30  # what a worker keeps that it does not use just then, and never more
-IDLE_SHARE_MAX = 0.5  # than this part of the room that the disk has besides
+IDLE_BYTES_MAX = 50 << 30  # how much a worker keeps of copies that it does not use at the moment
+IDLE_SHARE_MAX = 0.5  # and at most this share of the free space of the disk
 
 
 @dataclass(slots=True)
 class _Use:
-    """What this process has to do with a copy.
+    """How this process uses a copy.
 
     Attributes:
-        handle: Of the users file, locked.
-        inside: How many are using it just now.
-        pins: How many keep it though nobody uses it; what `fetch_once` returned stays for good.
-        size_bytes: How large it is; known once nobody uses it.
+        handle: The users file, locked.
+        inside: How many `with` blocks use it at the moment.
+        pins: How many callers of `fetch_once` keep it until the process ends.
+        size_bytes: Its size; known once it is idle.
     """
 
     handle: int
@@ -60,7 +60,7 @@ class _Use:
     size_bytes: int = 0
 
 
-_uses: dict[str, _Use] = {}  # by users file; those that were used last come last
+_uses: dict[str, _Use] = {}  # by users file; the last used comes last
 _uses_lock = threading.Lock()
 _uses_of = os.getpid()
 _keeps_idle = False  # whether this is a worker
@@ -69,7 +69,7 @@ Fill = Callable[[str], None]
 
 
 def cache_root() -> Path:
-    """Return where this machine keeps the copies of this user's checkpoints; nobody else's."""
+    """Return the folder for copies of checkpoints; each user has one."""
     return Path(private_folder(_CACHE))
 
 
@@ -81,11 +81,11 @@ def fetch_once(
     root: Path | None = None,
     stall_s: float = STALL_S,
 ) -> Path:
-    """Return the folder of the machine's one copy of `identity`, made by `fill` if need be.
+    """Return the folder of the machine's copy of `identity`, made by `fill` if it is missing.
 
-    It stays for as long as this process lives. Whoever comes first fills a private folder and gives
-    it its name when it is whole; the others wait for that. If the one who fills dies, another takes
-    over at once; if it makes no progress for `stall_s`, whoever waits makes the copy itself.
+    It exists until this process ends. The first process fills a private folder and renames it when
+    it is complete; the others wait. If it dies, another takes over at once; if it makes no progress
+    for `stall_s`, each waiting process makes the copy itself.
     """
     with using_copy(identity, fill, files, root=root, stall_s=stall_s) as copy:
         with _uses_lock:
@@ -102,9 +102,9 @@ def using_copy(
     root: Path | None = None,
     stall_s: float = STALL_S,
 ) -> Iterator[Path]:
-    """Give the folder of the machine's one copy of `identity` for a while; see `fetch_once`.
+    """Provide the folder of the machine's copy of `identity` within the block; see `fetch_once`.
 
-    When nobody in this process is inside any more, it lets go of the copy, unless it is a worker.
+    At the end of the last such block the process releases the copy, unless it is a worker.
     """
     root = _own(root)
     copy = root / identity
@@ -121,45 +121,45 @@ def using_copy(
 
 
 def keep_idle_copies() -> None:
-    """Have this process keep copies that it used, as far as there is room for them."""
-    global _keeps_idle  # noqa: PLW0603  # it is what kind of process this is
+    """Make this process keep idle copies, within the limits above."""
+    global _keeps_idle  # noqa: PLW0603  # a property of the process
     _keeps_idle = True
 
 
 class CopyKeeper:
-    """Keeps the machine's copy of one checkpoint at a time, if there is one, while nobody uses it.
+    """Keeps the machine's copy of one checkpoint at a time while no process uses it.
 
-    The workers of an attempt that was lost took their copies along; those of the next find this.
+    The copies of a lost attempt end with its workers; those of the next attempt find this one.
     """
 
     def __init__(self, root: Path | None = None) -> None:
         self._root = root
-        self._kept: Path | None = None
+        self._copy: Path | None = None
 
     def keep(self, identity: str) -> None:
-        """Keep the copy of this checkpoint from now on, and none of another."""
+        """Keep the copy of this checkpoint instead of the previous one."""
         copy = _own(self._root) / identity
-        if copy == self._kept:
+        if copy == self._copy:
             return
         _enter(_users_of(copy))
         self.close()
-        self._kept = copy
+        self._copy = copy
 
     def close(self) -> None:
-        """Keep nothing any more."""
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            _leave(kept, keeps_idle=False)
+        """Release the copy."""
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            _leave(copy, keeps_idle=False)
 
 
 def let_go(root: Path | None = None) -> None:
-    """Give up every copy this process uses; those that nobody else uses are removed."""
+    """Release every copy this process uses, and remove those without other users."""
     with _uses_lock:
         _forget_parent()
         uses, paths = list(_uses.values()), list(_uses)
         _uses.clear()
     for use in uses:
-        os.close(use.handle)  # not LOCK_UN: a child that was forked meanwhile may still read it
+        os.close(use.handle)  # not LOCK_UN: a forked child may still read it
     for folder in {os.path.dirname(path) for path in paths} | ({str(root)} if root else set()):
         sweep_unused(Path(folder))
 
@@ -178,12 +178,12 @@ def sweep_unused(root: Path | None = None) -> None:
 
 def _remove_if_unused(root: Path, identity: str) -> None:
     users, lock = root / f"{identity}.users", root / f"{identity}.lock"
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as locks:
         for path in (lock, users):
             handle = _locked_now(path)
             if handle is None:
                 return  # in use
-            held.callback(os.close, handle)
+            locks.callback(os.close, handle)
         with contextlib.suppress(FileNotFoundError):
             (root / identity).rename(_part_of(root / identity))
         for part in root.glob(f"{identity}.part-*"):
@@ -198,7 +198,7 @@ def _part_of(copy: Path) -> Path:
 
 
 def _make_copy(copy: Path, fill: Fill, files: Iterable[FileEntry]) -> None:
-    """Fill a private folder, then give it its name; an unfit copy of that name makes way."""
+    """Fill a private folder, then rename it; a damaged copy of that name is replaced."""
     part = _part_of(copy)
     part.mkdir(mode=0o700)
     try:
@@ -213,10 +213,10 @@ def _make_copy(copy: Path, fill: Fill, files: Iterable[FileEntry]) -> None:
 
 
 def _is_whole(copy: Path, files: Iterable[FileEntry]) -> bool:
-    """Whether a copy is as it was fetched: nobody has cut it, replaced a file or written to one.
+    """Whether a copy is as it was fetched.
 
-    A cleaner of temporary files may have, or a function that saves into the folder it loads from.
-    Whatever is done to a file, the kernel notes when, and nobody can say otherwise.
+    A cleaner of temporary files may have removed files, or a function may have saved into the
+    folder it loads from. The kernel's change time shows any such change, and cannot be faked.
     """
     try:
         stamps = json.loads(_stamps_at(copy).read_bytes())
@@ -230,9 +230,9 @@ def _stamps_at(copy: Path) -> Path:
 
 
 def _write_stamps(path: Path, stamps: Mapping[str, Sequence[int]]) -> None:
-    """Keep what the kernel says of files, once whatever is done to one of them gets a later time.
+    """Store the stamps, and return once a later change of a file would get a later time.
 
-    Its clock for files goes in ticks of some milliseconds.
+    The kernel's clock for files advances in ticks of some milliseconds.
     """
     newest = max((changed for *_, changed in stamps.values()), default=0)
     for _ in range(TICKS_MAX):
@@ -245,8 +245,8 @@ def _write_stamps(path: Path, stamps: Mapping[str, Sequence[int]]) -> None:
 def _stamps_of(folder: Path, files: Iterable[FileEntry]) -> dict[str, list[int]]:
     stamps = {}
     for entry in files:
-        found = os.stat(folder / entry.path)
-        stamps[entry.path] = [found.st_size, found.st_ino, found.st_ctime_ns]
+        info = os.stat(folder / entry.path)
+        stamps[entry.path] = [info.st_size, info.st_ino, info.st_ctime_ns]
     return stamps
 
 
@@ -254,10 +254,10 @@ def _stamps_of(folder: Path, files: Iterable[FileEntry]) -> dict[str, list[int]]
 
 
 def _forget_parent() -> None:
-    """In a process that was forked, know nothing of what its parent uses.
+    """In a forked process, drop the parent's uses.
 
-    Its handles may be open here, and then they keep the copies until this process ends; or closed
-    by whoever forked it, and belong to something else by now.
+    Its handles may be open here, and then keep the copies until this process ends; or they were
+    closed after the fork, and their numbers may belong to other files.
     """
     global _uses_of  # noqa: PLW0603
     if _uses_of != os.getpid():
@@ -270,18 +270,18 @@ def _users_of(copy: Path) -> Path:
 
 
 def _enter(users: Path) -> None:
-    """Take in that one more in this process uses a copy, which others must not remove from now."""
+    """Note one more use of a copy in this process; other processes cannot remove it now."""
     with _uses_lock:
         _forget_parent()
         use = _uses.pop(str(users), None) or _Use(_shared_lock(users))
         use.inside += 1
-        _uses[str(users)] = use  # as the last one
+        _uses[str(users)] = use  # moved to the end
 
 
 def _leave(copy: Path, *, keeps_idle: bool | None = None) -> None:
-    """Take in that one in this process does not use a copy any more, and remove what need not stay.
+    """Note the end of one use of a copy, and remove copies that need not stay.
 
-    That it cannot be removed is said, and hides nothing that is raised just then.
+    A failure to remove one is logged, so that it does not hide an error of the caller.
     """
     keeps = _keeps_idle if keeps_idle is None else keeps_idle
     size_bytes = _tree_bytes(copy) if keeps else 0
@@ -290,11 +290,11 @@ def _leave(copy: Path, *, keeps_idle: bool | None = None) -> None:
         _forget_parent()
         use = _uses.get(str(_users_of(copy)))
         if use is None:
-            return  # all was let go meanwhile
+            return  # `let_go` was called meanwhile
         use.inside -= 1
         use.size_bytes = size_bytes
-        idle = {path: one for path, one in _uses.items() if not one.inside and not one.pins}
-        for path in _too_much(copy.parent, idle) if keeps else [str(_users_of(copy))]:
+        idle = {path: use for path, use in _uses.items() if not use.inside and not use.pins}
+        for path in _beyond_limit(copy.parent, idle) if keeps else [str(_users_of(copy))]:
             if path in idle:
                 os.close(_uses.pop(path).handle)
                 gone.append(Path(path))
@@ -302,34 +302,34 @@ def _leave(copy: Path, *, keeps_idle: bool | None = None) -> None:
         try:
             _remove_if_unused(users.parent, users.name.removesuffix(".users"))
         except OSError as error:
-            log.warning("a copy that nobody uses could not be removed: %s", error)
+            log.warning("could not remove an unused copy of a checkpoint: %s", error)
 
 
-def _too_much(root: Path, idle: Mapping[str, _Use]) -> list[str]:
-    """Return which of the copies that a worker does not use it cannot keep, the oldest first."""
-    total = sum(one.size_bytes for one in idle.values())
+def _beyond_limit(root: Path, idle: Mapping[str, _Use]) -> list[str]:
+    """Return the idle copies that a worker must release, the oldest first."""
+    total = sum(use.size_bytes for use in idle.values())
     room = shutil.disk_usage(root).free + total
     limit = min(IDLE_BYTES_MAX, room * IDLE_SHARE_MAX)
-    found = []
-    for path, one in idle.items():
+    paths = []
+    for path, use in idle.items():
         if total <= limit:
             break
-        found.append(path)
-        total -= one.size_bytes
-    return found
+        paths.append(path)
+        total -= use.size_bytes
+    return paths
 
 
 def _tree_bytes(copy: Path) -> int:
-    found = 0
+    total = 0
     for folder, _, names in os.walk(copy):
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                found += os.lstat(os.path.join(folder, name)).st_size
-    return found
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
 
 
 def _shared_lock(users: Path) -> int:
-    """Return a handle that says, until it is closed, that this process uses a copy."""
+    """Return a handle that, while it is open, marks this process as a user of a copy."""
     while True:
         handle = _opened(users)
         fcntl.flock(handle, fcntl.LOCK_SH)
@@ -339,7 +339,7 @@ def _shared_lock(users: Path) -> int:
 
 
 def _locked_now(path: Path) -> int | None:
-    """Return a handle that holds an exclusive lock until it is closed; None if another has it."""
+    """Return a handle with an exclusive lock, held until it is closed; None if it is taken."""
     handle = _opened(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -354,7 +354,7 @@ def _locked_now(path: Path) -> int | None:
 
 @contextlib.contextmanager
 def _waited_for(path: Path, progress: Callable[[], object], stall_s: float) -> Iterator[None]:
-    """Hold the lock, or go on without it once its holder has stopped making progress."""
+    """Hold the lock, or go on without it if its holder makes no progress."""
     seen, since = progress(), time.monotonic()
     while (handle := _locked_now(path)) is None:
         now_seen = progress()

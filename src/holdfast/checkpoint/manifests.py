@@ -1,4 +1,4 @@
-"""Manifests at rest: one sealed record per committed checkpoint, put once, never rewritten."""
+"""Stored manifests: one sealed record per committed checkpoint, put once, never rewritten."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MANIFESTS = f"{PRIVATE}/manifests"
 
 
 def manifest_key(directory: str) -> str:
-    """Return where the manifest of the checkpoint in `directory` rests."""
+    """Return the key of the manifest of the checkpoint in `directory`."""
     return f"{MANIFESTS}/{directory}.json"
 
 
 def put_manifest(store: Store, manifest: Manifest) -> None:
-    """The commit: when this has returned, the checkpoint exists; `Conflict` if it did before."""
+    """Commit a checkpoint: it exists once this has returned; `Conflict` if it existed before."""
     store.put(manifest_key(manifest.directory), seal(manifest.to_record()) + b"\n", IF_ABSENT)
 
 
@@ -37,7 +37,8 @@ def get_manifest(store: Store, directory: str) -> Manifest:
         raise Damaged(f"{store.url}/{key}: {error.message}") from error
     if manifest.algorithm != ALGORITHM:
         raise FormatTooNew(
-            f"{store.url}/{key} has digests of kind {manifest.algorithm}, known is {ALGORITHM}",
+            f"{store.url}/{key} has digests of kind {manifest.algorithm}, this version reads only"
+            f" {ALGORITHM}",
             hint="use the version of Holdfast that wrote it, or a newer one",
         )
     if manifest.directory != directory:
@@ -63,7 +64,7 @@ def manifest_directories(store: Store) -> list[str]:
 def read_manifests(
     store: Store, except_for: Collection[str] = ()
 ) -> Iterator[tuple[str, Manifest | Damaged]]:
-    """Yield committed checkpoints' folders with their manifests, or what is wrong with them."""
+    """Yield the folder of each committed checkpoint with its manifest, or its damage."""
     for directory in manifest_directories(store):
         if directory in except_for:
             continue
@@ -72,4 +73,4 @@ def read_manifests(
         except Damaged as error:
             yield directory, error
         except ObjectMissing:
-            continue  # retired between the listing and the read
+            continue  # removed between the listing and the read

@@ -1,8 +1,8 @@
 """Metadata of a checkpoint: a small JSON object that belongs to it.
 
-Before a checkpoint is committed it is a file among its files, `.metadata.json`, and is committed
-with them. Afterwards the files are what the manifest says and stay so; later metadata rests
-beside the manifest and is what counts.
+Before a checkpoint is committed, it is one of its files, `.metadata.json`, and is committed with
+them. After that the files do not change; later metadata is stored beside the manifest and takes
+precedence.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ FILE_NAME = ".metadata.json"
 
 
 class NoMetadata(ConfigError, TypeError):
-    """What was given as metadata is no dictionary that JSON can express."""
+    """The given metadata is not a dictionary of JSON data."""
 
 
 def metadata_key(directory: str) -> str:
-    """Return where the metadata of a committed checkpoint rests, in the run's store."""
+    """Return the key of the metadata of a committed checkpoint, in the run's store."""
     return f"{PRIVATE}/metadata/{directory}.json"
 
 
@@ -39,10 +39,10 @@ def read_metadata(files: Store, home: tuple[Store, str] | None) -> dict[str, Any
     if home is not None:
         run, directory = home
         try:
-            found: dict[str, Any] = unseal(run.get(metadata_key(directory)).data)["metadata"]
-            return found
+            later: dict[str, Any] = unseal(run.get(metadata_key(directory)).data)["metadata"]
+            return later
         except ObjectMissing:
-            pass  # never changed since the commit: the file that was committed counts
+            pass  # not changed since the commit: the committed file counts
         except Damaged as error:
             raise Damaged(f"{run.url}/{metadata_key(directory)}: {error.message}") from None
     try:
@@ -59,7 +59,7 @@ def read_metadata(files: Store, home: tuple[Store, str] | None) -> dict[str, Any
 
 
 def _committed(files: Store, run: Store, directory: str) -> bytes:
-    """Return the file that was committed; raise `ObjectMissing` if none was."""
+    """Return the committed file; raise `ObjectMissing` if there is none."""
     saved = {entry.path: entry for entry in manifest_of(run, directory).files}.get(FILE_NAME)
     if saved is None:
         raise ObjectMissing(f"{directory} was committed without metadata", key=FILE_NAME)
@@ -73,7 +73,7 @@ def _committed(files: Store, run: Store, directory: str) -> bytes:
 
 
 def as_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of what was given as metadata; raise if it is no dictionary."""
+    """Return a copy of the metadata; raise if it is not a dictionary."""
     if not isinstance(metadata, Mapping):
         raise NoMetadata(
             f"metadata={shown(metadata)} is not a dictionary", hint='set_metadata({"name": value})'
@@ -91,7 +91,7 @@ def write_metadata(
     except (TypeError, ValueError) as error:
         raise NoMetadata(
             f"metadata must be expressible as JSON: {error}",
-            hint="keep only numbers, strings, lists and dictionaries in it",
+            hint="use only numbers, strings, lists and dictionaries in it",
         ) from None
     if home is None:
         files.put(FILE_NAME, text.encode())

@@ -1,7 +1,7 @@
-"""The one door to a checkpoint: nobody gets its files before they are known to be what was saved.
+"""Verifies checkpoints before their files are used.
 
-Damage is evidence about the content: a size, a digest, a file or manifest that is missing, a
-manifest that is not whole. What could not be read is not damaged, and raises `StoreError`.
+Damage is evidence about the content: a wrong size or digest, a missing file, a missing or damaged
+manifest. A checkpoint that cannot be read is not damaged, and raises `StoreError`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from holdfast.storage.records import seal
 from holdfast.storage.verify import damage_of
 
 MISSING = "the manifest is missing"
-_whole: set[tuple[str, str]] = set()  # what this process has read: where it is and its identity
+_whole: set[tuple[str, str]] = set()  # the checkpoints this process has verified: url and identity
 
 
 class Verified(NamedTuple):
-    """What was found when a checkpoint was read.
+    """The result of reading a checkpoint.
 
     Attributes:
-        manifest: What was saved, None if that cannot be told.
-        problems: What is damaged, one line each; [] if the checkpoint is whole.
+        manifest: What was saved, None if that is unknown.
+        problems: One line per damaged file; [] if the checkpoint is whole.
     """
 
     manifest: Manifest | None
@@ -34,7 +34,7 @@ class Verified(NamedTuple):
 
 
 def verify_checkpoint(store: Store, directory: str, watch: Watch | None = None) -> Verified:
-    """Read every byte of the checkpoint in `directory` of a run, and say what is damaged.
+    """Read every byte of the checkpoint in `directory` of a run, and return the damage.
 
     Raises `StoreError` if it cannot be read: it may be whole.
     """
@@ -51,11 +51,11 @@ def verify_checkpoint(store: Store, directory: str, watch: Watch | None = None) 
 
 
 def must_be_whole(store: Store, directory: str) -> None:
-    """Raise `Damaged` unless the checkpoint is what was saved; it is read once per process."""
+    """Raise `Damaged` unless the checkpoint is as it was saved; it is read once per process."""
     if (store.url, identity_of(manifest_of(store, directory))) not in _whole:
         problems = verify_checkpoint(store, directory).problems
         if problems:
-            manifest_of(store, directory)  # raises if it was retired while it was read
+            manifest_of(store, directory)  # raises if it was removed meanwhile
             raise Damaged(
                 f"checkpoint {directory} of {store.url} is damaged: {'; '.join(problems[:3])}",
                 hint=f"holdfast verify {store.url} says which checkpoints are whole",
@@ -63,17 +63,17 @@ def must_be_whole(store: Store, directory: str) -> None:
 
 
 def manifest_of(store: Store, directory: str) -> Manifest:
-    """Return what was saved; raise `Damaged` if that cannot be told."""
+    """Return the manifest; raise `Damaged` if it is missing or damaged."""
     try:
         return get_manifest(store, directory)
     except ObjectMissing:
         raise Damaged(
-            f"{directory} of {store.url} is no checkpoint any more: {MISSING}",
-            hint=f"it was retired, or somebody deleted that; holdfast verify {store.url} says which"
-            " checkpoints are whole",
+            f"{directory} of {store.url} is no longer a checkpoint: {MISSING}",
+            hint=f"it was removed by retention, or its manifest was deleted; holdfast verify"
+            f" {store.url} says which checkpoints are whole",
         ) from None
 
 
 def identity_of(manifest: Manifest) -> str:
-    """Return what tells this checkpoint from every other one, and from itself with other files."""
+    """Return a digest of the manifest, which identifies the checkpoint and its contents."""
     return digest_bytes(seal(manifest.to_record()))

@@ -1,6 +1,6 @@
-"""Datasets for training, on one machine: dealt out to ranks, and resumable in mid-epoch.
+"""Datasets for training on one machine: split among ranks, and resumable within an epoch.
 
-A name below is loaded when it is first used: every trainer imports this package, few need it all.
+A name below is loaded when it is first used: trainers import this package, and few need all of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Blocks: some rows of a dataset, in one of four forms.
 
 A block is a list of dicts, a dict of numpy arrays, a pandas DataFrame or an Arrow table: whatever
-the source or the user's function gave, so that nothing is converted before somebody asks for
-another form. `conversion.py` has the ways between them.
+the source or the user's function returned, so that nothing is converted before another form is
+needed. `conversion.py` converts between them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def form_of(block: Block) -> Form:
         return "pandas"
     if is_instance(block, "pyarrow", "Table"):
         return "pyarrow"
-    raise HoldfastBug(f"{type(block).__name__} is no block")
+    raise HoldfastBug(f"{type(block).__name__} is not a block")
 
 
 def size_of(block: Block) -> int:
@@ -58,7 +58,7 @@ def names_of(block: Block) -> list[str]:
 
 
 def take(block: Block, wanted: Wanted) -> Block:
-    """Return rows of a block, by their numbers in it; in any order, if given as an array."""
+    """Return rows of a block, by their numbers in it; an array may have any order."""
     if isinstance(wanted, range):
         return _sliced(block, wanted)
     match form_of(block):
@@ -97,7 +97,7 @@ def chunks(block: Block, rows: int = CHUNK_ROWS) -> Iterator[Block]:
 
 
 def picked(blocks: Iterable[Block], wanted: Wanted) -> Iterator[Block]:
-    """Yield the wanted rows of a stream, and read no further than the last of them."""
+    """Yield the wanted rows of a stream; reading stops at the last of them."""
     if not len(wanted):
         return
     low, final = 0, int(wanted[-1])
@@ -146,27 +146,27 @@ def owned(block: Block) -> Block:
         case "numpy":
             return {name: _own_array(values) for name, values in block.items()}
         case "pandas":
-            mine = block.copy()
-            for place, kind in enumerate(mine.dtypes):
+            frame = block.copy()
+            for place, kind in enumerate(frame.dtypes):
                 if str(kind) == "object":
-                    values = [own(value) for value in mine.iloc[:, place]]
-                    series = library("pandas").Series(values, index=mine.index, dtype=object)
-                    mine.isetitem(place, series)
-            return mine
+                    values = [own(value) for value in frame.iloc[:, place]]
+                    series = library("pandas").Series(values, index=frame.index, dtype=object)
+                    frame.isetitem(place, series)
+            return frame
         case "pyarrow":
             return block  # cannot be written to
 
 
 def unaliased(block: Block, taken: Block) -> Block:
-    """Return what a function made of `taken`, without anything that the function may have kept.
+    """Return a block that a function made from `taken`, with copies of what it may have kept.
 
-    What lies in `taken` is the reader's already.
+    Arrays in the memory of `taken` are not copied: the reader owns them already.
     """
     match form_of(block):
         case "numpy":
-            mine = list(taken.values()) if form_of(taken) == "numpy" else []
+            arrays = list(taken.values()) if form_of(taken) == "numpy" else []
             return {
-                name: values if _lies_in(values, mine) else _own_array(values)
+                name: values if _shares_memory(values, arrays) else _own_array(values)
                 for name, values in block.items()
             }
         case "pandas" if block is not taken:
@@ -175,13 +175,13 @@ def unaliased(block: Block, taken: Block) -> Block:
             return block
 
 
-def _lies_in(values: Any, arrays: list[Any]) -> bool:
+def _shares_memory(values: Any, arrays: list[Any]) -> bool:
     np = library("numpy")
-    return values.dtype != object and any(np.may_share_memory(values, one) for one in arrays)
+    return values.dtype != object and any(np.may_share_memory(values, array) for array in arrays)
 
 
 def own(value: Any) -> Any:
-    """Return a copy of a value that may be written to; what nobody can write to is itself."""
+    """Return a copy of a value that may be written to; immutable values are not copied."""
     kind = type(value)
     if kind in _IMMUTABLE:
         return value
@@ -190,14 +190,14 @@ def own(value: Any) -> Any:
     if kind is dict:
         return {name: own(inner) for name, inner in value.items()}
     if is_instance(value, "torch", "Tensor"):
-        # Not a deep copy: that of a row would be one of all that it is a row of.
-        mine = value.clone()
-        return mine.detach().requires_grad_(value.requires_grad) if value.is_leaf else mine
+        # Not a deep copy: that of a view would copy the whole tensor behind it.
+        tensor = value.clone()
+        return tensor.detach().requires_grad_(value.requires_grad) if value.is_leaf else tensor
     if is_instance(value, "numpy", "ndarray"):
         return _own_array(value)
     try:
         return copy.deepcopy(value)
-    except TypeError:  # an open file, a lock: there is but one of it
+    except TypeError:  # an open file or a lock, which cannot be copied
         return value
 
 

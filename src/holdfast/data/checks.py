@@ -1,4 +1,4 @@
-"""Checks of arguments that the classes of this package share."""
+"""Argument checks that the modules of this package share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 
-# What says where Ray should run a function, or how to cut data for it. Here a function runs in the
-# process that reads.
+# Arguments that tell Ray where to run a function, or how to split data for it. They have no effect
+# here: a function runs in the process that reads.
 PLACEMENT = frozenset(
     {
         "accelerator_type",
@@ -47,19 +47,19 @@ def whole(name: str, value: object, meaning: str, *, at_least: int) -> int:
 
 
 def check_placement(given: Iterable[str], of: str) -> None:
-    """Raise, as Python would, for a keyword that nobody knows; those of `PLACEMENT` pass."""
+    """Raise `TypeError` for a keyword that is not in `PLACEMENT`, as Python would."""
     for name in given:
         if name not in PLACEMENT:
             raise TypeError(f"{of}() got an unexpected keyword argument {name!r}")
 
 
 def check_names(name: str, value: Any) -> tuple[str, ...]:
-    """Return names of columns, given as one text or as several."""
+    """Return names of columns, given as one string or as several."""
     names = (value,) if isinstance(value, str) else tuple(value)
-    for one in names:
-        if not isinstance(one, str):
-            raise ConfigError(f"{name}={shown(value)}: a column is named by a text, not {one!r}")
+    for column in names:
+        if not isinstance(column, str):
+            raise ConfigError(f"{name}={shown(value)}: a column name must be a string: {column!r}")
     if not names or len(set(names)) < len(names):
-        rule = "no column is named twice" if names else "at least one column is needed"
+        rule = "no column may be named twice" if names else "at least one column is needed"
         raise ConfigError(f"{name}={shown(value)}: {rule}")
     return names

@@ -13,19 +13,19 @@ from holdfast.data.selection import Wanted
 from holdfast.errors import ConfigError
 
 
-def check_columns(asked: Collection[str], there: Collection[str]) -> None:
-    """Raise if a column that was asked for is not there, and say which are."""
-    unknown = [name for name in asked if name not in there]
+def check_columns(asked: Collection[str], columns: Collection[str]) -> None:
+    """Raise if one of the requested columns does not exist."""
+    unknown = [name for name in asked if name not in columns]
     if unknown:
         raise ConfigError(
             f"no column {', '.join(map(repr, unknown))}: the columns are"
-            f" {', '.join(map(repr, there)) or 'none'}"
+            f" {', '.join(map(repr, columns)) or 'none'}"
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ColumnStep(Plan):
-    """Every row with some of its columns, under the names that `_chosen` gives them."""
+    """Every row with some of its columns, renamed as `_chosen` says."""
 
     keeps_rows: ClassVar[bool] = True
 
@@ -38,8 +38,8 @@ class ColumnStep(Plan):
                 yield _with_columns(block, self._chosen(names_of(block)))
 
     @abstractmethod
-    def _chosen(self, there: list[str]) -> Mapping[str, str]:
-        """Return the columns that stay, by their old names, and their new ones."""
+    def _chosen(self, columns: list[str]) -> Mapping[str, str]:
+        """Return the new name of each column that stays, by its old name."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -52,8 +52,8 @@ class Select(ColumnStep):
     def identity(self) -> dict[str, Any]:
         return {"names": list(self.names)}
 
-    def _chosen(self, there: list[str]) -> Mapping[str, str]:
-        check_columns(self.names, there)
+    def _chosen(self, columns: list[str]) -> Mapping[str, str]:
+        check_columns(self.names, columns)
         return {name: name for name in self.names}
 
     def described(self) -> str:
@@ -70,9 +70,9 @@ class Drop(ColumnStep):
     def identity(self) -> dict[str, Any]:
         return {"names": list(self.names)}
 
-    def _chosen(self, there: list[str]) -> Mapping[str, str]:
-        check_columns(self.names, there)
-        left = {name: name for name in there if name not in self.names}
+    def _chosen(self, columns: list[str]) -> Mapping[str, str]:
+        check_columns(self.names, columns)
+        left = {name: name for name in columns if name not in self.names}
         if not left:
             raise ConfigError(f"drop_columns({list(self.names)!r}) leaves no column")
         return left
@@ -83,7 +83,7 @@ class Drop(ColumnStep):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Rename(ColumnStep):
-    """All columns, some or all of them under new names: by the old ones, or one after another."""
+    """All columns, with new names: given by the old names, or for all columns in order."""
 
     names: Mapping[str, str] | tuple[str, ...]
     kind: ClassVar[str] = "rename_columns"
@@ -95,16 +95,16 @@ class Rename(ColumnStep):
             else list(self.names)
         }
 
-    def _chosen(self, there: list[str]) -> Mapping[str, str]:
+    def _chosen(self, columns: list[str]) -> Mapping[str, str]:
         if isinstance(self.names, Mapping):
-            check_columns(self.names, there)
-            chosen = {name: self.names.get(name, name) for name in there}
-        elif len(self.names) == len(there):
-            chosen = dict(zip(there, self.names, strict=True))
+            check_columns(self.names, columns)
+            chosen = {name: self.names.get(name, name) for name in columns}
+        elif len(self.names) == len(columns):
+            chosen = dict(zip(columns, self.names, strict=True))
         else:
             raise ConfigError(
-                f"rename_columns got {len(self.names)} names for {len(there)} columns:"
-                f" {', '.join(map(repr, there))}"
+                f"rename_columns got {len(self.names)} names for {len(columns)} columns:"
+                f" {', '.join(map(repr, columns))}"
             )
         if len(set(chosen.values())) < len(chosen):
             raise ConfigError(f"rename_columns gives a name twice: {list(chosen.values())!r}")

@@ -1,9 +1,9 @@
-"""Columns: how the values of one column become a numpy array, and how that becomes Arrow's.
+"""Converts the values of a column to a numpy array, and arrays to Arrow.
 
-One rule for all sources: numbers become an array of numbers, values of one shape an array with
+The same rule for all sources: numbers become an array of numbers, values of one shape an array with
 more dimensions, a missing number becomes NaN, and everything else an array of objects; so do whole
-numbers that as floats would lose a digit. An array is always writable and shares nothing with where
-it came from.
+numbers that would lose digits as floats. An array is always writable and shares no memory with its
+source.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.data.libraries import library
 _NUMBERS = frozenset({bool, int, float, complex})
 _MAY_BE_MISSING = frozenset({int, float})
 _KINDS_OF_NUMBERS = "biufc"
-_FLOAT_MAX = 2**53  # up to here every whole number is a float
+_FLOAT_MAX = 2**53  # up to here, a float represents every whole number
 
 
 def column(values: Sequence[Any]) -> Any:
@@ -38,12 +38,12 @@ def from_series(series: Any) -> Any:
     values = series.to_numpy()
     if values.dtype != object:
         return values.copy()
-    gone = series.isna()  # pandas has several values for one that is missing
-    return column([None if no else value for value, no in zip(values, gone, strict=True)])
+    missing = series.isna()  # pandas has several values that mean missing
+    return column([None if no else value for value, no in zip(values, missing, strict=True)])
 
 
 def from_arrow(values: Any) -> Any:
-    """Return a ChunkedArray of Arrow as an array."""
+    """Return an Arrow ChunkedArray as an array."""
     np, pa = library("numpy"), library("pyarrow")
     if isinstance(values.type, pa.FixedShapeTensorType) and values.num_chunks:
         return np.concatenate([chunk.to_numpy_ndarray() for chunk in values.chunks])
@@ -62,7 +62,7 @@ def from_arrow(values: Any) -> Any:
 
 
 def to_arrow(values: Any) -> Any:
-    """Return an array as an Array of Arrow; more dimensions become lists of a fixed size."""
+    """Return an array as an Arrow Array; further dimensions become lists of a fixed size."""
     pa = library("pyarrow")
     if values.ndim == 1 and values.dtype != object:
         return pa.array(values)
@@ -77,13 +77,13 @@ def joined_arrays(arrays: Sequence[Any]) -> Any:
     np = library("numpy")
     if len({array.shape[1:] for array in arrays}) > 1:
         return column([value for array in arrays for value in array])
-    if _go_together(arrays):
+    if _can_concatenate(arrays):
         return np.concatenate(arrays)
     return _objects([value for array in arrays for value in values_of(array)])
 
 
-def _go_together(arrays: Sequence[Any]) -> bool:
-    """Whether arrays can be put together without changing a value: 1 into "1", True into 1."""
+def _can_concatenate(arrays: Sequence[Any]) -> bool:
+    """Whether arrays can be joined without changing a value, such as 1 to "1" or True to 1."""
     kinds = {array.dtype.kind for array in arrays}
     if len(kinds) == 1:
         return True
@@ -103,7 +103,7 @@ def _is_exact_as_float(value: Any) -> bool:
 
 
 def values_of(array: Any) -> list[Any]:
-    """Return an array's values as rows hold them: Python's own numbers, arrays for the rest."""
+    """Return an array's values as rows hold them: Python numbers and strings, else arrays."""
     if array.ndim == 1 and array.dtype.kind in f"{_KINDS_OF_NUMBERS}USO":
         return array.tolist()  # type: ignore[no-any-return]
     return list(array)
@@ -114,11 +114,11 @@ def _is_like_an_array(kind: type) -> bool:
 
 
 def _stacked(values: Sequence[Any]) -> Any:
-    """Return values of one shape as one array, and others as objects."""
+    """Return values of one shape as one array, others as an array of objects."""
     np = library("numpy")
     try:
         arrays = [np.asarray(value) for value in values]
-    except ValueError:  # a list whose parts have different lengths
+    except ValueError:  # a list with parts of different lengths
         return _objects(values)
     same_shape = len({array.shape for array in arrays}) == 1
     if same_shape and all(array.dtype.kind in _KINDS_OF_NUMBERS for array in arrays):
@@ -127,7 +127,7 @@ def _stacked(values: Sequence[Any]) -> Any:
 
 
 def _objects(values: Sequence[Any]) -> Any:
-    """Return an array of objects; numpy is not to look inside them."""
+    """Return an array of objects, filled one by one, so that numpy does not look inside them."""
     array = library("numpy").empty(len(values), dtype=object)
     for place, value in enumerate(values):
         array[place] = value

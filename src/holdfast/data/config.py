@@ -1,4 +1,4 @@
-"""Which datasets of a trainer are dealt out to its ranks, and the parts each rank gets."""
+"""`DataConfig`: which datasets are split among the ranks; and the part that each rank gets."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class DataConfig:
     """Which datasets are split among the ranks.
 
     Attributes:
-        datasets_to_split: "all", or the names of those that are; each rank gets all rows of others.
-        execution_options: Of Ray Data; decides nothing here.
-        enable_shard_locality: Of Ray Data; decides nothing here.
-        equal: Whether each rank gets equally many rows of an epoch, and the last few rows, fewer
+        datasets_to_split: "all", or a list of names; each rank gets all rows of the others.
+        execution_options: Of Ray Data; has no effect here.
+        enable_shard_locality: Of Ray Data; has no effect here.
+        equal: Whether each rank gets the same number of rows in an epoch. Then the last rows, fewer
             than there are ranks, are left out; else some ranks get one row more than others.
     """
 
@@ -38,7 +38,9 @@ class DataConfig:
             if names != "all":
                 lines.append(f"datasets_to_split={names!r}: must be 'all' or a list of names")
                 hint = f"datasets_to_split=[{names!r}]"
-        elif not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+        elif not isinstance(names, list | tuple) or not all(
+            isinstance(name, str) for name in names
+        ):
             lines.append(f"datasets_to_split={shown(names)}: must be 'all' or a list of names")
         lines += [
             f"{name}={shown(given)}: must be True or False"
@@ -50,17 +52,17 @@ class DataConfig:
             raise ConfigError(f"DataConfig cannot work:{listed}", hint=hint)
 
     def splits(self, name: str) -> bool:
-        """Return whether the dataset `name` is dealt out to the ranks."""
+        """Return whether the dataset `name` is split among the ranks."""
         return self.datasets_to_split == "all" or name in self.datasets_to_split
 
 
 def evaluated(
     datasets: Mapping[str, Dataset | Callable[[], Dataset]], config: DataConfig | None = None
 ) -> dict[str, Dataset]:
-    """Return the datasets of one attempt: those given as functions are called now.
+    """Return the datasets of one attempt: functions are called now.
 
-    Done once for each attempt, by the driver, and not by each rank: a function may shuffle without
-    a seed, and the ranks must get parts of one and the same dataset.
+    The driver does this once per attempt, and not each rank: a function may shuffle without a seed,
+    and the ranks must get parts of the same dataset.
     """
     if not isinstance(datasets, Mapping):
         raise ConfigError(
@@ -70,25 +72,24 @@ def evaluated(
     if config is not None and config.datasets_to_split != "all":
         for name in config.datasets_to_split:
             if name not in datasets:
-                known = ", ".join(map(repr, datasets)) or "none"
-                raise ConfigError(f"datasets_to_split names {name!r}: the datasets are {known}")
+                names = ", ".join(map(repr, datasets)) or "none"
+                raise ConfigError(f"datasets_to_split names {name!r}: the datasets are {names}")
     return {name: _evaluated(name, given) for name, given in datasets.items()}
 
 
 def shards(
     datasets: Mapping[str, Dataset], config: DataConfig | None, world_size: int, rank: int
 ) -> dict[str, DataIterator]:
-    """Return what one rank gets of each dataset that `evaluated` returned.
+    """Return the part of one rank of each dataset that `evaluated` returned.
 
-    Each rank of a split dataset has the same number of rows, unless they need not be equal; of
-    others it has all.
+    See `DataConfig` for which datasets are split, and how evenly.
     """
     from holdfast.data.dataset import Dataset, named, shard
 
     config = config or DataConfig()
     for name, dataset in datasets.items():
         if not isinstance(dataset, Dataset):
-            raise HoldfastBug(f"datasets[{name!r}] is to be evaluated first, once for all ranks")
+            raise HoldfastBug(f"datasets[{name!r}] must be evaluated first, once for all ranks")
     return {
         name: shard(named(dataset, name), world_size, rank, equal=config.equal)
         if config.splits(name)
@@ -100,9 +101,9 @@ def shards(
 def check_shares(
     datasets: Mapping[str, Dataset | Callable[[], Dataset]], config: DataConfig | None, ranks: int
 ) -> None:
-    """Raise if it is known already that some of so many ranks would get no row of a dataset.
+    """Raise if it is known already that a rank would get no row of a dataset.
 
-    What a function makes is known when it is called; what a filter leaves, when it is read.
+    The size of other datasets is known once a function is called, or once a filter was applied.
     """
     from holdfast.data.dataset import Dataset
 
@@ -114,7 +115,7 @@ def check_shares(
         if rows is not None and rows < ranks:
             others = ", ".join(f'"{other}"' for other in datasets if other != name)
             raise ConfigError(
-                f"datasets[{name!r}] has {rows} rows for {ranks} ranks: each needs one at least",
+                f"datasets[{name!r}] has {rows} rows for {ranks} ranks: each needs at least one",
                 hint="use fewer workers, or give every rank all rows:"
                 f" DataConfig(datasets_to_split=[{others}])",
             )
@@ -123,7 +124,7 @@ def check_shares(
 def shared(
     datasets: Mapping[str, Dataset | Callable[[], Dataset]],
 ) -> dict[str, Dataset | Callable[[], Dataset]]:
-    """Return the datasets with what is in memory there once for all processes; functions stay."""
+    """Return the datasets with rows in memory moved to shared memory; functions stay."""
     from holdfast.data.dataset import Dataset
     from holdfast.data.dataset import shared as shared_dataset
 
@@ -134,7 +135,7 @@ def shared(
 
 
 def must_be_dataset(name: str, given: object, what: str = "is") -> None:
-    """Raise if what was given, or made, by that name is not a dataset."""
+    """Raise if `given` is not a dataset; `what` tells how it was obtained."""
     from holdfast.data.dataset import Dataset
 
     if not isinstance(given, Dataset):
@@ -148,7 +149,7 @@ def must_be_dataset(name: str, given: object, what: str = "is") -> None:
 def _evaluated(name: str, given: Any) -> Dataset:
     from holdfast.data.dataset import Dataset
 
-    is_made = callable(given) and not isinstance(given, Dataset)
-    made: Dataset = given() if is_made else given
-    must_be_dataset(name, made, "was made as" if is_made else "is")
-    return made
+    is_function = callable(given) and not isinstance(given, Dataset)
+    dataset: Dataset = given() if is_function else given
+    must_be_dataset(name, dataset, "was made as" if is_function else "is")
+    return dataset

@@ -1,4 +1,4 @@
-"""The ways between the forms of a block, and from what a user's function returned to a block."""
+"""Converts blocks between their forms, and results of user functions to blocks."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ FORMS: dict[str | None, Form] = {
 
 
 def form_named(batch_format: str | None) -> Form:
-    """Return the form that a user's `batch_format` means."""
+    """Return the form for a user's `batch_format`."""
     if batch_format not in FORMS:
-        known = ", ".join(repr(name) for name in FORMS if name)
-        raise ConfigError(f"batch_format={batch_format!r}: must be one of {known}")
+        names = ", ".join(repr(name) for name in FORMS if name)
+        raise ConfigError(f"batch_format={batch_format!r}: must be one of {names}")
     return FORMS[batch_format]
 
 
 def converted(block: Block, form: Form) -> Block:
-    """Return a block in the given form; the block itself if it has it."""
+    """Return a block in the given form; the block itself if it has that form."""
     if form_of(block) == form:
         return block
     match form:
@@ -61,7 +61,7 @@ def joined(pieces: Sequence[Block]) -> Block:
     """
     if len(pieces) == 1:
         return pieces[0]
-    if len({form_of(piece) for piece in pieces}) == 1 and _match(pieces):
+    if len({form_of(piece) for piece in pieces}) == 1 and _can_join(pieces):
         match form_of(pieces[0]):
             case "rows":
                 return [row for piece in pieces for row in piece]
@@ -75,8 +75,8 @@ def joined(pieces: Sequence[Block]) -> Block:
     return [row for piece in pieces for row in rows_of(piece)]
 
 
-def _match(pieces: Sequence[Block]) -> bool:
-    """Return whether blocks of one form can be put together as they are."""
+def _can_join(pieces: Sequence[Block]) -> bool:
+    """Return whether blocks of one form can be joined as they are."""
     first, *others = pieces
     match form_of(first):
         case "rows":
@@ -102,7 +102,7 @@ def rows_of(block: Block) -> list[Row]:
 
 
 def _rows_of_table(table: Any) -> list[Row]:
-    """Return a table's rows; a tensor of a fixed shape is an array of that shape in them."""
+    """Return a table's rows; tensors of a fixed shape become arrays of that shape."""
     kind = library("pyarrow").FixedShapeTensorType
     tensors = [field.name for field in table.schema if isinstance(field.type, kind)]
     if not tensors:
@@ -160,7 +160,7 @@ def _arrow_column(rows: Sequence[Row], name: str) -> Any:
 
 
 def block_from(value: object, *, of: str) -> Block:
-    """Return what a user gave as a block; `of` says where it came from, for the error."""
+    """Return a user's batch as a block; `of` names its origin in errors."""
     if isinstance(value, dict):
         return _columns_from(value, of=of)
     if is_instance(value, "pandas", "DataFrame"):
@@ -177,7 +177,7 @@ def block_from(value: object, *, of: str) -> Block:
 
 
 def with_text_names(frame: Any) -> Any:
-    """Return a DataFrame whose columns are named by text; pandas allows anything."""
+    """Return a DataFrame whose column names are strings; pandas allows anything."""
     if all(isinstance(name, str) for name in frame.columns):
         return frame
     return frame.set_axis([str(name) for name in frame.columns], axis=1)

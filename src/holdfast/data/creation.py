@@ -1,6 +1,6 @@
-"""Datasets from items, arrays, tables, files and the datasets of other libraries.
+"""Makes datasets from items, arrays, tables, files and the datasets of other libraries.
 
-Ray's arguments about parallelism are taken and decide nothing.
+Ray's arguments about parallelism are accepted and have no effect.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from holdfast.errors import ConfigError
 
 
 def from_items(items: Iterable[Any], **placement: Any) -> Dataset:
-    """Return a dataset with a row for each item; an item that is no dict becomes `{"item": …}`."""
+    """Return a dataset with a row for each item; other items than dicts become `{"item": …}`."""
     check_placement(placement, "from_items")
     if isinstance(items, str | bytes | Mapping):
         raise ConfigError(
-            f"from_items got {type(items).__name__}: it needs a list with an item for each row",
+            f"from_items got {type(items).__name__}: it needs a list with one item per row",
             hint="put it into a list",
         )
     rows = [_row(item) for item in items]
@@ -55,9 +55,9 @@ def from_pandas(dfs: Any) -> Dataset:
 
 def from_arrow(tables: Any) -> Dataset:
     """Return a dataset of the rows of a pyarrow Table, or of several."""
-    several = tables if isinstance(tables, list | tuple) else [tables]
-    _check_kinds("from_arrow", several, "pyarrow", "Table")
-    return Dataset(in_memory(several))
+    table_list = tables if isinstance(tables, list | tuple) else [tables]
+    _check_kinds("from_arrow", table_list, "pyarrow", "Table")
+    return Dataset(in_memory(table_list))
 
 
 def from_torch(dataset: Any, *, local_read: bool = False) -> Dataset:  # noqa: ARG001
@@ -81,8 +81,8 @@ def from_huggingface(dataset: Any) -> Dataset:
         )
     if not (hasattr(dataset, "with_format") and hasattr(dataset, "num_rows")):
         raise ConfigError(
-            f"from_huggingface got {type(dataset).__name__}: it needs a datasets.Dataset, which"
-            " knows its number of rows",
+            f"from_huggingface got {type(dataset).__name__}: it needs a datasets.Dataset with a"
+            " known number of rows",
             hint="load it without streaming=True",
         )
     return Dataset(HuggingFace(dataset=dataset))
@@ -106,8 +106,8 @@ def read_parquet(
     Args:
         paths: Files, or folders with all files below that end with .parquet; URIs work too.
         columns: Which columns to read; None reads all.
-        filesystem: A filesystem of pyarrow or fsspec, in which `paths` are.
-        **placement: How Ray would cut the work; decides nothing here.
+        filesystem: A filesystem of pyarrow or fsspec, that `paths` belong to.
+        **placement: How Ray would split the work; has no effect here.
     """
     check_placement(placement, "read_parquet")
     return Dataset(parquet_plan(paths, columns, filesystem))
@@ -118,29 +118,29 @@ def read_csv(paths: Paths, *, filesystem: Any = None, **arrow_csv_args: Any) -> 
 
     Args:
         paths: Files, or folders with all files below that end with .csv; URIs work too.
-        filesystem: A filesystem of pyarrow or fsspec, in which `paths` are.
-        **arrow_csv_args: What `pyarrow.csv.read_csv` takes: `read_options`, `parse_options` …
+        filesystem: A filesystem of pyarrow or fsspec, that `paths` belong to.
+        **arrow_csv_args: Arguments of `pyarrow.csv.read_csv`: `read_options`, `parse_options` …
     """
     options = _arrow_options("read_csv", arrow_csv_args)
     return Dataset(text_plan(paths, "CSV", CSV, filesystem, options))
 
 
 def read_json(paths: Paths, *, filesystem: Any = None, **arrow_json_args: Any) -> Dataset:
-    """Return a dataset of the rows in JSON files: an object a line, or one list of objects.
+    """Return a dataset of the rows in JSON files: one object per line, or one list of objects.
 
     Args:
         paths: Files, or folders with all files below that end with .json or .jsonl.
-        filesystem: A filesystem of pyarrow or fsspec, in which `paths` are.
-        **arrow_json_args: What `pyarrow.json.read_json` takes.
+        filesystem: A filesystem of pyarrow or fsspec, that `paths` belong to.
+        **arrow_json_args: Arguments of `pyarrow.json.read_json`.
     """
     options = _arrow_options("read_json", arrow_json_args)
     return Dataset(text_plan(paths, "JSON", JSON, filesystem, options))
 
 
 def _arrow_options(of: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    known = {"read_options", "parse_options", "convert_options", "memory_pool"}
-    check_placement(given.keys() - known, of)
-    return {name: value for name, value in given.items() if name in known}
+    options = {"read_options", "parse_options", "convert_options", "memory_pool"}
+    check_placement(given.keys() - options, of)
+    return {name: value for name, value in given.items() if name in options}
 
 
 def _row(item: Any) -> Row:
@@ -148,13 +148,13 @@ def _row(item: Any) -> Row:
         return {"item": item}
     for name in item:
         if not isinstance(name, str):
-            raise ConfigError(f"a row has a column {name!r}: a column is named by a text")
+            raise ConfigError(f"a row has a column {name!r}: a column name must be a string")
     return dict(item)
 
 
 def _check_kinds(of: str, given: Sequence[Any], module: str, kind: str) -> None:
-    for one in given:
-        if not is_instance(one, module, kind):
+    for value in given:
+        if not is_instance(value, module, kind):
             raise ConfigError(
-                f"{of} got {type(one).__name__}: it needs a {module}.{kind}, or a list of such"
+                f"{of} got {type(value).__name__}: it needs a {module}.{kind}, or a list of such"
             )

@@ -1,8 +1,7 @@
-"""Datasets: rows from somewhere, and what is to be done to them, on one machine.
+"""`Dataset`: rows from a source, and the steps applied to them, on one machine.
 
-A dataset is a value: it does not change, nothing runs until its rows are wanted, and its rows are
-the same, in the same order, whenever they are looked at. The epochs of a `DataIterator` are what
-differs from one to the next.
+A dataset is immutable: nothing runs until its rows are read, and every read gives the same rows in
+the same order. Only the epochs of a `DataIterator` differ from one another.
 """
 
 from __future__ import annotations
@@ -32,33 +31,33 @@ from holdfast.errors import ConfigError
 
 
 class Dataset(Reader):
-    """Rows, each a dict by column; made by `from_items`, `read_parquet` and their like.
+    """Rows, each a dict by column; made by `from_items`, `read_parquet` and similar functions.
 
-    A dataset travels to workers as paths if it is in files. If it is in memory, a trainer shares
-    it: there is one copy for all processes of the machine.
+    A dataset in files is sent to workers as paths. One in memory is shared by the trainer: there is
+    one copy for all processes of the machine.
     """
 
     def __init__(self, plan: Plan, *, name: str | None = None) -> None:
         self._plan, self._name = plan, name
 
-    # ------------------------------------------------------------------------------ what is there
+    # ----------------------------------------------------------------------------------- contents
 
     @property
     def name(self) -> str | None:
-        """What the dataset is called in messages, if anything."""
+        """The name of the dataset in messages, if it has one."""
         return self._name
 
     def set_name(self, name: str | None) -> None:
-        """Call the dataset something."""
+        """Set the name of the dataset in messages."""
         self._name = name
 
     @property
     def plan(self) -> Plan:
-        """What reading the dataset does."""
+        """The source of the rows and the steps applied to them."""
         return self._plan
 
     def count(self) -> int:
-        """Return how many rows there are; reads them all after a filter and the like."""
+        """Return the number of rows; reads them all after a filter or a similar step."""
         return self._plan.count()
 
     def take(self, limit: int = 20) -> list[Row]:
@@ -104,7 +103,7 @@ class Dataset(Reader):
         name = "" if self._name is None else f"{self._name!r}, "
         return f"Dataset({name}{self._plan.described_as_a_whole()})"
 
-    # ------------------------------------------------------------------------- what is done to it
+    # -------------------------------------------------------------------------------------- steps
 
     def map(
         self,
@@ -116,7 +115,7 @@ class Dataset(Reader):
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         **placement: Any,
     ) -> Dataset:
-        """Return a dataset in which each row is what `fn` returns for it."""
+        """Return a dataset in which each row is replaced by what `fn` returns for it."""
         check_placement(placement, "map")
         call = _call(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
         return self._with(MapRows((self._plan,), call=call))
@@ -146,7 +145,7 @@ class Dataset(Reader):
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         **placement: Any,
     ) -> Dataset:
-        """Return a dataset of the rows for which `fn` returns something true."""
+        """Return a dataset of the rows for which `fn` returns a true value."""
         check_placement(placement, "filter")
         call = _call(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
         return self._with(Filter((self._plan,), call=call))
@@ -168,15 +167,15 @@ class Dataset(Reader):
 
         Args:
             fn: A function, or a class that is instantiated for each pass over the rows.
-            batch_size: Rows of a batch; the last may have fewer. None leaves it to Holdfast.
-            batch_format: What `fn` is given: "numpy", "pandas" or "pyarrow". It may return any.
-            fn_args: What `fn` gets after the batch.
-            fn_kwargs: What `fn` gets by name.
-            fn_constructor_args: What a class is instantiated with.
-            fn_constructor_kwargs: What a class is instantiated with by name.
-            udf_modifying_row_count: False is a promise that row n of what `fn` returns is made of
-                row n of what it gets. Then each rank runs `fn` on its own rows alone; else on all,
-                because it could not know which of them are its own.
+            batch_size: Rows of a batch; the last may have fewer. None for a default.
+            batch_format: The input of `fn`: "numpy", "pandas" or "pyarrow". It may return any.
+            fn_args: Arguments of `fn` after the batch.
+            fn_kwargs: Keyword arguments of `fn`.
+            fn_constructor_args: Arguments for instantiating a class.
+            fn_constructor_kwargs: Keyword arguments for instantiating a class.
+            udf_modifying_row_count: False promises that row n of the result is made from row n of
+                the input. Then each rank runs `fn` only on its own rows; otherwise on all rows,
+                because it cannot know which results are its own.
             **placement: Where Ray would run `fn`; here it runs in the process that reads.
         """
         check_placement(placement, "map_batches")
@@ -210,17 +209,17 @@ class Dataset(Reader):
     def random_shuffle(self, *, seed: int | None = None, **placement: Any) -> Dataset:
         """Return a dataset of the same rows in another order.
 
-        The ranks of a trainer get yet another order in each epoch, one that follows from the seed
-        and the epoch's number. Without a seed one is drawn now; a `DataIterator`'s state has it.
+        The ranks of a trainer get a different order in each epoch, determined by the seed and the
+        epoch's number. Without a seed, one is drawn now and saved in a `DataIterator`'s state.
         """
         check_placement(placement, "random_shuffle")
         if seed is None:
             seed = int.from_bytes(os.urandom(4), "big")
-        seed = whole("seed", seed, "it decides the order", at_least=0)
+        seed = whole("seed", seed, "it determines the order", at_least=0)
         return self._with(Shuffle((self._plan,), seed=seed))
 
     def repartition(self, num_blocks: int | None = None, **placement: Any) -> Dataset:
-        """Return the dataset: how its rows are cut into blocks means nothing here."""
+        """Return the dataset itself: the division into blocks has no meaning here."""
         return self
 
     def limit(self, limit: int) -> Dataset:
@@ -230,63 +229,63 @@ class Dataset(Reader):
 
     def union(self, *other: Dataset) -> Dataset:
         """Return a dataset of the rows of this one, and then of the others."""
-        for one in other:
-            if not isinstance(one, Dataset):
-                raise ConfigError(f"union with {type(one).__name__}: it must be a Dataset")
-        return self._with(Union((self._plan, *(one.plan for one in other))))
+        for dataset in other:
+            if not isinstance(dataset, Dataset):
+                raise ConfigError(f"union with {type(dataset).__name__}: it must be a Dataset")
+        return self._with(Union((self._plan, *(dataset.plan for dataset in other))))
 
     def materialize(self) -> Dataset:
-        """Return a dataset that holds these rows in memory: what made them does not run again."""
+        """Return a dataset with these rows in memory, so that the steps do not run again."""
         return self._with(in_memory(self._plan.read(EVERYTHING, 0)))
 
-    # ------------------------------------------------------------------------- what it is cut into
+    # ------------------------------------------------------------------------------------- splits
 
     def train_test_split(
         self, test_size: float, *, shuffle: bool = False, seed: int | None = None
     ) -> tuple[Dataset, Dataset]:
-        """Return the first rows, to train with, and the last ones, to test with.
+        """Return the first rows, for training, and the last ones, for testing.
 
-        With `shuffle`, the rows are in another order before they are cut, and those to train with
-        are in yet another one in every epoch. Without a seed the data decides: a script that is run
-        again with the same data cuts it alike, or rows to test with would be trained on.
+        With `shuffle`, the rows are shuffled before the split, and those for training once more in
+        every epoch. Without a seed, one is derived from the data: a script that runs again with the
+        same data must make the same split, or it would train on rows for testing.
 
         Args:
-            test_size: How many rows to test with, or as a float between 0 and 1, which part.
-            shuffle: Whether chance decides which rows are which.
-            seed: What the order follows from.
+            test_size: The number of rows for testing, or a float between 0 and 1 for their share.
+            shuffle: Whether to shuffle before the split.
+            seed: Determines the order.
         """
         if shuffle and seed is None:
             seed = seed_from(fingerprint_of(self._plan))
-        whole_one = self.random_shuffle(seed=seed) if shuffle else self
-        rows = whole_one.count()
+        ordered = self.random_shuffle(seed=seed) if shuffle else self
+        rows = ordered.count()
         if isinstance(test_size, float):
             if not 0 < test_size < 1:
-                raise ConfigError(f"test_size={test_size}: as a float it is between 0 and 1")
+                raise ConfigError(f"test_size={test_size}: as a float it must be between 0 and 1")
             train = math.floor(rows * (1 - test_size) + 1e-9)  # 0.7 · 10 is a little less than 7
         else:
-            meaning = "it is how many rows to test with, or which part of them as a float"
+            meaning = "it is the number of rows for testing, or as a float their share"
             train = rows - whole("test_size", test_size, meaning, at_least=1)
         if not 0 < train < rows:
             raise ConfigError(
-                f"test_size={test_size}: of {rows} rows that leaves {max(0, train)} to train with"
-                f" and {rows - max(0, train)} to test with"
+                f"test_size={test_size}: of {rows} rows that leaves {max(0, train)} for training"
+                f" and {rows - max(0, train)} for testing"
             )
-        first = whole_one.limit(train)
+        first = ordered.limit(train)
         if shuffle:
             first = first.random_shuffle(seed=seed)
-        return first, self._with(Cut((whole_one.plan,), start=train))
+        return first, self._with(Cut((ordered.plan,), start=train))
 
     def split(
         self, n: int, *, equal: bool = False, locality_hints: Sequence[Any] | None = None
     ) -> list[Dataset]:
-        """Return `n` datasets that have these rows between them, each a stretch of them.
+        """Return `n` datasets, each with a contiguous part of these rows.
 
-        With `equal`, each has the same number of rows, and up to n - 1 rows are in none; else some
+        With `equal`, all have the same number of rows, and up to n - 1 rows are left out; else some
         have one row more than others.
         """
         parts = whole("n", n, "it is how many datasets to make", at_least=1)
-        size, more = divmod(self.count(), parts)
-        starts = [part * size + (0 if equal else min(part, more)) for part in range(parts + 1)]
+        size, rest = divmod(self.count(), parts)
+        starts = [part * size + (0 if equal else min(part, rest)) for part in range(parts + 1)]
         return [
             self._with(Cut((self._plan,), start=start, stop=stop))
             for start, stop in itertools.pairwise(starts)
@@ -295,12 +294,12 @@ class Dataset(Reader):
     def streaming_split(
         self, n: int, *, equal: bool = True, locality_hints: Sequence[Any] | None = None
     ) -> list[DataIterator]:
-        """Return `n` iterators that have these rows between them, for as many ranks."""
+        """Return `n` iterators that share these rows, one for each of `n` ranks."""
         ranks = whole("n", n, "it is how many iterators to make", at_least=1)
         return [shard(self, ranks, rank, equal=equal) for rank in range(ranks)]
 
     def iterator(self) -> DataIterator:
-        """Return an iterator over all rows, whose loops are epochs and can be resumed."""
+        """Return an iterator over all rows; each loop is an epoch and can be resumed."""
         return shard(self, 1, 0)
 
     # ------------------------------------------------------------------------------------ reading
@@ -322,14 +321,14 @@ class Dataset(Reader):
 
 
 def named(dataset: Dataset, name: str) -> Dataset:
-    """Return a dataset by the name it has, or else by this one."""
+    """Return the dataset, named `name` if it has no name yet."""
     return dataset if dataset.name is not None else Dataset(dataset.plan, name=name)
 
 
 def shared(dataset: Dataset) -> Dataset:
-    """Return a dataset whose rows in memory are there once for all processes of this machine.
+    """Return the dataset with rows in memory moved to shared memory.
 
-    What travels is references then, which are good while this process lives.
+    It is sent to other processes as references, which are valid while this process lives.
     """
     return Dataset(dataset.plan.shared(), name=dataset.name)
 
@@ -338,7 +337,7 @@ def shard(dataset: Dataset, world_size: int, rank: int, *, equal: bool = True) -
     """Return the part of `dataset` that `rank` of `world_size` gets.
 
     With `equal`, every rank has the same number of rows in an epoch, and the last few rows may be
-    nobody's; else some ranks have one row more than others.
+    left out; else some ranks have one row more than others.
     """
     return DataIterator(
         dataset.plan, world_size=world_size, rank=rank, equal=equal, name=dataset.name

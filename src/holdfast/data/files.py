@@ -1,7 +1,7 @@
-"""Rows in files: listed when the dataset is made, read when rows are wanted.
+"""Plans for rows in files: listed when the dataset is made, read when rows are wanted.
 
-What travels to a worker is paths, and for Parquet how many rows each row group had when the files
-were listed, so that every rank counts the same rows even if a file is replaced meanwhile.
+A plan is sent to workers as paths, and for Parquet with the number of rows of each row group when
+the files were listed, so that all ranks count the same rows even if a file is replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from holdfast.data.blocks import Block, chunks, picked, take
 from holdfast.data.column_steps import check_columns
-from holdfast.data.fingerprint import File, of_files
+from holdfast.data.fingerprint import File, describe_files
 from holdfast.data.libraries import library
 from holdfast.data.plan import Plan
 from holdfast.data.selection import Wanted, within
@@ -32,7 +32,7 @@ JSON = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 @dataclass(frozen=True)
 class Listed:
-    """Files found at one path a user gave; `base` is the folder their names are relative to."""
+    """The files at one path that a user gave; `base` is the folder that contains them."""
 
     filesystem: Any
     base: str
@@ -42,16 +42,16 @@ class Listed:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Parquet(Plan):
-    """Rows of Parquet files, a row group at a time; row groups without a wanted row stay closed."""
+    """Rows of Parquet files; row groups without a wanted row are not read."""
 
     fragments: tuple[tuple[Any, tuple[int, ...]], ...]  # a file, and the rows of its row groups
     schema: Any
-    names: tuple[tuple[str, int | None], ...] = ()  # of the files, without their folder; and bytes
+    names: tuple[tuple[str, int | None], ...] = ()  # relative path and size of each file
     columns: tuple[str, ...] | None = None
     kind: ClassVar[str] = "parquet"
 
     def identity(self) -> dict[str, Any]:
-        return of_files(
+        return describe_files(
             [
                 (name, size, sum(groups), len(groups))
                 for (name, size), (_, groups) in zip(self.names, self.fragments, strict=True)
@@ -76,7 +76,7 @@ class Parquet(Plan):
             f"{fragment.path} changed while it was in use: row group {number} had {rows} rows when"
             " the dataset was made, now "
         )
-        with _naming(f"row group {number} of {fragment.path}"):
+        with _noting(f"row group {number} of {fragment.path}"):
             try:
                 group = fragment.subset(row_group_ids=[number])
                 table = group.to_table(schema=self.schema, columns=columns)
@@ -89,7 +89,7 @@ class Parquet(Plan):
         return table
 
     def selected(self, names: Iterable[str]) -> Parquet:
-        """Return a plan that reads no other columns than these."""
+        """Return a plan that reads only these columns."""
         chosen = tuple(names)
         check_columns(chosen, self.columns or self.schema.names)
         return replace(self, columns=chosen)
@@ -116,7 +116,7 @@ class TextFiles(Plan):
         ]
         reading = self.options.get("read_options")
         skipped = [getattr(reading, f"skip_rows{name}", 0) for name in ("", "_after_names")]
-        return {"format": self.kind_of_file, "skipped": skipped, **of_files(files)}
+        return {"format": self.kind_of_file, "skipped": skipped, **describe_files(files)}
 
     def length(self) -> None:
         return None
@@ -127,7 +127,7 @@ class TextFiles(Plan):
     def _read(self) -> Iterator[Block]:
         for listed in self.listed:
             for path in listed.files:
-                with _naming(path), listed.filesystem.open_input_stream(path) as stream:
+                with _noting(path), listed.filesystem.open_input_stream(path) as stream:
                     if self.kind_of_file == "CSV":
                         block = library("pyarrow.csv").read_csv(stream, **self.options)
                     else:
@@ -148,23 +148,23 @@ def parquet_plan(paths: Paths, columns: Iterable[str] | None, filesystem: Any) -
     relative = relative_names(everything)
     for listed in everything:
         sizes = dict(zip(listed.files, listed.sizes, strict=True))
-        found = ds.dataset(
+        dataset = ds.dataset(
             list(listed.files),
             filesystem=listed.filesystem,
             format="parquet",
             partitioning="hive",
             partition_base_dir=listed.base,
         )
-        for fragment in sorted(found.get_fragments(), key=lambda one: str(one.path)):
+        for fragment in sorted(dataset.get_fragments(), key=lambda fragment: str(fragment.path)):
             fragments.append((fragment, tuple(group.num_rows for group in fragment.row_groups)))
             schemas.append(fragment.physical_schema)
             names.append((relative[fragment.path], sizes[fragment.path]))
-        schemas.append(found.schema)  # the names of folders can be columns too
+        schemas.append(dataset.schema)  # names of folders can be columns too
     try:
         schema = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException as error:
         raise ConfigError(
-            f"the files at {_all_shown(paths)} do not go together: {error}"
+            f"the files at {_all_shown(paths)} have incompatible schemas: {error}"
         ) from error
     plan = Parquet(fragments=tuple(fragments), schema=schema, names=tuple(names))
     return plan if columns is None else plan.selected(columns)
@@ -183,7 +183,7 @@ def _all_shown(paths: Paths) -> str:
 
 
 def listing(paths: Paths, endings: tuple[str, ...], filesystem: Any) -> tuple[Listed, ...]:
-    """Return the files at `paths`: each a file, or a folder and all below it with these endings."""
+    """Return the files at `paths`; a folder stands for all files below it with these endings."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
         raise ConfigError("no path was given: at least one file or folder is needed")
@@ -206,21 +206,21 @@ def _listed(path: str, endings: tuple[str, ...], filesystem: Any) -> Listed:
     if info.type == fs.FileType.File:
         return Listed(filesystem, os.path.dirname(inside), (inside,), (info.size,))
     below = filesystem.get_file_info(fs.FileSelector(inside, recursive=True))
-    names = {one.path: one.size for one in below if one.type == fs.FileType.File}
-    files = sorted(name for name in names if _is_data(name.removeprefix(inside), endings))
+    sizes = {entry.path: entry.size for entry in below if entry.type == fs.FileType.File}
+    files = sorted(file for file in sizes if _is_data(file.removeprefix(inside), endings))
     if not files:
         raise ConfigError(
             f"{shown_location(path)}: no file in this folder ends with {' or '.join(endings)}",
-            hint="name the files themselves" if names else None,
+            hint="name the files themselves" if sizes else None,
         )
-    return Listed(filesystem, inside, tuple(files), tuple(names[name] for name in files))
+    return Listed(filesystem, inside, tuple(files), tuple(sizes[file] for file in files))
 
 
 def relative_names(listed: Sequence[Listed]) -> dict[str, str]:
-    """Return what files are called below the folder that all of them have in common."""
-    files = [file for one in listed for file in one.files]
+    """Return the path of each file relative to the common folder of all files."""
+    files = [file for part in listed for file in part.files]
     try:
-        common = posixpath.commonpath([one.base for one in listed])
+        common = posixpath.commonpath([part.base for part in listed])
     except ValueError:  # some paths are absolute and some are not
         return {file: file for file in files}
     return {file: posixpath.relpath(file, common) for file in files}
@@ -232,17 +232,17 @@ def _is_data(name: str, endings: tuple[str, ...]) -> bool:
 
 
 @contextmanager
-def _naming(what: str) -> Iterator[None]:
-    """Add to an error of Arrow's what was read, which it does not say."""
+def _noting(source: str) -> Iterator[None]:
+    """Add a note about what was read to errors of Arrow, which do not mention it."""
     try:
         yield
     except Exception as error:
-        error.add_note(f"while reading {what}")
+        error.add_note(f"while reading {source}")
         raise
 
 
 def _json_rows(stream: Any, path: str, options: Mapping[str, Any]) -> Block:
-    """Return the rows of a file of one JSON object a line, or of one JSON list."""
+    """Return the rows of a file with one JSON object per line, or with one JSON list."""
     text = stream.read()
     if not text.lstrip().startswith(b"["):
         source = library("pyarrow").BufferReader(text)
@@ -251,5 +251,5 @@ def _json_rows(stream: Any, path: str, options: Mapping[str, Any]) -> Block:
 
     rows = json.loads(text)
     if not all(isinstance(row, dict) for row in rows):
-        raise ConfigError(f"{path}: a list of JSON objects is needed, one for each row")
+        raise ConfigError(f"{path}: a list of JSON objects is needed, one per row")
     return rows

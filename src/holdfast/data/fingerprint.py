@@ -1,10 +1,9 @@
-"""A dataset's fingerprint: what its rows come from, and the steps that decide which rows there are.
+"""The fingerprint of a dataset: its sources, and the steps that determine its rows.
 
-It is saved with a position, as plain JSON, because a position means nothing in other data. Paths
-in it are relative, so that data may be moved as a whole. Making one runs no step and reads no
-file. Of rows in memory it has names, and a few of the values: whole numbers and texts by a digest,
-and other numbers by a sum, because what is computed anew on another processor may differ in the
-last bit.
+It is saved with a position, as plain JSON, because a position is meaningless in other data. Its
+paths are relative, so that data may be moved as a whole. Making one runs no step and reads no file.
+For rows in memory it covers column names and a sample of the values: whole numbers and strings by a
+digest, other numbers by a sum, because another processor may compute a different last bit.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from holdfast.data.plan import Plan
 from holdfast.errors import ConfigError
 
 VERSION = 1
-FILES_MAX = 1000  # that are named one by one; of others a digest says that one is another
-ROWS_LOOKED_AT = 32
-DIFFERENCES_MAX = 5  # that a message names
+FILES_MAX = 1000  # named one by one; a digest covers the others
+SAMPLE_ROWS = 32
+DIFFERENCES_MAX = 5  # in one message
 
 Entry = dict[str, Any]
 Fingerprint = dict[str, Any]
-File = tuple[str, int | None, int | None, int | None]  # its name, bytes, rows and row groups
+File = tuple[str, int | None, int | None, int | None]  # name, bytes, rows and row groups
 
 _EXACT = (bool, int, str, bytes, type(None))
 
 
 def fingerprint_of(plan: Plan) -> Fingerprint:
-    """Return what tells a dataset from others, as values that JSON can hold.
+    """Return the fingerprint of a dataset, as JSON data.
 
-    `rows` are the steps that decide which rows there are and in which order, `values` those that
-    change what is in them.
+    `rows` are the steps that determine the rows and their order, `values` those that only change
+    the contents of rows.
     """
     steps = list(_steps(plan))
     return {
@@ -47,7 +46,7 @@ def fingerprint_of(plan: Plan) -> Fingerprint:
 
 
 def seed_from(fingerprint: Fingerprint) -> int:
-    """Return a seed that is the same for the same data, in every process."""
+    """Return a seed that is the same for the same data in every process."""
     exact = [
         {name: value for name, value in entry.items() if name not in ("label", "floats")}
         for entry in fingerprint["rows"]
@@ -57,7 +56,7 @@ def seed_from(fingerprint: Fingerprint) -> int:
 
 
 def differences(before: Sequence[Entry], now: Sequence[Entry]) -> list[str]:
-    """Return what is another in the steps of two datasets, in words; [] if they are the same."""
+    """Return the differences between the steps of two datasets, in words; [] if none."""
     texts: list[str] = []
     matcher = difflib.SequenceMatcher(
         None, [entry["kind"] for entry in before], [entry["kind"] for entry in now], autojunk=False
@@ -65,8 +64,8 @@ def differences(before: Sequence[Entry], now: Sequence[Entry]) -> list[str]:
     for operation, low, high, low_now, high_now in matcher.get_opcodes():
         old, new = list(before[low:high]), list(now[low_now:high_now])
         if operation == "equal":
-            for one, other in zip(old, new, strict=True):
-                texts += _entry_differences(one, other)
+            for entry, entry_now in zip(old, new, strict=True):
+                texts += _entry_differences(entry, entry_now)
             continue
         while old and new:
             texts.append(f"{old.pop(0)['label']} is now {new.pop(0)['label']}")
@@ -76,16 +75,16 @@ def differences(before: Sequence[Entry], now: Sequence[Entry]) -> list[str]:
 
 
 def joined_differences(texts: Sequence[str]) -> str:
-    """Return differences as one text, and of many the first ones."""
-    more = len(texts) - DIFFERENCES_MAX
-    return "; ".join(texts[:DIFFERENCES_MAX]) + (f"; and {more} more" if more > 0 else "")
+    """Return the first `DIFFERENCES_MAX` differences as one text."""
+    rest = len(texts) - DIFFERENCES_MAX
+    return "; ".join(texts[:DIFFERENCES_MAX]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def checked_fingerprint(value: object) -> Fingerprint:
-    """Return a fingerprint that can be compared; raise if it is none."""
+    """Return a valid fingerprint; raise `ConfigError` if it is none."""
     if isinstance(value, Mapping) and value.get("version") not in (None, VERSION):
         raise ConfigError(
-            f"a fingerprint of version {shown(value['version'])}: this Holdfast knows version"
+            f"a fingerprint of version {shown(value['version'])}: this Holdfast reads version"
             f" {VERSION}",
             hint="a newer Holdfast may have written it",
         )
@@ -93,7 +92,7 @@ def checked_fingerprint(value: object) -> Fingerprint:
         isinstance(value.get(part), list) and all(map(_is_entry, value[part]))
         for part in ("rows", "values")
     ):
-        raise ConfigError(f"this is no state of an iterator: data is {shown(value)}")
+        raise ConfigError(f"this is not the state of an iterator: data is {shown(value)}")
     return dict(value)
 
 
@@ -113,11 +112,11 @@ def _is_file(value: object) -> bool:
     return isinstance(value, list) and len(value) == 4 and isinstance(value[0], str)
 
 
-# ---------------------------------------------------------------------- what sources say of theirs
+# ---------------------------------------------------------------------- entries of sources
 
 
-def of_files(files: Sequence[File]) -> Entry:
-    """Return the part of an entry that says which files there are."""
+def describe_files(files: Sequence[File]) -> Entry:
+    """Return the part of an entry that identifies files."""
     text = json.dumps([list(file) for file in files]).encode()
     return {
         "count": len(files),
@@ -126,8 +125,8 @@ def of_files(files: Sequence[File]) -> Entry:
     }
 
 
-def of_values(rows: Iterator[Mapping[str, Any]]) -> Entry:
-    """Return the part of an entry that says what some rows hold."""
+def describe_values(rows: Iterator[Mapping[str, Any]]) -> Entry:
+    """Return the part of an entry that identifies the contents of rows."""
     digest, floats = hashlib.blake2b(digest_size=16), 0.0
     columns: dict[str, None] = {}
     for number, row in enumerate(rows, 1):
@@ -138,13 +137,13 @@ def of_values(rows: Iterator[Mapping[str, Any]]) -> Entry:
     return {"columns": list(columns), "values": digest.hexdigest(), "floats": floats}
 
 
-def looked_at(rows: int) -> range:
-    """Return the numbers of the rows that stand for all: evenly spread."""
-    return range(0, rows, max(1, rows // ROWS_LOOKED_AT))
+def sample_of(rows: int) -> range:
+    """Return the numbers of an evenly spread sample of rows."""
+    return range(0, rows, max(1, rows // SAMPLE_ROWS))
 
 
 def _add(value: Any, digest: Any) -> float:
-    """Put a value into a digest; return the sum of the numbers in it that are not exact."""
+    """Add a value to a digest; return the sum of the floats in it."""
     if isinstance(value, float):
         if math.isfinite(value):
             digest.update(b"float,")
@@ -164,7 +163,7 @@ def _add(value: Any, digest: Any) -> float:
         digest.update(f"{tuple(value.shape)}{value.dtype}:".encode())
         inner = value.tolist()
         return _add(inner, digest) if type(inner) is not type(value) else 0.0
-    digest.update(f"{type(value).__qualname__},".encode())  # its looks may tell where it lies
+    digest.update(f"{type(value).__qualname__},".encode())  # its repr may contain an address
     return 0.0
 
 
@@ -172,8 +171,8 @@ def _add(value: Any, digest: Any) -> float:
 
 
 def _steps(plan: Plan) -> Iterator[Plan]:
-    for below in plan.inputs:
-        yield from _steps(below)
+    for source in plan.inputs:
+        yield from _steps(source)
     yield plan
 
 
@@ -217,7 +216,7 @@ def _file_differences(before: Entry, now: Entry) -> list[str]:
         for file, file_now in zip(before["files"], now["files"], strict=False):
             if file[0] != file_now[0]:
                 return [f"the files are in another order: {file_now[0]!r} is where {file[0]!r} was"]
-    return texts or [f"one of the files after the first {len(old)} is another"]
+    return texts or [f"one of the files after the first {len(old)} is different"]
 
 
 def _size(file: Sequence[Any]) -> str:

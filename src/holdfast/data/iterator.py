@@ -1,9 +1,9 @@
-"""A rank's part of a dataset, which knows how far all ranks have come.
+"""`DataIterator`: a rank's part of a dataset, with the position of all ranks.
 
 Rows are dealt out like cards: of the rows not yet consumed in this epoch, rank r of n gets row r,
-r + n, r + 2n … So when every rank has consumed k rows, the first k·n rows are consumed and no
-others, whatever n is: one number says where all of them are, and a group of another size can go on
-from there. That the ranks go in step is what training does: each step takes a batch on every rank.
+r + n, r + 2n … So when every rank has consumed k rows, exactly the first k·n rows are consumed: one
+number is the position of all ranks, and a group of another size can continue from there. The ranks
+are in step because each training step takes a batch on every rank.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from holdfast.data.dataset import Dataset
 
 STATE_VERSION = 1
-_SAME_DATA = "give the same data again, or load no state and begin a new epoch"
+_SAME_DATA = "use the same data again, or load no state and begin a new epoch"
 
 
 @dataclass
 class Progress:
-    """Where all ranks are: what the next loop begins with, in this process or in another.
+    """The position of all ranks, at which the next loop begins, in this or another process.
 
-    `window` is the local shuffle in this epoch: over how many rows of all ranks, by which seed.
+    `window` is the local shuffle of this epoch: its size in rows of all ranks, and its seed.
     """
 
     epoch: int = 0
@@ -53,15 +53,14 @@ class Progress:
 
 
 class DataIterator(Reader):
-    """The rows one rank gets: the same in every attempt, in step with the other ranks.
+    """The rows of one rank: the same in every attempt, in step with the other ranks.
 
-    Each loop over `iter_rows`, `iter_batches` or `iter_torch_batches` is an epoch, also if it is
-    left early. One loop at a time: one inside another is refused. Ranks stay in step if they loop
-    with the same batch size.
+    Each loop over `iter_rows`, `iter_batches` or `iter_torch_batches` is an epoch, even if it is
+    left early. Nested loops are refused. Ranks stay in step if they loop with the same batch size.
 
-    `state_dict` says, at any moment, which rows all ranks have consumed. After `load_state_dict`
-    the next loop goes on there, in the middle of the epoch, with any number of ranks: it is the
-    very loop that would have come next in the process that saved.
+    `state_dict` tells at any moment which rows all ranks have consumed. After `load_state_dict`,
+    the next loop continues there, within the epoch, with any number of ranks: it is the very loop
+    that would have come next in the process that saved.
     """
 
     def __init__(
@@ -77,13 +76,15 @@ class DataIterator(Reader):
         self._share = Share(plan.length(), world_size, rank, equal, name)
         self._progress = Progress()
         self._is_looping = False
-        self._counted: tuple[int, int] | None = None  # an epoch that was read whole, and its rows
+        self._counted: tuple[int, int] | None = (
+            None  # an epoch that was read to its end, and its number of rows
+        )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where all ranks are, as values that JSON can hold.
+        """Return the position of all ranks, as JSON data.
 
-        The batch that a loop was last given counts as consumed. A loop that was left has ended its
-        epoch. The state of any rank is good for every rank.
+        The batch that a loop got last counts as consumed. A loop that was left has ended its epoch.
+        The state of any rank is valid for every rank.
         """
         now = self._progress
         window = now.window if now.position else None
@@ -98,10 +99,10 @@ class DataIterator(Reader):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Make the next loop go on where `state` was taken; on every rank, and with any number.
+        """Make the next loop continue where `state` was taken, with any number of ranks.
 
-        The rows that no rank has consumed are dealt out anew, in the order that this epoch had.
-        Raises `ConfigError`, and changes nothing, if the state is of other data.
+        The remaining rows of the epoch are dealt out again, in the same order. Raises
+        `ConfigError`, and changes nothing, if the state belongs to other data.
         """
         self._must_not_be_looping()
         saved = checked_state(state)
@@ -119,43 +120,43 @@ class DataIterator(Reader):
         return fingerprint_of(self._plan)
 
     def _must_be_same_data(self, saved: Fingerprint) -> None:
-        mine = self._fingerprint
-        if other := differences(saved["rows"], mine["rows"]):
+        now = self._fingerprint
+        if texts := differences(saved["rows"], now["rows"]):
             raise ConfigError(
-                f"the state is not of this data: {joined_differences(other)}; the rows consumed so"
-                " far cannot be told from the others",
+                f"the state belongs to other data: {joined_differences(texts)}; the rows consumed"
+                " so far cannot be told from the others",
                 hint=_SAME_DATA,
             )
-        if other := differences(saved["values"], mine["values"]):
+        if texts := differences(saved["values"], now["values"]):
             self._share.log_once(
                 "values",
-                f"{self._share.dataset} has the rows that the state is of, but makes other values"
-                f" of them: {joined_differences(other)}",
+                f"{self._share.dataset} has the same rows as the state, but computes other values"
+                f" from them: {joined_differences(texts)}",
             )
 
     def _must_fit(self, saved: Mapping[str, Any]) -> None:
-        """Raise if a state without a fingerprint, or an edited one, is of other data."""
+        """Raise if a state without a fingerprint, or an edited one, belongs to other data."""
         rows, shuffles = self._share.length, len(self._plan.seeds())
         if len(saved["seeds"]) != shuffles:
             raise ConfigError(
-                f"the state is of a dataset with {len(saved['seeds'])} shuffles, this one has"
+                f"the state belongs to a dataset with {len(saved['seeds'])} shuffles, this one has"
                 f" {shuffles}: its rows are in another order",
                 hint=_SAME_DATA,
             )
         if rows != saved["rows"]:
             raise ConfigError(
-                f"the state is of a dataset of {_told(saved['rows'])} rows, this one has"
-                f" {_told(rows)}: the rows consumed so far cannot be told from the others",
+                f"the state belongs to a dataset of {_number(saved['rows'])} rows, this one has"
+                f" {_number(rows)}: the rows consumed so far cannot be told from the others",
                 hint=_SAME_DATA,
             )
         if rows is not None and saved["position"] > rows:
             raise ConfigError(
-                f"this is no state of an iterator: position is {saved['position']}, and there are"
-                f" {rows} rows"
+                f"this is not the state of an iterator: position is {saved['position']}, and there"
+                f" are {rows} rows"
             )
 
     def materialize(self) -> Dataset:
-        """Return this rank's rows of a whole epoch, in memory; that consumes nothing."""
+        """Return this rank's rows of a whole epoch, in memory, without consuming them."""
         from holdfast.data.dataset import Dataset
 
         rows = self._dealt(self._plan, Progress(epoch=self._progress.epoch), None)
@@ -172,7 +173,7 @@ class DataIterator(Reader):
     def _start(self, buffer: Buffer | None) -> Reading:
         self._must_not_be_looping()
         now = self._progress
-        if now.position == 0:  # else the epoch goes on in the order in which it began
+        if now.position == 0:  # otherwise the epoch keeps the order in which it began
             now.window = None if buffer is None else self._window(buffer)
         plan = self._plan
         if now.window is not None:
@@ -183,20 +184,20 @@ class DataIterator(Reader):
         def counted(rows: int) -> None:
             self._must_be_as_many(epoch, rows)
             if start == 0:
-                share.must_go_round(rows)
+                share.must_reach_all_ranks(rows)
             share.log_remainder(epoch, start, rows)
 
         if share.length is not None:
             share.log_remainder(epoch, start, share.length)
-        mine = self._dealt(plan, now, counted)
+        blocks = self._dealt(plan, now, counted)
         self._is_looping = True
-        return _Loop(mine, now, share, self._end_loop)
+        return _Loop(blocks, now, share, self._end_loop)
 
     def _window(self, buffer: Buffer) -> tuple[int, int]:
-        """Return over how many rows of all ranks they are mixed, and by which seed.
+        """Return the size of a local shuffle, in rows of all ranks, and its seed.
 
-        All ranks deal by this order, so it must be the same for all of them; and what seed another
-        rank was given, a rank cannot know.
+        The order must be the same for all ranks, and a rank cannot know the seed that another one
+        was given.
         """
         [seed] = self._plan.seeds()[-1:] or [0]
         if self._share.world_size == 1 and buffer.seed is not None:
@@ -206,17 +207,17 @@ class DataIterator(Reader):
     def _dealt(
         self, plan: Plan, now: Progress, counted: Callable[[int], None] | None
     ) -> Iterator[Block]:
-        """Return this rank's part of the rows that are left."""
+        """Return this rank's part of the remaining rows."""
         if self._share.equal:
             plan = _in_whole_rounds(plan, self._share.world_size, now.position, counted)
-        mine = range(now.position + self._share.rank, EVERYTHING.stop, self._share.world_size)
-        return plan.read(mine, now.epoch)
+        wanted = range(now.position + self._share.rank, EVERYTHING.stop, self._share.world_size)
+        return plan.read(wanted, now.epoch)
 
     def _must_be_as_many(self, epoch: int, rows: int) -> None:
-        """Raise if the steps have made another number of rows of the same ones than before.
+        """Raise if the steps have made a different number of rows than in an earlier epoch.
 
-        They remember something between passes, or go by chance; then no two ranks have the same
-        rows to deal out.
+        Then they keep state between passes, or use random numbers, and the ranks do not deal out
+        the same rows.
         """
         before, rows_before = self._counted or (epoch, rows)
         self._counted = epoch, rows
@@ -224,17 +225,16 @@ class DataIterator(Reader):
             raise ConfigError(
                 f"{self._share.dataset} had {rows_before} rows in epoch {before} and {rows} in"
                 f" epoch {epoch}: {self._plan.described_as_a_whole()} must make the same rows in"
-                " every pass, or ranks do not agree on who gets which",
-                hint="if a function remembers what it has seen, make it a class with __call__, of"
-                " which each pass has an instance; if it goes by chance, draw from what is in"
-                " the row",
+                " every pass, or ranks do not agree on which rank gets which row",
+                hint="if a function keeps state, make it a class with __call__, so that each pass"
+                " has its own instance; if it uses random numbers, derive them from the row",
             )
 
     def _must_not_be_looping(self) -> None:
         if self._is_looping:
             raise ConfigError(
                 f"{self._share.dataset} is being looped over already on this rank, and a shard has"
-                " one position: a loop inside another would lose that of the outer one",
+                " one position: a nested loop would lose that of the outer one",
                 hint="end or leave the outer loop first (del its iterator, if you hold one); to"
                 " look at rows meanwhile, loop over shard.materialize()",
             )
@@ -243,7 +243,7 @@ class DataIterator(Reader):
         self._is_looping = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_is_looping": False}  # a loop does not travel; where it was does
+        return vars(self) | {"_is_looping": False}  # a loop is not pickled; its position is
 
 
 class _Loop(Reading):
@@ -270,7 +270,7 @@ class _Loop(Reading):
         ranks, now = self._share.world_size, self._progress
         if self._share.equal:
             now.position += rows * ranks
-        else:  # it may get a row less than another rank: what it asked for is what others got
+        else:  # other ranks may have got one row more: count what was asked for
             end = EVERYTHING.stop if self._share.length is None else self._share.length
             now.position = min(now.position + asked * ranks, end)
 
@@ -285,19 +285,21 @@ class _Loop(Reading):
 
 
 def checked_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state that can be used; raise if it is none."""
+    """Return a valid state; raise `ConfigError` if it is none."""
     if not isinstance(state, Mapping):
-        raise ConfigError(f"a state is what state_dict() returned, not {type(state).__name__}")
+        raise ConfigError(f"a state must come from state_dict(), not be a {type(state).__name__}")
     if state.get("version") != STATE_VERSION:
         raise ConfigError(
-            f"a state of version {shown(state.get('version'))}: this Holdfast knows version"
+            f"a state of version {shown(state.get('version'))}: this Holdfast reads version"
             f" {STATE_VERSION}",
             hint="a newer Holdfast may have written it" if "version" in state else None,
         )
     saved = {name: state.get(name) for name in _STATE}
     for name, is_good in _STATE.items():
         if not is_good(saved[name]):
-            raise ConfigError(f"this is no state of an iterator: {name} is {shown(saved[name])}")
+            raise ConfigError(
+                f"this is not the state of an iterator: {name} is {shown(saved[name])}"
+            )
     return saved
 
 
@@ -314,7 +316,7 @@ _STATE: dict[str, Callable[[Any], bool]] = {
     "position": _is_count,
     "rows": lambda rows: rows is None or _is_count(rows),
     "seeds": _are_counts,
-    "data": lambda _: True,  # a fingerprint checks itself
+    "data": lambda _: True,  # see `checked_fingerprint`
     "local_shuffle": lambda window: (
         window is None or (_are_counts(window) and len(window) == 2 and window[0] > 0)
     ),
@@ -324,15 +326,15 @@ _STATE: dict[str, Callable[[Any], bool]] = {
 def _in_whole_rounds(
     plan: Plan, players: int, start: int, counted: Callable[[int], None] | None
 ) -> Plan:
-    """Return `plan` without an incomplete last round, put in as deep as the rows are the same.
+    """Return `plan` without an incomplete last round, cut off below all steps that keep rows.
 
-    What lies above maps only the rows that a rank gets, also where all must be counted below.
+    So those steps map only the rows of this rank, even if all rows must be counted below them.
     """
     if plan.keeps_rows:
-        [below] = plan.inputs
-        return replace(plan, inputs=(_in_whole_rounds(below, players, start, counted),))
+        [source] = plan.inputs
+        return replace(plan, inputs=(_in_whole_rounds(source, players, start, counted),))
     return WholeRounds((plan,), players=players, start=start, counted=counted)
 
 
-def _told(rows: int | None) -> str:
+def _number(rows: int | None) -> str:
     return "an unknown number of" if rows is None else str(rows)

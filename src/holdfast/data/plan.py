@@ -1,8 +1,8 @@
-"""A dataset's plan: where rows come from and what is done to them, as a tree of frozen values.
+"""A dataset's plan: the source of its rows and the steps applied to them, as a tree.
 
-Nothing runs until somebody reads. Whoever reads says which rows of the result are wanted, and each
-step asks the one below for no more than it needs: a rank that wants every fourth row maps only
-those, and row groups that hold none of them are never opened.
+Nothing runs until rows are read. The reader says which rows of the result are wanted, and each step
+requests only what it needs from its input: a rank that wants every fourth row maps only those, and
+row groups that contain none of them are never opened.
 """
 
 from __future__ import annotations
@@ -18,55 +18,52 @@ from holdfast.data.selection import EVERYTHING, Wanted, shifted, within
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(ABC):
-    """Rows in an order that is the same whenever it is read with the same epoch.
+    """Rows, in an order that is the same in every read with the same epoch.
 
-    The epoch decides nothing but the order, and only of what `Shuffle` shuffled. What is yielded
-    belongs to the reader: writing to it changes nothing that is read again.
+    The epoch affects only the order, and only below a `Shuffle`. The reader owns what is yielded:
+    writing to it does not affect later reads.
     """
 
     inputs: tuple[Plan, ...] = ()
 
     kind: ClassVar[str]
-    """What the step is called in records, which outlive its class's name."""
+    """The name of the step in stored states; it must not change."""
 
     keeps_rows: ClassVar[bool] = False
-    """Whether row n of the result is made of row n of the only input, and of nothing else."""
+    """Whether row n of the result depends only on row n of the only input."""
 
     @abstractmethod
     def length(self) -> int | None:
-        """Return how many rows there are; None if only reading them all would tell."""
+        """Return the number of rows; None if all rows must be read to know it."""
 
     def read(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
-        """Yield the wanted rows, as `blocks` does, in a pass of its own.
+        """Yield the wanted rows, as `blocks` does, in a new pass.
 
-        What steps remember is of one pass: it has to come out alike in every epoch, on every rank
-        and after every resume.
+        The state of steps belongs to one pass, so that the results are the same in every epoch, on
+        every rank and after every resume.
         """
         return self.fresh().blocks(wanted, epoch)
 
     def fresh(self) -> Plan:
-        """Return this plan with steps that have not run yet."""
+        """Return this plan with new steps that have no state."""
         if not self.inputs:
             return self
         return replace(self, inputs=tuple(plan.fresh() for plan in self.inputs))
 
     @abstractmethod
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
-        """Yield the wanted rows, in order, a block at a time; rows that are not there are left out.
-
-        How the rows are cut into blocks means nothing.
-        """
+        """Yield the wanted rows in order, in blocks of any size; missing rows are skipped."""
 
     @abstractmethod
     def described(self) -> str:
-        """Return a few words for this step, without those below."""
+        """Return a short description of this step, without its inputs."""
 
     def identity(self) -> dict[str, Any]:
-        """Return, as plain data, what tells this step from others of its kind; seeds do not."""
+        """Return, as plain data, what identifies this step among its kind; seeds are left out."""
         return {}
 
     def described_as_a_whole(self) -> str:
-        """Return a few words for this step and those below it, in the order in which they run."""
+        """Return a short description of this step and its inputs, in the order they run."""
         steps, plan = [self.described()], self
         while plan.inputs:
             plan = plan.inputs[0]
@@ -74,9 +71,9 @@ class Plan(ABC):
         return ", ".join(reversed(steps))
 
     def may_change_its_length(self) -> bool:
-        """Whether an epoch may have more rows than another although no step goes by chance.
+        """Whether epochs may differ in their number of rows although no step is random.
 
-        So it is where functions see batches, and these are of other rows in every epoch.
+        This is so if functions get batches whose rows differ in every epoch.
         """
         return any(plan.may_change_its_length() for plan in self.inputs)
 
@@ -85,32 +82,32 @@ class Plan(ABC):
         return [seed for plan in self.inputs for seed in plan.seeds()]
 
     def reseeded(self, seeds: Iterator[int]) -> Plan:
-        """Return this plan with other seeds, taken in the order in which `seeds` gives them."""
+        """Return this plan with other seeds, taken from `seeds` in the order of `seeds()`."""
         if not self.inputs:
             return self
         return replace(self, inputs=tuple(plan.reseeded(seeds) for plan in self.inputs))
 
     def shared(self) -> Plan:
-        """Return this plan with what is large in memory put where all processes can read it.
+        """Return this plan with large rows in memory moved to shared memory.
 
-        Such a plan is good in any process of this machine while the one that shared it lives.
+        It is valid in any process of this machine while the one that shared it lives.
         """
         if not self.inputs:
             return self
         return replace(self, inputs=tuple(plan.shared() for plan in self.inputs))
 
     def count(self) -> int:
-        """Return how many rows there are, reading them all if there is no other way."""
-        known = self.length()
-        return sum(map(size_of, self.read(EVERYTHING, 0))) if known is None else known
+        """Return the number of rows, reading them all if necessary."""
+        length = self.length()
+        return sum(map(size_of, self.read(EVERYTHING, 0))) if length is None else length
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cut(Plan):
-    """The rows from `start` to before `stop`; None is the end.
+    """The rows from `start` up to `stop`, exclusive; None is the end.
 
-    Below a cut the order does not change with the epoch: else other rows would be cut out, and
-    rows for testing would be trained on.
+    Below a cut, the order does not change with the epoch: otherwise it would select other rows, and
+    training would see rows for testing.
     """
 
     start: int = 0
@@ -121,10 +118,10 @@ class Cut(Plan):
         return {"start": self.start, "stop": self.stop}
 
     def length(self) -> int | None:
-        below = self.inputs[0].length()
-        if below is None:
+        rows = self.inputs[0].length()
+        if rows is None:
             return None
-        return max(0, (below if self.stop is None else min(self.stop, below)) - self.start)
+        return max(0, (rows if self.stop is None else min(self.stop, rows)) - self.start)
 
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
         stop = EVERYTHING.stop if self.stop is None else self.stop
@@ -177,11 +174,10 @@ class Union(Plan):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WholeRounds(Plan):
-    """Rows dealt out to `players` in turn, from row `start` on, until a round is not complete.
+    """Rows dealt out to `players` in turn, from row `start` on, in complete rounds only.
 
-    The rows of the last, incomplete round are left out, so that every player has the same number.
-    Where only reading tells how many rows there are, `counted` is called with that, once, as soon
-    as all are read.
+    The rows of an incomplete last round are left out, so that every player has the same number. If
+    the number of rows is not known before, `counted` is called with it once all are read.
     """
 
     players: int = 1
@@ -190,18 +186,18 @@ class WholeRounds(Plan):
     kind: ClassVar[str] = "whole_rounds"
 
     def length(self) -> int | None:
-        below = self.inputs[0].length()
-        return None if below is None else self._whole(below)
+        rows = self.inputs[0].length()
+        return None if rows is None else self._whole(rows)
 
     def _whole(self, rows: int) -> int:
         return self.start + max(0, rows - self.start) // self.players * self.players
 
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
-        known = self.length()
-        if known is not None:
-            yield from self.inputs[0].blocks(within(wanted, 0, known), epoch)
+        length = self.length()
+        if length is not None:
+            yield from self.inputs[0].blocks(within(wanted, 0, length), epoch)
             return
-        # Nobody knows where the rows end, so a row is held back until its round is complete.
+        # The end is unknown, so a row is held back until its round is complete.
         held: list[Block] = []
         low, given = self.start, 0
         for block in self.inputs[0].blocks(range(self.start, EVERYTHING.stop), epoch):

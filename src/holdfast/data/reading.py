@@ -1,4 +1,4 @@
-"""Reading rows and batches: what a `Dataset` and a rank's `DataIterator` have in common."""
+"""Loops over rows and batches, which `Dataset` and `DataIterator` have in common."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Buffer:
-    """A local shuffle as a user asks for it: over how many of a rank's rows, by which seed."""
+    """A local shuffle as a user requests it: over how many of a rank's rows, with which seed."""
 
     rows: int
     seed: int | None
@@ -27,14 +27,14 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Schema:
-    """Names and types of columns, the types as numpy writes them."""
+    """Names and types of columns; the types as numpy writes them."""
 
     names: list[str]
     types: list[str]
 
 
 class Reading:
-    """One pass over the rows, from the first `next` of a loop to its end, however it ends."""
+    """One pass over the rows, from the first `next` of a loop to its end."""
 
     def __init__(self, blocks: Iterator[Block]) -> None:
         self.blocks = blocks
@@ -51,20 +51,20 @@ class Reading:
             self.fail()
 
     def hand_out(self, rows: int, asked: int) -> None:
-        """Count `rows` rows as consumed, of `asked`; called before the user gets them."""
+        """Count `rows` of `asked` rows as consumed; called before the user gets them."""
 
     def finish(self) -> None:
-        """Note that the pass came to its end."""
+        """Note that all rows were read."""
 
     def leave(self) -> None:
-        """Note that the loop was left before the end: by break, an error in it, or for good."""
+        """Note that the loop was left before its end: by break, an error, or garbage collection."""
 
     def fail(self) -> None:
-        """Note that what was to be handed out next could not be made."""
+        """Note that the next batch could not be made."""
 
 
 class Passes(Generic[T]):
-    """Something to loop over, as often as you like: each loop is a pass of its own."""
+    """An iterable whose every loop is a new pass."""
 
     def __init__(self, begin: Callable[[], Iterator[T]]) -> None:
         self._begin = begin
@@ -76,12 +76,12 @@ class Passes(Generic[T]):
 class Reader(ABC):
     """Rows that can be looped over.
 
-    What a loop gets is the loop's own: it may be written to. Some arguments of Ray's methods decide
-    nothing here and are taken so that scripts run: `prefetch_batches` and `pin_memory`.
+    A loop owns what it gets, and may write to it. Two arguments of Ray's methods have no effect and
+    are accepted so that scripts run: `prefetch_batches` and `pin_memory`.
     """
 
     device: Any = None
-    """Where `iter_torch_batches` puts tensors unless told; None is the CPU."""
+    """The default device of `iter_torch_batches`; None is the CPU."""
 
     @abstractmethod
     def _start(self, buffer: Buffer | None) -> Reading:
@@ -89,7 +89,7 @@ class Reader(ABC):
 
     @abstractmethod
     def _sample(self) -> Plan:
-        """Return the plan whose first rows stand for all."""
+        """Return the plan from whose first row the columns are known."""
 
     def iter_rows(self, *, prefetch_blocks: int = 0) -> Iterable[Row]:
         """Return the rows, as dicts, to loop over."""
@@ -108,13 +108,13 @@ class Reader(ABC):
         """Return batches to loop over.
 
         Args:
-            prefetch_batches: Decides nothing here.
-            batch_size: Rows of a batch; the last may have fewer. None leaves it to Holdfast.
+            prefetch_batches: Has no effect here.
+            batch_size: Rows of a batch; the last may have fewer. None for a default.
             batch_format: "numpy" or "default" for a dict of arrays, "pandas" or "pyarrow".
             drop_last: Whether to leave out a last batch that has fewer rows.
-            local_shuffle_buffer_size: Mix the rows, this many of a rank's at a time.
-            local_shuffle_seed: What decides how, where there is one rank. Several must agree about
-                which rows each of them gets, so the seed of the dataset's shuffle decides.
+            local_shuffle_buffer_size: Shuffle the rows, this many of a rank's at a time.
+            local_shuffle_seed: The seed of that shuffle, if there is one rank. Several ranks must
+                agree on the order, so they use the seed of the dataset's shuffle.
         """
         form = form_named(batch_format)
         return self._passes(
@@ -140,15 +140,15 @@ class Reader(ABC):
         """Return batches of torch tensors to loop over, each a dict by column.
 
         Args:
-            prefetch_batches: Decides nothing here.
+            prefetch_batches: Has no effect here.
             batch_size: As in `iter_batches`.
-            dtypes: A torch dtype for all columns, or one for each column that is named.
-            device: Where the tensors go; None or "auto" is the worker's device, if it has one.
-            collate_fn: Makes a batch of a dict of numpy arrays, instead of `dtypes`.
+            dtypes: A torch dtype for all columns, or a dict of dtypes by column.
+            device: The device of the tensors; None or "auto" is the worker's, if it has one.
+            collate_fn: Makes a batch from a dict of numpy arrays; excludes `dtypes`.
             drop_last: As in `iter_batches`.
             local_shuffle_buffer_size: As in `iter_batches`.
             local_shuffle_seed: As in `iter_batches`.
-            pin_memory: Decides nothing here.
+            pin_memory: Has no effect here.
         """
         place = self.device if device is None or device == "auto" else device
         make = TensorMaker(dtypes, place, collate_fn)
@@ -174,12 +174,13 @@ class Reader(ABC):
 
     def __iter__(self) -> NoReturn:
         raise TypeError(
-            f"a {type(self).__name__} cannot be looped over as it is: use iter_rows() for rows,"
+            f"a {type(self).__name__} cannot be looped over itself: use iter_rows() for rows,"
             " iter_batches(batch_size=…) or iter_torch_batches(batch_size=…) for batches"
         )
 
     def _first_row(self) -> Block | None:
-        return next((one for one in self._sample().read(range(1), 0) if size_of(one)), None)
+        blocks = self._sample().read(range(1), 0)
+        return next((block for block in blocks if size_of(block)), None)
 
     def _passes(
         self,
@@ -205,11 +206,11 @@ class Reader(ABC):
     ) -> Iterator[Any]:
         with self._start(buffer) as reading:
             for pieces in regrouped(reading.blocks, itertools.repeat(rows)):
-                found = sum(map(size_of, pieces))
-                if drop_last and found < rows:
+                size = sum(map(size_of, pieces))
+                if drop_last and size < rows:
                     break
                 batch = make(pieces)
-                reading.hand_out(found, rows)
+                reading.hand_out(size, rows)
                 yield batch
 
     def _rows(self) -> Iterator[Row]:
@@ -222,8 +223,8 @@ class Reader(ABC):
 
 def _buffer(rows: int | None, seed: int | None) -> Buffer | None:
     if seed is not None:
-        seed = whole("local_shuffle_seed", seed, "it decides the order", at_least=0)
+        seed = whole("local_shuffle_seed", seed, "it determines the order", at_least=0)
     if rows is None:
         return None
-    meaning = "it is how many rows are mixed at a time"
+    meaning = "it is how many rows are shuffled at a time"
     return Buffer(whole("local_shuffle_buffer_size", rows, meaning, at_least=1), seed)

@@ -1,7 +1,7 @@
-"""Which rows are wanted: ascending row numbers, as a `range` or as a numpy array of integers.
+"""Selections of rows: ascending row numbers, as a `range` or as a numpy array of integers.
 
-A `range` says "every third row from the seventh on" in no space at all, and stays open at its end
-while nobody knows how many rows there are; an array says what a shuffle picks.
+A `range` expresses "every third row from the seventh on" in no space, and stays open at its end
+while the number of rows is unknown; an array holds what a shuffle selects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A rank's share of a dataset's rows: how many rows go round, what is refused and what is logged.
+"""A rank's share of a dataset: checks that each rank has rows, and logs rows that are left out.
 
-Rows that no rank gets, or that a loop leaves unread, are never left out without a word; a rank
-that would get no row at all is an error.
+Rows that no rank gets, or that a loop leaves unread, are always logged; a rank without any row is
+an error.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _FEWER_RANKS = (
 
 @dataclass
 class Share:
-    """Which of `world_size` shares of a dataset this is.
+    """The share of `rank` of `world_size` in a dataset.
 
     Attributes:
-        length: How many rows the dataset has; None if only reading them tells.
-        equal: Whether every rank has equally many, and the remainder is nobody's.
+        length: The number of rows of the dataset; None if all rows must be read to know it.
+        equal: Whether every rank has the same number, so that a remainder is left out.
     """
 
     length: int | None
@@ -45,33 +45,33 @@ class Share:
         if not isinstance(self.equal, bool):
             raise ConfigError(f"equal={shown(self.equal)}: must be True or False")
         if self.length is not None:
-            self.must_go_round(self.length)
+            self.must_reach_all_ranks(self.length)
 
     @property
     def dataset(self) -> str:
-        """What messages call the dataset."""
+        """The dataset, as messages name it."""
         return "the dataset" if self.name is None else f"dataset {self.name!r}"
 
-    def must_go_round(self, rows: int) -> None:
-        """Raise if some rank has no row in an epoch; one rank alone may have none."""
+    def must_reach_all_ranks(self, rows: int) -> None:
+        """Raise if a rank has no row in an epoch; a single rank may have none."""
         if rows < self.world_size > 1:
             raise ConfigError(
-                f"{self.dataset} has {rows} rows for {self.world_size} ranks: each needs one at"
-                " least",
+                f"{self.dataset} has {rows} rows for {self.world_size} ranks: each needs at least"
+                " one",
                 hint=_FEWER_RANKS,
             )
 
     def must_have_rows(self, rows: int) -> None:
-        """Raise if this rank has come through an epoch without a row."""
+        """Raise if this rank had no row in a whole epoch."""
         if rows == 0 and self.world_size > 1:
             raise ConfigError(
                 f"{self.dataset} has no row for rank {self.rank} of {self.world_size}: each needs"
-                " one at least",
+                " at least one",
                 hint=_FEWER_RANKS,
             )
 
     def log_remainder(self, epoch: int, start: int, rows: int) -> None:
-        """Log which of the rows from `start` on no rank gets: once, and again after a resume."""
+        """Log how many of the rows from `start` on no rank gets: once, and again after a resume."""
         left_out = (rows - start) % self.world_size
         if not (self.equal and left_out):
             return
@@ -82,8 +82,8 @@ class Share:
         self.log_once(
             "remainder" if start == 0 else f"remainder of epoch {epoch}",
             f"{self.dataset}: {left_out} of {of} are in no rank's share of {share}, so that all"
-            f" {self.world_size} ranks have equally many; with equal=False (in DataConfig, or in"
-            " streaming_split) they are dealt out too",
+            f" {self.world_size} ranks have the same number; with equal=False (in DataConfig, or in"
+            " streaming_split) they are used too",
         )
 
     def log_leaving(self, epoch: int, position: int) -> None:
@@ -102,7 +102,7 @@ class Share:
         )
 
     def log_once(self, kind: str, text: str) -> None:
-        """Log something that is so for every rank, by one of them, and not again."""
-        if self.rank == 0 and kind not in self._logged:  # one rank does it for all
+        """Log a warning that concerns all ranks once, on rank 0."""
+        if self.rank == 0 and kind not in self._logged:
             self._logged.add(kind)
             log.warning(text)

@@ -1,4 +1,4 @@
-"""Shuffles whose order follows from a seed and an epoch, and from nothing else.
+"""Shuffles whose order depends only on a seed and an epoch.
 
 So every rank, in every attempt, on any number of machines, sees the same order, and a position in
 it means the same rows to all of them.
@@ -17,15 +17,15 @@ from holdfast.data.libraries import library
 from holdfast.data.plan import Plan
 from holdfast.data.selection import EVERYTHING, Wanted, cut, indices, within
 
-PASS_ROWS = 1_000_000  # over how many rows windows are planned at once, which costs 16 bytes each
+PASS_ROWS = 1_000_000  # rows whose windows are planned at once, at 16 bytes each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Shuffle(Plan):
-    """Rows in another order for each epoch: all of them mixed, or each `window` of rows in itself.
+    """Rows in another order for each epoch: all shuffled, or each `window` of rows on its own.
 
-    Only wanted rows are held in memory, a window at a time; but where the number of rows is not
-    known beforehand, all rows of a window are.
+    Only wanted rows are held in memory, a window at a time; if the number of rows is unknown, all
+    rows of a window are.
     """
 
     seed: int = 0
@@ -42,8 +42,8 @@ class Shuffle(Plan):
         return [*super().seeds(), self.seed]
 
     def reseeded(self, seeds: Iterator[int]) -> Plan:
-        below = tuple(plan.reseeded(seeds) for plan in self.inputs)
-        return replace(self, inputs=below, seed=next(seeds))
+        inputs = tuple(plan.reseeded(seeds) for plan in self.inputs)
+        return replace(self, inputs=inputs, seed=next(seeds))
 
     def described(self) -> str:
         return "shuffle" if self.window is None else f"shuffle within {self.window} rows"
@@ -65,7 +65,7 @@ class Shuffle(Plan):
     def _read_windows(
         self, numbers: range, window: int, wanted: Wanted, epoch: int, rows: int
     ) -> Iterator[Block]:
-        """Read wanted rows alone: windows lie one after the other, so one pass finds them all."""
+        """Read only wanted rows: windows follow one another, so one pass yields them all."""
         np = library("numpy")
         places, orders = [], []
         for number in numbers:
@@ -99,10 +99,9 @@ class Shuffle(Plan):
             low += size
 
     def _order(self, size: int, epoch: int, number: int) -> Any:
-        """Return a permutation of `size` rows that will be the same in years.
+        """Return a permutation of `size` rows that no release of numpy changes.
 
-        `RandomState` is what numpy has promised never to change; a run may be resumed under
-        another version of it.
+        numpy promises never to change `RandomState`; a run may be resumed under another version.
         """
         from hashlib import blake2b
 

@@ -1,4 +1,4 @@
-"""Where rows come from when they are in memory, or in a dataset of another library."""
+"""Plans for rows in memory, and for datasets of other libraries."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, ClassVar
 
 from holdfast.data.blocks import CHUNK_ROWS, Block, chunks, own
 from holdfast.data.conversion import rows_of
-from holdfast.data.fingerprint import looked_at, of_values
+from holdfast.data.fingerprint import describe_values, sample_of
 from holdfast.data.libraries import library
-from holdfast.data.memory import HeldRows, SharedRows, share, unshared
+from holdfast.data.memory import MemoryRows, SharedRows, share, unshared
 from holdfast.data.plan import Plan
 from holdfast.data.selection import Wanted, cut, within
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Held(Plan):
+class InMemory(Plan):
     """Rows in memory."""
 
-    held: HeldRows | SharedRows
+    held: MemoryRows | SharedRows
     kind: ClassVar[str] = "memory"
 
     def identity(self) -> dict[str, Any]:
@@ -38,14 +38,14 @@ class Held(Plan):
         return f"{self.length()} rows in memory"
 
 
-def in_memory(blocks: Iterable[Block], *, is_users: bool = False) -> Held:
-    """Return a plan of these blocks; those that a user may write to later are copied."""
-    return Held(held=HeldRows.copied(blocks) if is_users else HeldRows(blocks))
+def in_memory(blocks: Iterable[Block], *, is_users: bool = False) -> InMemory:
+    """Return a plan of these blocks; the user's own are copied, because they may change."""
+    return InMemory(held=MemoryRows.copied(blocks) if is_users else MemoryRows(blocks))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Numbers(Plan):
-    """Rows that hold their own number: `{"id": 0}`, `{"id": 1}` and so on."""
+    """Rows that contain their own number: `{"id": 0}`, `{"id": 1}` and so on."""
 
     rows: int = 0
     kind: ClassVar[str] = "range"
@@ -72,7 +72,7 @@ class Items(Plan):
     items: Any = None
     kind: ClassVar[str] = "torch"
 
-    def identity(self) -> dict[str, Any]:  # an item may be made by chance, or take long to make
+    def identity(self) -> dict[str, Any]:  # items may be random, or slow to make
         return {"rows": self.length(), "type": type(unshared(self.items)).__qualname__}
 
     def shared(self) -> Plan:
@@ -118,5 +118,5 @@ class HuggingFace(Plan):
 
 def _identity_of_rows(plan: Plan) -> dict[str, Any]:
     rows = plan.length() or 0
-    blocks = plan.blocks(looked_at(rows), 0)
-    return {"rows": rows, **of_values(row for block in blocks for row in rows_of(block))}
+    blocks = plan.blocks(sample_of(rows), 0)
+    return {"rows": rows, **describe_values(row for block in blocks for row in rows_of(block))}

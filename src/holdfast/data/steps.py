@@ -31,10 +31,10 @@ from holdfast.errors import ConfigError
 
 @dataclass(eq=False)
 class Call:
-    """A user's function with what it is called with besides rows or batches.
+    """A user's function with its arguments besides rows or batches.
 
-    A class is instantiated, and an instance copied, when it is first needed in a pass: so what it
-    remembers ends with the pass, and does not travel.
+    A class is instantiated, and an instance copied, when it is first needed in a pass: so its state
+    ends with the pass, and is not pickled.
     """
 
     function: Callable[..., Any]
@@ -45,24 +45,26 @@ class Call:
 
     @property
     def name(self) -> str:
-        named = getattr(self.function, "func", self.function)  # a functools.partial has none
-        return getattr(named, "__name__", type(named).__name__)
+        function = getattr(self.function, "func", self.function)  # inside a functools.partial
+        return getattr(function, "__name__", type(function).__name__)
 
     def __call__(self, value: Any) -> Any:
         if "ready" not in vars(self):
-            vars(self)["ready"] = self._made()
+            vars(self)["ready"] = self._instance()
         return vars(self)["ready"](value, *self.args, **self.kwargs)
 
-    def _made(self) -> Callable[..., Any]:
+    def _instance(self) -> Callable[..., Any]:
         function = self.function
         if isinstance(function, type):
-            made: Callable[..., Any] = function(*self.constructor_args, **self.constructor_kwargs)
-            return made
+            instance: Callable[..., Any] = function(
+                *self.constructor_args, **self.constructor_kwargs
+            )
+            return instance
         if isinstance(function, _STATELESS):
             return function
         try:
             return copy.deepcopy(function)
-        except TypeError:  # it has a lock, a file or the like, and is used as it is
+        except TypeError:  # it holds a lock or a file, and cannot be copied
             return function
 
     def fresh(self) -> Call:
@@ -120,7 +122,7 @@ class FlatMap(CallingStep):
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
         of = self.described()
         stream = (
-            [_row_from(made, of, {}) for row in rows_of(block) for made in self.call(row)]
+            [_row_from(new, of, {}) for row in rows_of(block) for new in self.call(row)]
             for block in self.inputs[0].blocks(EVERYTHING, epoch)
         )
         return picked(stream, wanted)
@@ -128,7 +130,7 @@ class FlatMap(CallingStep):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Filter(CallingStep):
-    """The rows for which `call` returns something true; they keep the form they have."""
+    """The rows for which `call` returns a true value; blocks keep their form."""
 
     kind: ClassVar[str] = "filter"
 
@@ -136,9 +138,9 @@ class Filter(CallingStep):
         return None
 
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
-        return picked(map(self._kept, self.inputs[0].blocks(EVERYTHING, epoch)), wanted)
+        return picked(map(self._filtered, self.inputs[0].blocks(EVERYTHING, epoch)), wanted)
 
-    def _kept(self, block: Block) -> Block:
+    def _filtered(self, block: Block) -> Block:
         good = [bool(self.call(row)) for row in rows_of(block)]
         if all(good):
             return block
@@ -149,10 +151,10 @@ class Filter(CallingStep):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MapBatches(CallingStep):
-    """Batches of rows become the batches that `call` returns, of as many rows or of others.
+    """Batches of rows become the batches that `call` returns, with any number of rows.
 
-    Batches are cut from the first row of the dataset on, so that they are the same for every rank
-    and after every resume.
+    Batches begin at the first row of the dataset, so that they are the same for every rank and
+    after every resume.
     """
 
     batch_rows: int
@@ -169,27 +171,27 @@ class MapBatches(CallingStep):
         return bool(self.seeds()) or super().may_change_its_length()
 
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
-        return picked(self._made(self.inputs[0].blocks(EVERYTHING, epoch)), wanted)
+        return picked(self._mapped(self.inputs[0].blocks(EVERYTHING, epoch)), wanted)
 
-    def _made(self, stream: Iterator[Block]) -> Iterator[Block]:
+    def _mapped(self, stream: Iterator[Block]) -> Iterator[Block]:
         for group in regrouped(stream, itertools.repeat(self.batch_rows)):
-            given_batch = assembled(group, self.form)
-            made = self.call(given_batch)
-            batches = made if isinstance(made, Iterator) else iter([made])
-            given = 0
+            given = assembled(group, self.form)
+            result = self.call(given)
+            batches = result if isinstance(result, Iterator) else iter([result])
+            rows = 0
             for batch in batches:
-                block = unaliased(block_from(batch, of=self.described()), given_batch)
-                given += size_of(block)
+                block = unaliased(block_from(batch, of=self.described()), given)
+                rows += size_of(block)
                 yield block
-            self._check(sum(map(size_of, group)), given)
+            self._check(sum(map(size_of, group)), rows)
 
-    def _check(self, taken: int, given: int) -> None:
-        """Look at how many rows became how many."""
+    def _check(self, rows_in: int, rows_out: int) -> None:
+        """Raise if the number of rows changed and must not."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MapBatchesRowByRow(MapBatches):
-    """Batches of rows become batches of as many: a rank gives `call` no rows but its own."""
+    """Batches of rows become batches of the same size, so a rank maps only its own rows."""
 
     keeps_rows: ClassVar[bool] = True
 
@@ -197,28 +199,28 @@ class MapBatchesRowByRow(MapBatches):
         return self.inputs[0].length()
 
     def blocks(self, wanted: Wanted, epoch: int) -> Iterator[Block]:
-        return self._made(self.inputs[0].blocks(wanted, epoch))
+        return self._mapped(self.inputs[0].blocks(wanted, epoch))
 
-    def _check(self, taken: int, given: int) -> None:
-        if given != taken:
+    def _check(self, rows_in: int, rows_out: int) -> None:
+        if rows_out != rows_in:
             raise ConfigError(
-                f"{self.described()} made {given} rows of {taken}, against"
+                f"{self.described()} made {rows_out} rows of {rows_in}, against"
                 " udf_modifying_row_count=False",
                 hint="leave out udf_modifying_row_count, or make it True",
             )
 
 
-def _row_from(made: object, of: str, taken: Row) -> Row:
-    """Return what a function made as a row that nobody else has; `taken` is what it was made of.
+def _row_from(result: object, of: str, taken: Row) -> Row:
+    """Return a function's result as a row; values that are not those of `taken` are copied.
 
-    It may be of something that the function keeps, and that it will give again.
+    The function may keep them, and return them again.
     """
-    if isinstance(made, Mapping):
+    if isinstance(result, Mapping):
         return {
             name: value if name in taken and value is taken[name] else own(value)
-            for name, value in made.items()
+            for name, value in result.items()
         }
     raise ConfigError(
-        f"{of} returned {type(made).__name__}: a row is a dict of column names and values",
-        hint="does it return the row it changed?" if made is None else 'return {"item": …}',
+        f"{of} returned {type(result).__name__}: a row is a dict of column names and values",
+        hint="does it return the row it changed?" if result is None else 'return {"item": …}',
     )

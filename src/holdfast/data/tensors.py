@@ -1,4 +1,4 @@
-"""Batches of torch tensors, made without importing torch before one is wanted."""
+"""Makes batches of torch tensors; torch is imported with the first."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from holdfast.errors import ConfigError
 
 
 class TensorMaker:
-    """Makes tensors of a batch of numpy arrays, as `iter_torch_batches` was told."""
+    """Makes tensors from a batch of numpy arrays, for `iter_torch_batches`."""
 
     def __init__(
         self, dtypes: Any, device: Any, collate_fn: Callable[[dict[str, Any]], Any] | None
     ) -> None:
         if collate_fn is not None and dtypes is not None:
             raise ConfigError(
-                "collate_fn and dtypes were given, and both decide the types of tensors",
+                "collate_fn and dtypes were given, but both determine the types of tensors",
                 hint="leave out dtypes and make the tensors you want in collate_fn",
             )
         self._dtypes, self._device, self._collate = dtypes, device, collate_fn
 
     def __call__(self, batch: dict[str, Any]) -> Any:
         if self._collate is not None:
-            made = self._collate(batch)
-            return made if self._device is None else _moved(made, self._device)
+            result = self._collate(batch)
+            return result if self._device is None else _moved(result, self._device)
         if isinstance(self._dtypes, Mapping):
             check_columns(self._dtypes, batch)
         return {name: self._tensor(name, array) for name, array in batch.items()}
@@ -38,9 +38,9 @@ class TensorMaker:
             return library("torch").as_tensor(array, dtype=wanted, device=self._device)
         except TypeError as error:
             if array.dtype.kind in "biufc":
-                raise  # not the column's fault
+                raise  # the column is not the cause
             raise ConfigError(
-                f"column {name!r} has {_kind(array)}, of which torch makes no tensor",
+                f"column {name!r} has {_kind(array)}, which torch cannot make a tensor of",
                 hint=f"drop_columns([{name!r}]), map it to numbers, or pass a collate_fn",
             ) from error
 
@@ -52,14 +52,14 @@ def _kind(array: Any) -> str:
     return f"values of type {', '.join(kinds)}, of no single shape"
 
 
-def _moved(made: Any, device: Any) -> Any:
-    """Return what a collate function made, its tensors moved to `device`."""
-    if isinstance(made, library("torch").Tensor):
-        return made.to(device)
-    if isinstance(made, dict):
-        return {name: _moved(value, device) for name, value in made.items()}
-    if isinstance(made, tuple) and hasattr(made, "_fields"):
-        return type(made)(*(_moved(value, device) for value in made))
-    if isinstance(made, list | tuple):
-        return type(made)(_moved(value, device) for value in made)
-    return made
+def _moved(value: Any, device: Any) -> Any:
+    """Return a collate function's result with its tensors moved to `device`."""
+    if isinstance(value, library("torch").Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {name: _moved(item, device) for name, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_moved(item, device) for item in value))
+    if isinstance(value, list | tuple):
+        return type(value)(_moved(item, device) for item in value)
+    return value

@@ -1,1 +1,1 @@
-"""What is remembered: the record a run or study is rebuilt from."""
+"""The journal that a run or study is rebuilt from, and the lease on writing it."""

@@ -1,14 +1,14 @@
-"""The record a run is rebuilt from: appended and durable before the act it causes.
+"""The journal of a run: records that are durable before the actions they cause.
 
-Any thread may append; whoever waits first writes for all that are waiting (group commit), so the
-cost of an fsync or of a put is shared. A write that fails burns its segment: the next one begins
-a new segment that says where the good part of the chain ends, so nothing is written over and
-nothing that was refused can come back.
+Any thread may append; the first that waits writes for all that are waiting (group commit), so the
+cost of an fsync or of a put is shared. After a failed write the segment is abandoned: the next
+write begins a new segment that says where the good part of the chain ends, so nothing is
+overwritten and no refused record can come back.
 
-What was appended behind a record that is refused may rest on it, and is refused together with it.
-Who waits for each record before believing it may go on after that. Who believes records at once
-cannot: what he knows is in no journal. So a journal that refuses a record that was believed is
-closed, and what is at rest of it is all that happened up to some moment, without a hole.
+Records behind a refused one may depend on it, so they are refused with it. A caller that waits for
+each record before acting on it can go on after that. One that acts at once cannot, because its
+state is not in the journal. So when a record with `believed` is refused, the journal is closed, and
+what is stored is everything that happened up to some moment, without a gap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from holdfast.errors import Conflict, HoldfastError, LeaseLost, StoreError
 from holdfast.journal.lease import Lease
 from holdfast.journal.replay import Replay
 from holdfast.journal.segments import (
-    JOURNAL,
     Header,
     JournalDamage,
     Record,
@@ -38,13 +37,13 @@ from holdfast.storage.records import encode
 log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 8 << 20
-COMPACT_SEGMENTS = 64  # on object stores every commit is a segment; they are merged beyond this
+COMPACT_SEGMENTS = 64  # beyond this they are merged; on object stores every commit is a segment
 
 Reduce = Callable[[Iterable[Record]], Iterable[tuple[str, dict[str, Any]]]]
 
 
 class Ticket:
-    """A record on its way to the disk; `believed` is whether somebody acts on it already."""
+    """A record that is being written; `believed` is whether its caller acts on it already."""
 
     __slots__ = ("_journal", "believed", "data", "error", "kind", "seq", "time")
 
@@ -57,15 +56,16 @@ class Ticket:
         self.error: BaseException | None = None
 
     def wait(self) -> int:
-        """Return the record's number once it is durable; raise if it could not be made so."""
+        """Return the record's number once it is durable; raise if the write failed."""
         return self._journal.wait_for(self)
 
 
 class Journal:
-    """The journal of a run, held by the one who holds its lease.
+    """The journal of a run, written by the holder of its lease.
 
     Attributes:
-        failure: Why it is closed for good, None if it is not.
+        damages: The damage that `replay` has detected.
+        failure: Why the journal is closed for good, None if it is not.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class Journal:
         self._store, self._lease, self._run_id, self._clock = store, lease, run_id, clock
         self._segment_bytes = segment_bytes
         self._pending: list[Ticket] = []
-        self._last: Ticket | None = None  # the last one that was appended
-        self._writing: list[Ticket] | None = None  # what is being written
-        self._first = 1  # the number of the first of these
+        self._last: Ticket | None = None  # the last appended
+        self._writing: list[Ticket] | None = None  # the batch that is being written
+        self._first = 1  # the number of its first record
         self._changed = threading.Condition()
         self._next_seq = 1
         self._end: tuple[SegmentName, int] | None = None  # where the acknowledged part ends
         self._finished: tuple[SegmentName, int] | None = None  # the same without the open segment
         self._next_index = 0
         self._appender: Appender | None = None
-        self._is_ending = False  # the segment, with what is written next
+        self._is_ending = False  # whether the segment ends with the next write
         self._sealed_count = 0
         self.damages: list[JournalDamage] = []
         self.failure: Exception | None = None
@@ -97,9 +97,9 @@ class Journal:
     # ------------------------------------------------------------------ opening
 
     def replay(self) -> Iterator[Record]:
-        """Yield every record there is; to be read to the end once, before the first append.
+        """Yield every record; must be read to the end once, before the first append.
 
-        Whatever is found damaged is in `damages` afterwards.
+        Sets `damages`.
         """
         replay = Replay(self._store, self._run_id)
         yield from replay.records()
@@ -120,16 +120,16 @@ class Journal:
     # ------------------------------------------------------------------ writing
 
     def append(self, kind: str, data: dict[str, Any], *, believed: bool = False) -> Ticket:
-        """Take a record; it is durable once the ticket's `wait` has returned.
+        """Queue a record; it is durable once the ticket's `wait` has returned.
 
-        With `believed`, whoever appends it acts on it before that, and nothing can be recorded any
-        more if it is refused. Raises `ConfigError` at once if the data cannot be kept; nobody else
-        is affected. Raises what closed the journal if it is closed.
+        With `believed`, the caller acts on it before that, and the journal is closed if the record
+        is refused. Raises `ConfigError` at once if the data cannot be encoded, without an effect on
+        other records. Raises `failure` if the journal is closed.
         """
         return self.append_text(kind, encode(data), believed=believed)
 
     def append_text(self, kind: str, text: str, *, believed: bool = False) -> Ticket:
-        """Take a record whose data `encode` has made a text of."""
+        """Queue a record whose data is already encoded."""
         ticket = Ticket(self, kind, text, self._clock.now(), believed=believed)
         with self._changed:
             self.must_be_open()
@@ -138,7 +138,7 @@ class Journal:
         return ticket
 
     def must_be_open(self) -> None:
-        """Raise what closed the journal for good, if anything has."""
+        """Raise `failure` if the journal is closed."""
         if self.failure is not None:
             raise self.failure
 
@@ -147,7 +147,7 @@ class Journal:
         return self.append(kind, data).wait()
 
     def wait_for(self, ticket: Ticket) -> int:
-        """Return once `ticket` is durable, writing all that is pending if nobody else does."""
+        """Return once `ticket` is durable; write all that is pending if no other thread does."""
         while True:
             batch: list[Ticket] | None = None
             try:
@@ -168,13 +168,13 @@ class Journal:
                 raise
 
     def flush(self) -> None:
-        """Return once everything appended so far is durable, or was refused to who appended it.
+        """Return once everything appended so far is durable or refused.
 
-        Raises what closed the journal if it is closed.
+        Raises `failure` if the journal is closed.
         """
         with self._changed:
             last = self._last
-            # Perhaps `last` is on its way in the hands of another thread.
+            # Another thread may be writing `last`.
             while self._writing is not None:
                 self._changed.wait()
             self.must_be_open()
@@ -183,7 +183,7 @@ class Journal:
             last.wait()
 
     def end_segment(self) -> None:
-        """Have the segment end after what is pending, so that it can be compacted."""
+        """End the segment after the pending records, so that it can be compacted."""
         with self._changed:
             self._is_ending = True
 
@@ -193,14 +193,14 @@ class Journal:
         try:
             lines = [record_line(first + i, t.time, t.kind, t.data) for i, t in enumerate(batch)]
             self._write(b"".join(lines), len(lines))
-        except BaseException as failure:  # noqa: BLE001  # all who wait must hear of it
+        except BaseException as failure:  # noqa: BLE001  # all waiting threads get it
             error = failure
         self._settle(batch, error)
         if error is not None and not isinstance(error, HoldfastError):
             raise error
 
     def _settle(self, batch: list[Ticket], error: BaseException | None) -> None:
-        """Tell all who wait for a batch what became of it; nothing if they were told."""
+        """Pass the outcome of a batch to all waiting threads; does nothing the second time."""
         with self._changed:
             if self._writing is not batch:
                 return
@@ -223,8 +223,8 @@ class Journal:
     def _write(self, lines: bytes, count: int) -> None:
         """Make `lines` durable at the end of the chain, or leave the chain as it was.
 
-        The chain ends after them only once the lease was seen to be ours still: until then they
-        may be what a successor has not read, or what is refused and numbered anew.
+        They count as part of the chain only after a check of the lease: before it, a successor may
+        not have read them, or they may be refused and their numbers used again.
         """
         end = self._put_segment(lines) if self._store.local is None else self._append(lines)
         try:
@@ -253,7 +253,7 @@ class Journal:
 
     def _open_segment(self) -> None:
         assert self._store.local is not None
-        self._lease.check()  # or a file of ours would lie in what may be another's run by now
+        self._lease.check()  # or we would create a file in what may be another driver's run
         header = self._next_header()
         line = header.to_line()
         appender = self._store.local.appender(segment_key(header.name))
@@ -269,7 +269,7 @@ class Journal:
         self._sealed_count += 1
 
     def _abandon_segment(self) -> None:
-        """Write no more to the current segment: it is full, or nobody knows what is in its tail."""
+        """Write no more to the current segment: it is full, or its tail is unknown."""
         if self._appender is not None:
             self._appender.close()
             self._appender = None
@@ -281,14 +281,14 @@ class Journal:
             self._store.put(segment_key(header.name), data, IF_ABSENT)
         except Conflict as error:
             raise LeaseLost(
-                f"segment {header.name} of the journal exists already: somebody else writes it"
+                f"segment {header.name} of the journal exists already: another driver writes it"
             ) from error
         self._sealed_count += 1
         return header.name, len(data)
 
     def _next_header(self) -> Header:
         name = SegmentName(self._lease.epoch, self._next_index)
-        self._next_index += 1  # also if the write fails: a burnt name is never used again
+        self._next_index += 1  # also if the write fails: a name is never used twice
         after, after_bytes = self._end or (None, 0)
         return Header(
             run_id=self._run_id,
@@ -301,30 +301,30 @@ class Journal:
     # ------------------------------------------------------------------ compaction, closing
 
     def wants_compaction(self) -> bool:
-        """Whether the chain has become long enough for `compact` to be worth its while."""
+        """Whether the chain is long enough to be worth compacting."""
         return self._sealed_count > COMPACT_SEGMENTS
 
     def compact(self, reduce: Reduce) -> None:
-        """Replace all finished segments by one snapshot of what they amount to.
+        """Replace all finished segments by one snapshot.
 
-        `reduce` gets every record so far and returns the events that lead to the same state. May
-        run in a thread of its own while others append: it only touches finished segments. A crash
-        at any point leaves the segments, or the snapshot, or both, which mean the same.
+        `reduce` gets every record so far and returns events that lead to the same state. May run in
+        its own thread while others append: it only touches finished segments. A crash at any point
+        leaves the segments, or the snapshot, or both, which mean the same.
         """
         with self._changed:
             end = self._finished if self._appender is not None else self._end
         if end is None:
             return
-        # Only up to where this journal knows its records to be acknowledged: a put that failed
-        # may still have left a segment, and that one must not count.
+        # Only up to the last acknowledged record: a failed put may still have left a segment, and
+        # that one must not count.
         replay = Replay(self._store, self._run_id, until=end)
         finished = replay.chain.segments
         if not finished:
             return
         events = list(reduce(replay.records()))
-        known = {damage.identity for damage in self.damages}
-        if any(damage.identity not in known for damage in replay.damages):
-            # A snapshot would hide it; the next to open the run reports it and sets it aside.
+        reported = {damage.identity for damage in self.damages}
+        if any(damage.identity not in reported for damage in replay.damages):
+            # A snapshot would hide new damage; the next driver reports it and sets it aside.
             log.error("the journal of %s is damaged and is not compacted", self._store.url)
             return
         header = Header(
@@ -343,12 +343,12 @@ class Journal:
         obsolete = [segment.key for segment in finished]
         if replay.chain.snapshot is not None and replay.chain.snapshot.key != key:
             obsolete.append(replay.chain.snapshot.key)
-        for old in obsolete:
-            self._store.delete(old)
+        for key in obsolete:
+            self._store.delete(key)
         self._sealed_count -= len(finished)
 
     def close(self) -> None:
-        """Make everything appended durable and let go of the current segment."""
+        """Make everything appended durable and close the current segment."""
         try:
             self.flush()
         finally:
@@ -356,13 +356,8 @@ class Journal:
 
 
 def _interrupted(error: BaseException | None) -> StoreError:
-    """Return what those hear who come after somebody was interrupted in the middle of a write."""
+    """Return the error for callers that come after a write was interrupted."""
     return StoreError(
-        f"the journal is closed: {type(error).__name__} came in the middle of a write",
-        hint="the same command again goes on from what was written",
+        f"the journal is closed: {type(error).__name__} interrupted a write",
+        hint="give the same command again; it goes on from what was written",
     )
-
-
-def journal_exists(store: Store) -> bool:
-    """Whether the run in `store` has a journal at all."""
-    return next(iter(store.entries(JOURNAL)), None) is not None

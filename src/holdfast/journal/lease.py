@@ -1,18 +1,18 @@
-"""Who may write to a run: one holder at a time, each with an epoch one higher than the last.
+"""The lease on a run: one writer at a time, each with an epoch one higher than the last.
 
-    .holdfast/lease/{epoch}.json            who has taken the epoch; created once, never rewritten
-    .holdfast/lease/{epoch}-{token}.json    that it lives, or has left; written by its holder alone
+    .holdfast/lease/{epoch}.json            the holder of the epoch; created once, never rewritten
+    .holdfast/lease/{epoch}-{token}.json    its heartbeats and its release; written by it alone
 
-Taking the run means creating the first of these for the next epoch, which a store lets only one of
-many do. The token is made anew with each taking, so heartbeats need no lock and cannot hit anybody
-else's, wherever the run's folder is by then. An epoch is over as soon as a later one was taken, or
-as what bears its token is not there any more: the folder was moved or deleted, and what is in its
-place is another's.
+Taking the run means creating the first of these for the next epoch, which the store allows only
+once. Each lease has a new token, so heartbeats need no lock and cannot overwrite those of another
+holder, wherever the run's folder is by then. An epoch is over when a later one is taken, or when
+the object with its token is missing: then the folder was moved or deleted, and what is in its
+place belongs to another driver.
 
-That gives a fence without a clock: a writer first writes, then looks whether its epoch is over,
+That makes a fence without a clock: a writer first writes, then checks that its epoch is not over,
 and only then acknowledges. A successor first creates its object and then reads the journal. So
-what a replaced writer wrote was either there to be read, or is not acknowledged. Expiry only
-decides when somebody else may try.
+everything a replaced writer wrote was either there to be read, or is not acknowledged. Expiry only
+decides when another driver may try.
 """
 
 from __future__ import annotations
@@ -47,26 +47,25 @@ FORMAT = 1
 LEASES = ".holdfast/lease"
 TIME_TO_LIVE_S = 30.0
 BEATS_PER_LIFE = 3
-BEATS_WATCHED = 1.5  # more than one, so that a beat that is late is not missed
+BEATS_WATCHED = 1.5  # more than one, so that a late beat is not missed
 TRIES_MAX = 5
 
 _NAME = re.compile(r"(\d{8,})(-[0-9a-f]+)?\.json")
-# Tokens whose holder was in this process and has let go of them, even if no store took it down.
-_LET_GO: set[str] = set()
+# Tokens that this process has released, even if the store did not record it.
+_RELEASED: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """What is at rest of one epoch.
+    """The stored record of one epoch.
 
     Attributes:
-        renewed: When the holder last said that it lives.
-        released: Whether the holder gave the run back in good order.
-        journal_next: The number the journal's next record will have; what is below it was
-            acknowledged, so a journal that ends earlier has lost something.
-        beats: How often the holder has said that it lives; 0 in the object that says who it is.
-            None if that is the only object there is: its holder is of a version before tokens had
-            names, and says all it says in there.
+        renewed: The time of the last heartbeat.
+        released: Whether the holder has released the run.
+        journal_next: The number of the journal's next record; all below were acknowledged, so a
+            journal that ends earlier has lost records.
+        beats: The number of heartbeats; 0 in the object that names the holder. None in leases of
+            old versions, which keep everything in that object.
     """
 
     epoch: int
@@ -110,27 +109,27 @@ class LeaseRecord:
 
 
 def lease_key(epoch: int) -> str:
-    """Return where it rests who has taken an epoch."""
+    """Return the key of the object that names the holder of an epoch."""
     return f"{LEASES}/{epoch:08d}.json"
 
 
 def beat_key(epoch: int, token: str) -> str:
-    """Return where the holder of an epoch says that it lives."""
+    """Return the key of the heartbeats of an epoch's holder."""
     return f"{LEASES}/{epoch:08d}-{token}.json"
 
 
 def newest_epoch(store: Store) -> int:
     """Return the highest epoch ever taken, 0 if none was.
 
-    An epoch whose lease is gone is known by what was journaled under it: it is not taken twice.
+    Epochs in the journal count too, so that one whose lease is gone is not taken twice.
     """
     return max((*_epochs_taken(_names(store)), *epochs_written(store)), default=0)
 
 
 def read_lease(store: Store, epoch: int) -> LeaseRecord | None:
-    """Return the record of an epoch; None if it is damaged, so that nobody can say who holds it.
+    """Return the record of an epoch; None if it is damaged, so that the holder is unknown.
 
-    Either of its objects tells who that is, and only the later one whether it lives.
+    Both objects name the holder, but only the one with heartbeats tells whether it lives.
     """
     taken = _read_record(store, lease_key(epoch), epoch)
     if taken is not None and taken.beats is None:
@@ -142,10 +141,10 @@ def read_lease(store: Store, epoch: int) -> LeaseRecord | None:
     try:
         beat = _record_at(store, beat_key(epoch, taken.token), epoch)
     except ObjectMissing:
-        # It has not come to that, unless something was written since.
+        # There was no heartbeat yet, unless the journal has records of this epoch.
         return None if epoch in epochs_written(store) else taken
-    is_its_own = beat is not None and beat.token == taken.token and beat.beats
-    return beat if is_its_own else None
+    is_own = beat is not None and beat.token == taken.token and beat.beats
+    return beat if is_own else None
 
 
 def _read_record(store: Store, key: str, epoch: int) -> LeaseRecord | None:
@@ -155,20 +154,20 @@ def _read_record(store: Store, key: str, epoch: int) -> LeaseRecord | None:
 
 
 def _record_at(store: Store, key: str, epoch: int) -> LeaseRecord | None:
-    """Return what an object says; None if it is damaged. Raises `ObjectMissing`."""
+    """Return the record in an object; None if it is damaged. Raises `ObjectMissing`."""
     data = store.get(key).data
     try:
         record = LeaseRecord.from_record(unseal(data.removesuffix(b"\n")))
     except Damaged:
         return None
-    return record if record.epoch == epoch else None  # that of another epoch, put in its place
+    return record if record.epoch == epoch else None  # else it is that of another epoch
 
 
 def _names(store: Store) -> list[str]:
-    """Return the names of all objects of leases.
+    """Return the names of all lease objects.
 
-    A listing, also to look for a single one: a client of NFS may answer from memory that there is
-    no such name, and asks its server before it lists a folder.
+    Also used to look for a single one: an NFS client may answer from its cache that a name does not
+    exist, but asks the server before it lists a folder.
     """
     if store.local is not None:
         return store.local.names(LEASES)
@@ -177,14 +176,14 @@ def _names(store: Store) -> list[str]:
 
 def _epochs_taken(names: Iterable[str]) -> Iterator[int]:
     for name in names:
-        named = _NAME.fullmatch(name)
-        if named is not None and named[2] is None:
-            yield int(named[1])
+        match = _NAME.fullmatch(name)
+        if match is not None and match[2] is None:
+            yield int(match[1])
 
 
 def _is_beat_of(epoch: int, name: str) -> bool:
-    named = _NAME.fullmatch(name)
-    return named is not None and named[2] is not None and int(named[1]) == epoch
+    match = _NAME.fullmatch(name)
+    return match is not None and match[2] is not None and int(match[1]) == epoch
 
 
 def take_lease(
@@ -196,23 +195,23 @@ def take_lease(
     time_to_live_s: float = TIME_TO_LIVE_S,
     waits: bool = False,
 ) -> Lease:
-    """Become the one writer of the run in `store`, or raise `RunHeld` that names who is.
+    """Become the one writer of the run in `store`, or raise `RunHeld` that names the holder.
 
-    Raises at once where the holder is known to live. A holder whose death is proven, or whose
-    lease has run out, is replaced. With `waits`, that is waited for where the holder is on another
-    machine and gives no sign of life: the machine may be gone, and then nobody can prove it.
+    Raises at once if the holder is known to live. A holder that is proven dead, or whose lease has
+    expired, is replaced. With `waits`, wait for the expiry if the holder is on another machine and
+    silent: that machine may be gone, which cannot be proven from here.
     """
     owner = owner or this_process()
     if not store.fences:
         log.warning(
-            "%s cannot make sure that only one driver writes: it has no conditional put", store.url
+            "%s cannot ensure that only one driver writes: it has no conditional put", store.url
         )
     for _ in range(TRIES_MAX):
         newest = newest_epoch(store)
-        held = _Holder.of(store, newest) if newest else None
-        is_silent = held is not None and waits and held.await_silence(run, clock, store)
-        if held is not None and not is_silent:
-            held.must_be_gone(run, clock, store)
+        holder = _Holder.of(store, newest) if newest else None
+        is_silent = holder is not None and waits and holder.await_silence(run, clock, store)
+        if holder is not None and not is_silent:
+            holder.must_be_gone(run, clock, store)
         now = clock.now()
         record = LeaseRecord(
             epoch=newest + 1,
@@ -221,37 +220,37 @@ def take_lease(
             taken=now,
             renewed=now,
             time_to_live_s=time_to_live_s,
-            journal_next=held.record.journal_next if held and held.record else 0,
+            journal_next=holder.record.journal_next if holder and holder.record else 0,
         )
         try:
             store.put(lease_key(record.epoch), record.to_bytes(), IF_ABSENT)
             record = replace(record, beats=1)
             store.put(beat_key(record.epoch, record.token), record.to_bytes())
         except Conflict:
-            continue  # somebody was quicker: look who
+            continue  # another driver was faster
         except StoreError:
             _give_back(store, record)
             raise
-        return Lease(store, record, run, clock, replaced=held.record if held else None)
+        return Lease(store, record, run, clock, replaced=holder.record if holder else None)
     raise RunHeld(
-        f"{run} is being fought over: {TRIES_MAX} times another driver took it first",
+        f"{run} is taken by several drivers at once: {TRIES_MAX} times another one was faster",
         hint="make sure that only one driver is started for it",
     )
 
 
 def _give_back(store: Store, record: LeaseRecord) -> None:
-    """Release a lease whose put failed: it may have arrived all the same, and nobody holds it."""
-    _LET_GO.add(record.token)
+    """Release a lease whose put failed, because it may have been stored all the same."""
+    _RELEASED.add(record.token)
     with contextlib.suppress(StoreError):
-        found = read_lease(store, record.epoch)
-        if found is not None and found.token == record.token:
+        stored = read_lease(store, record.epoch)
+        if stored is not None and stored.token == record.token:
             released = replace(record, released=True, beats=2)
             store.put(beat_key(record.epoch, record.token), released.to_bytes())
 
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """The last to have taken the run; `record` is None where it can't be read."""
+    """The last holder of the run; `record` is None if it cannot be read."""
 
     record: LeaseRecord | None
     modified: float
@@ -261,9 +260,11 @@ class _Holder:
     def of(cls, store: Store, epoch: int) -> _Holder:
         record, modified = read_lease(store, epoch), 0.0
         if record is None:
-            ours = f"{LEASES}/{epoch:08d}"
-            found = [one.modified for one in store.entries(LEASES) if one.key.startswith(ours)]
-            modified = max(found, default=epochs_written(store).get(epoch, 0.0))
+            prefix = f"{LEASES}/{epoch:08d}"
+            times = [
+                entry.modified for entry in store.entries(LEASES) if entry.key.startswith(prefix)
+            ]
+            modified = max(times, default=epochs_written(store).get(epoch, 0.0))
         return cls(record, modified, epoch)
 
     def must_be_gone(self, run: str, clock: Clock, store: Store) -> None:
@@ -274,20 +275,20 @@ class _Holder:
             if left_s > 0:
                 raise RunHeld(
                     f"{run} may be held: the lease of epoch {self.epoch} cannot be read",
-                    hint=f"wait {left_s:.0f} s until it has surely run out",
+                    hint=f"wait {left_s:.0f} s until it has certainly expired",
                 )
             log.warning(
-                "%s is taken although the lease of epoch %d cannot be read: it is damaged",
+                "taking over %s although the lease of epoch %d cannot be read: it is damaged",
                 run,
                 self.epoch,
             )
             return
-        if record.released or record.token in _LET_GO or record.owner.is_proven_dead():
+        if record.released or record.token in _RELEASED or record.owner.is_proven_dead():
             return
         left_s = record.expires() - clock.now()
         if left_s <= 0 and not self._beats(store, record, clock):
             return
-        latest = read_lease(store, self.epoch) or record  # it may have beaten since we first looked
+        latest = read_lease(store, self.epoch) or record  # there may be a new heartbeat
         age_s = clock.now() - latest.renewed
         raise held_error(
             run,
@@ -299,9 +300,9 @@ class _Holder:
         )
 
     def await_silence(self, run: str, clock: Clock, store: Store) -> bool:
-        """Wait while a holder on another machine may show that it lives.
+        """Wait for a heartbeat of a holder on another machine.
 
-        Returns True if it was silent for a whole lease by our own clock, whatever its says.
+        Returns True if it was silent for a whole lease by our own clock.
         """
         record = self.record
         if record is None or record.released or record.owner.place == this_process().place:
@@ -318,23 +319,25 @@ class _Holder:
             pause_s = min(wait_s - waited_s, life_s / BEATS_PER_LIFE)
             clock.sleep(pause_s)
             waited_s += pause_s
-            now = read_lease(store, record.epoch)
-            if now is None or now.released or now.renewed != record.renewed:
+            latest = read_lease(store, record.epoch)
+            if latest is None or latest.released or latest.renewed != record.renewed:
                 return False
         return waited_s >= life_s
 
     @staticmethod
     def _beats(store: Store, record: LeaseRecord, clock: Clock) -> bool:
-        """Whether a lease that looks expired is still renewed: the other clock may be behind."""
+        """Whether a lease that looks expired is still renewed, as the other clock may be behind."""
         if record.owner.place == this_process().place:
-            return False  # the same clock; a name alone proves nothing, containers share them
+            return (
+                False  # the same clock; the host's name would not prove it, containers share names
+            )
         clock.sleep(record.time_to_live_s / BEATS_PER_LIFE * BEATS_WATCHED)
-        now = read_lease(store, record.epoch)
-        return now is not None and now.renewed != record.renewed
+        latest = read_lease(store, record.epoch)
+        return latest is not None and latest.renewed != record.renewed
 
 
 class Lease:
-    """The right to write to a run, for as long as nobody has taken the next epoch."""
+    """The right to write to a run until another driver takes the next epoch."""
 
     def __init__(
         self,
@@ -348,7 +351,7 @@ class Lease:
         self._record = record
         self._beat = beat_key(record.epoch, record.token)
         self._lock = threading.Lock()
-        self._looked_at = record.taken
+        self._checked_at = record.taken
         self.replaced = replaced
 
     @property
@@ -368,39 +371,39 @@ class Lease:
         newest = max(_epochs_taken(names), default=0)
         if newest > self.epoch:
             successor = None
-            with contextlib.suppress(FormatTooNew, StoreError):  # it exists, and that counts
+            with contextlib.suppress(FormatTooNew, StoreError):  # its existence is enough
                 successor = read_lease(self._store, newest)
-            who = f" by {successor.owner}" if successor else ""
+            by = f" by {successor.owner}" if successor else ""
             raise LeaseLost(
-                f"{self._run} was taken over{who}; epoch {self.epoch} of this driver is over",
+                f"{self._run} was taken over{by}; epoch {self.epoch} of this driver is over",
                 hint="nothing: the other driver carries on from the last acknowledged checkpoint",
             )
         if self._beat.rpartition("/")[2] not in names:
             raise LeaseLost(
-                f"{self._run} is not there any more: what this driver has written was moved or"
-                " deleted, and whatever is in its place now is another's",
-                hint="if it was moved, go on with it where it is now",
+                f"{self._run} is gone: what this driver has written was moved or deleted, and"
+                " whatever is in its place now belongs to another driver",
+                hint="if it was moved, continue it at its new place",
             )
-        self._looked_at = now
+        self._checked_at = now
 
     def check_after_sleep(self) -> None:
-        """Raise `LeaseLost` if this epoch is over, if nobody has looked for half a lease's life.
+        """Raise `LeaseLost` if this epoch is over; checks only if the last check is long ago.
 
-        Heartbeats look more often than that. So who calls this before each thing it does finds out
-        when it wakes, whatever has kept it, and pays nothing while it is awake. What cannot be seen
-        now is no reason to stop: nothing is acknowledged without another look.
+        Heartbeats check more often than every half lease. So a process that calls this before each
+        action notices when it has been suspended, and otherwise pays nothing. A failed check is
+        ignored: nothing is acknowledged without another one.
         """
-        if abs(self._clock.now() - self._looked_at) < self._record.time_to_live_s / 2:
+        if abs(self._clock.now() - self._checked_at) < self._record.time_to_live_s / 2:
             return
         try:
             self.check()
         except StoreError as error:
-            log.debug("whether %s is still ours could not be seen: %s", self._run, error)
+            log.debug("could not check the lease of %s: %s", self._run, error)
 
     def renew(self, journal_next: int) -> None:
-        """Say that the holder lives, and how far its journal is acknowledged."""
+        """Write a heartbeat, with how far the journal is acknowledged."""
         with self._lock:
-            self.check()  # or it would leave something where another's run may be by now
+            self.check()  # or we would write to what may be another driver's run
             self._record = replace(
                 self._record, renewed=self._clock.now(), journal_next=journal_next
             )
@@ -408,13 +411,13 @@ class Lease:
         self.check()
 
     def release(self, journal_next: int) -> None:
-        """Give the run back, so that the next driver need not wait; it may not be ours any more."""
+        """Release the run, so that the next driver need not wait; does nothing if it is lost."""
         with self._lock:
-            _LET_GO.add(self._record.token)
+            _RELEASED.add(self._record.token)
             try:
                 self.check()
             except LeaseLost as lost:
-                log.debug("there is nothing to give back: %s", lost)
+                log.debug("there is nothing to release: %s", lost)
                 return
             self._record = replace(
                 self._record,
@@ -430,7 +433,7 @@ class Lease:
 
 
 class Heartbeat:
-    """Renews a lease from a thread of its own until it is stopped or the lease is lost."""
+    """Renews a lease in its own thread until it is stopped or the lease is lost."""
 
     def __init__(
         self, lease: Lease, progress: Callable[[], int], on_lost: Callable[[LeaseLost], None]
@@ -456,5 +459,5 @@ class Heartbeat:
                 self._on_lost(lost)
                 return
             except StoreError as error:
-                # The fence keeps a run safe whose lease could not be renewed; try again in time.
+                # The fence keeps the run safe without a renewal; the next beat tries again.
                 log.warning("could not renew the lease: %s", error)

@@ -1,7 +1,7 @@
-"""Who a process is, so that another one can tell whether it still lives.
+"""Identifies a process, so that another one can tell whether it still lives.
 
-A process id alone is not enough: ids are reused, and two machines or containers each have their
-own. Only where kernel, process namespace, id and start time can all be compared is death proven.
+A process id alone is not enough: ids are reused, and each machine or container has its own. Death
+is proven only if kernel, process namespace, id and start time can all be compared.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Owner:
         return fit(record, cls)
 
     def is_proven_dead(self) -> bool:
-        """Whether this process cannot possibly run any more; False where nobody can tell."""
+        """Whether this process has certainly ended; False if that cannot be known."""
         if self.place != _place() or not 0 < self.pid < _PIDS_MAX:
             return False
         try:
@@ -50,11 +50,11 @@ class Owner:
 
 
 class _CannotTell(Exception):
-    """There is a process that this user may not look at (`/proc` with hidepid)."""
+    """The process exists, but this user may not inspect it (`/proc` with hidepid)."""
 
 
 def this_process() -> Owner:
-    """Return the owner that stands for the calling process."""
+    """Return the owner for the calling process."""
     pid = os.getpid()
     started = _start_time(pid)
     assert started is not None, "the calling process exists"
@@ -62,13 +62,13 @@ def this_process() -> Owner:
 
 
 def _start_time(pid: int) -> float | None:
-    """Return when a process began, in whatever unit this system keeps; None if it has ended.
+    """Return when a process began, in the system's own unit; None if it has ended.
 
-    Raises `_CannotTell` if it has not, or another of its number has not, and no more can be seen.
+    Raises `_CannotTell` if a process has this id but cannot be inspected.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name in parentheses may hold anything; the state is the first field after it.
+            # The name in parentheses may contain anything; the state is the first field after it.
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, PermissionError):
         if not os.path.exists("/proc/self/stat"):
@@ -78,7 +78,7 @@ def _start_time(pid: int) -> float | None:
         return None
     except ProcessLookupError:
         return None
-    # Ticks since boot: unlike a wall time it does not move when the clock is set.
+    # Ticks since boot: unlike wall time, they do not change when the clock is set.
     return None if fields[0] == b"Z" else float(fields[19])
 
 
@@ -87,7 +87,7 @@ def _is_there(pid: int) -> bool:
         os.kill(pid, 0)
     except PermissionError:
         return True
-    except (ProcessLookupError, OverflowError):  # the latter: no process has such a number
+    except (ProcessLookupError, OverflowError):  # OverflowError: no process can have such an id
         return False
     return True
 
@@ -123,15 +123,15 @@ def _user() -> str:
 def held_error(
     run: str, owner: Owner, *, age_s: float, left_s: float, is_silent: bool, has_beaten: bool
 ) -> RunHeld:
-    """Return what to raise for a run whose holder is not proven dead.
+    """Return the error for a run whose holder is not proven dead.
 
     Args:
-        run: The run, for people.
-        owner: Who holds it.
-        age_s: How long ago its lease was renewed.
-        left_s: How long until the lease runs out, if it is not renewed.
-        is_silent: Whether a holder that lives would have renewed its lease by now.
-        has_beaten: Whether it was seen to renew its lease while we looked.
+        run: The run, as messages name it.
+        owner: Its holder.
+        age_s: How long ago the lease was renewed.
+        left_s: How long until the lease expires, if it is not renewed.
+        is_silent: Whether a living holder would have renewed its lease by now.
+        has_beaten: Whether the lease was renewed while we watched.
     """
     me = this_process()
     message = f"{run} is held by {owner}, lease renewed {max(0.0, age_s):.0f} s ago"
@@ -140,22 +140,21 @@ def held_error(
     if (owner.place, owner.pid, owner.started) == (me.place, me.pid, me.started):
         return RunHeld(
             f"{message}: that is this very process",
-            hint="let the fit() end that runs in another thread of it, or choose another name",
+            hint="wait for the fit() in another of its threads to end, or choose another name",
         )
     if is_silent and not has_beaten:
         return RunHeld(
             f"{message}: it is silent",
-            hint=f"give the same command again {runs_out}: its lease has run out then, unless it"
-            " speaks up before",
+            hint=f"give the same command again {runs_out}: its lease has expired then, unless it is"
+            " renewed before",
         )
-    if has_beaten or owner.place == me.place:  # there, the death of a process is seen
+    if has_beaten or owner.place == me.place:  # here, a dead process would have been noticed
         return RunHeld(
             f"{message}: it lives",
-            hint=f"{stop}, or choose another name; while it lives it renews its lease, so that"
-            " waiting helps only if it ends by itself",
+            hint=f"{stop}, or choose another name; while it lives it renews its lease, so waiting"
+            " helps only if it ends by itself",
         )
     return RunHeld(
         message,
-        hint=f"{stop}, or choose another name; if it is dead already, its lease runs out"
-        f" {runs_out}",
+        hint=f"{stop}, or choose another name; if it is dead already, its lease expires {runs_out}",
     )

@@ -1,4 +1,4 @@
-"""Reading a whole journal: every record once, in order, with an account of what was wrong."""
+"""Reads a whole journal: every record once, in order, and lists the damage."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ READS_MAX = 5
 class Replay:
     """One pass over the journal of the run in `store`.
 
-    Iterate over `records` to the end; the rest is known then.
+    The attributes are complete once `records` was read to the end.
 
     Attributes:
-        next_seq: The number the next record will have.
+        next_seq: The number of the next record.
         end: The last segment of the chain and how many of its bytes count; None if there is none.
-        damages: What was not as it was written.
-        torn: The tail of a write that was cut off, never acknowledged.
+        damages: The damage that was detected.
+        torn: The tail of an interrupted write, which was never acknowledged.
         chain: The segments that were read.
     """
 
@@ -56,11 +56,11 @@ class Replay:
         yield from self._snapshot()
         for segment in self.chain.segments:
             yield from self._segment(segment)
-        self.next_seq = max(self.next_seq, 1)  # a snapshot whose header is damaged cannot tell
+        self.next_seq = max(self.next_seq, 1)  # unknown if a snapshot's header is damaged
 
     def _snapshot(self) -> list[Record]:
-        """Return the records of the newest snapshot that is whole, or as much as there is."""
-        given_up: dict[str, JournalDamage] = {}
+        """Return the records of the newest whole snapshot, or else whatever can be read of one."""
+        rejected: dict[str, JournalDamage] = {}
         while (snapshot := self.chain.snapshot) is not None:
             reader = SegmentReader(self._store, snapshot)
             records = list(reader.records())
@@ -68,16 +68,14 @@ class Replay:
                 name = f"{snapshot.header.name}.snapshot"
                 lost = max(1, (snapshot.header.count or 0) - len(records))
                 damage = JournalDamage(name, f"snapshot {name} is damaged", lost)
-                given_up[snapshot.key] = replace(damage, lost=0)
-                without = find_chain(
-                    self._store, self._run_id, until=self._until, unusable=given_up
-                )
-                if without.snapshot is not None or _reaches_back(without):
-                    self.chain = without
+                rejected[snapshot.key] = replace(damage, lost=0)
+                chain = find_chain(self._store, self._run_id, until=self._until, unusable=rejected)
+                if chain.snapshot is not None or _starts_at_first_record(chain):
+                    self.chain = chain
                     self._reset()
-                    self.damages += given_up.values()
+                    self.damages += rejected.values()
                     continue
-                # What it stood for is gone: keep what can be read of it.
+                # The segments it replaced are gone: use what can be read of it.
                 self.damages.append(damage)
             self.damages += reader.damages
             self.next_seq = snapshot.header.first
@@ -89,8 +87,8 @@ class Replay:
         reader = SegmentReader(self._store, segment)
         for record in reader.records():
             if record.seq < self.next_seq:
-                what = f"record {record.seq} is there twice"
-                self.damages.append(JournalDamage(f"twice-{record.seq}", what))
+                text = f"record {record.seq} is there twice"
+                self.damages.append(JournalDamage(f"twice-{record.seq}", text))
                 continue
             if record.seq > self.next_seq != UNKNOWN:
                 self.damages.append(JournalDamage.losing(self.next_seq, record.seq - 1))
@@ -102,10 +100,10 @@ class Replay:
 
 
 def read_journal(store: Store, run_id: str | None = None) -> tuple[list[Record], Replay]:
-    """Return all records for somebody who only looks on.
+    """Return all records, for a reader without a lease.
 
-    The holder of the run may compact the journal meanwhile; then what was listed is gone before
-    it is read, and the reading begins again.
+    The holder of the run may compact the journal meanwhile, so that listed segments are gone before
+    they are read; then the reading begins again.
     """
     for _ in range(READS_MAX - 1):
         try:
@@ -117,6 +115,5 @@ def read_journal(store: Store, run_id: str | None = None) -> tuple[list[Record],
     return list(replay.records()), replay
 
 
-def _reaches_back(chain: Chain) -> bool:
-    """Whether a chain without a snapshot begins at the beginning."""
+def _starts_at_first_record(chain: Chain) -> bool:
     return bool(chain.segments) and chain.segments[0].header.first == 1

@@ -1,10 +1,9 @@
-"""Journal segments at rest: their names, how they are chained, and how they are read.
+"""Stored segments of a journal: their names, their chain, and how they are read.
 
-A segment is lines of sealed JSON. Its first line is a header that names the segment it comes
-after and how many bytes of that one count; what lies beyond was never acknowledged, or was
-written by somebody whose epoch was over. So nothing at rest is ever changed to repair it: the
-next header says where the good part ends. A snapshot is a segment that stands for a whole prefix
-of the chain.
+A segment is lines of sealed JSON. Its first line is a header that names the segment before it and
+how many bytes of that one count; what lies beyond was never acknowledged, or was written after its
+writer's epoch was over. So stored segments are never changed to repair them: the next header says
+where the good part ends. A snapshot is a segment that replaces a whole prefix of the chain.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True, order=True)
 class SegmentName:
-    """Which segment: the epoch of its writer, and its place in that epoch."""
+    """The name of a segment: the epoch of its writer, and its index in that epoch."""
 
     epoch: int
     index: int
@@ -60,8 +59,8 @@ class _After(TypedDict):
     bytes: Count
 
 
-class _Said(TypedDict):
-    """A header as its record says it."""
+class _HeaderRecord(TypedDict):
+    """A header as it is stored."""
 
     run: str
     segment: str
@@ -75,11 +74,11 @@ class Header:
     """The first line of a segment.
 
     Attributes:
-        first: The number of the first record in it.
+        first: The number of its first record.
         after: The segment before this one, None for the first of all.
         after_bytes: How many bytes of that segment count.
-        count: In a snapshot, how many records it holds. There `name` and `after` are the last
-            segment it stands for, and `first` is the number of the record that follows it.
+        count: The number of records in a snapshot, None in a segment. In a snapshot, `name` and
+            `after` are the last segment it replaces, and `first` is the record that follows it.
     """
 
     run_id: str
@@ -109,20 +108,20 @@ class Header:
                 f"journal format {record['format']}, this version reads up to {FORMAT}",
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
-        said = fit(record, _Said)
-        after = said["after"]
+        stored = fit(record, _HeaderRecord)
+        after = stored["after"]
         return cls(
-            run_id=said["run"],
-            name=SegmentName.parse(said["segment"]),
-            first=said["first"],
+            run_id=stored["run"],
+            name=SegmentName.parse(stored["segment"]),
+            first=stored["first"],
             after=SegmentName.parse(after["segment"]) if after else None,
             after_bytes=after["bytes"] if after else 0,
-            count=said["count"],
+            count=stored["count"],
         )
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One thing that happened. `seq` rises by one from record to record; in a snapshot it is 0."""
+    """One journaled event. `seq` rises by one from record to record; in a snapshot it is 0."""
 
     seq: int
     time: float
@@ -131,7 +130,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_line(cls, line: bytes) -> Record | None:
-        """Return the record in a line, or None if the line is not whole, or is none of ours."""
+        """Return the record in a line, or None if the line is damaged or not a record."""
         if not is_whole(line):
             return None
         try:
@@ -142,7 +141,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def record_line(seq: int, time: float, kind: str, data: str) -> bytes:
-    """Return a record as it rests; `data` is encoded already."""
+    """Return the stored line of a record; `data` is encoded already."""
     body = f'{{"seq":{seq},"time":{time!r},"kind":"{kind}","data":{data}'
     return seal_body(body.encode()) + b"\n"
 
@@ -152,11 +151,11 @@ _decode_record = msgspec.json.Decoder(Record).decode
 
 @dataclass(frozen=True, slots=True)
 class JournalDamage:
-    """Something in the journal that is not as it was written.
+    """A damaged place in the journal.
 
     Attributes:
-        identity: The same whenever the same damage is found again.
-        lost: How many records are gone for good.
+        identity: The same whenever the same damage is detected again.
+        lost: How many records are lost.
         remains: The damaged bytes, kept for inspection.
     """
 
@@ -177,9 +176,10 @@ class JournalDamage:
 
 @dataclass(slots=True)
 class Segment:
-    """A segment in the chain, and how much of it counts; `limit` is None where all of it does.
+    """A segment in the chain.
 
-    `start` is where the header ends, None where that cannot be told from the header.
+    `limit` is how many of its bytes count, None for all. `start` is where the header ends, None if
+    the header is damaged.
     """
 
     key: str
@@ -193,9 +193,9 @@ class Chain:
     """The segments that make up the journal, in order, and those that do not count.
 
     Attributes:
-        stale: Keys of segments superseded by a snapshot or written after their epoch was over.
-        damages: What was wrong with the chain itself.
-        last_index: The highest index used in each epoch, also by segments that do not count.
+        stale: Keys of segments replaced by a snapshot or written after their epoch was over.
+        damages: Damage of the chain itself.
+        last_index: The highest index used in each epoch, including segments that do not count.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -206,7 +206,7 @@ class Chain:
 
 
 def segment_key(name: SegmentName, *, snapshot: bool = False) -> str:
-    """Return where a segment rests, or the snapshot of the chain up to it."""
+    """Return the key of a segment, or of the snapshot of the chain up to it."""
     return f"{JOURNAL}/{name}{'.snapshot' if snapshot else ''}.jsonl"
 
 
@@ -223,12 +223,12 @@ def runs_in_journal(store: Store) -> Iterator[str]:
 
 
 def epochs_written(store: Store) -> dict[int, float]:
-    """Return the epochs under which segments were written, with when the last one was."""
+    """Return the epochs of all segments, each with the time of its latest write."""
     written: dict[int, float] = {}
     for entry in store.entries(JOURNAL):
-        named = _NAME.fullmatch(entry.key.rsplit("/", 1)[-1])
-        if named is not None:
-            epoch = int(named[1])
+        match = _NAME.fullmatch(entry.key.rsplit("/", 1)[-1])
+        if match is not None:
+            epoch = int(match[1])
             written[epoch] = max(entry.modified, written.get(epoch, 0.0))
     return written
 
@@ -240,30 +240,32 @@ def find_chain(
     until: tuple[SegmentName, int] | None = None,
     unusable: Collection[str] = (),
 ) -> Chain:
-    """Return which segments make up the journal of the run in `store`.
+    """Return the chain of segments that make up the journal of the run in `store`.
 
-    With `until` the chain ends there, in that segment after so many bytes, whatever else is at
-    rest. Snapshots whose keys are `unusable` are passed over, as if they had not been made.
+    With `until`, the chain ends in that segment after that many bytes, whatever else is stored.
+    Snapshots whose keys are `unusable` are ignored.
     """
     chain = Chain()
     plain: dict[SegmentName, Segment] = {}
     snapshots: dict[SegmentName, Segment] = {}
     for entry in store.entries(JOURNAL):
-        named = _NAME.fullmatch(entry.key.rsplit("/", 1)[-1])
-        if named is None or entry.key in unusable:
+        match = _NAME.fullmatch(entry.key.rsplit("/", 1)[-1])
+        if match is None or entry.key in unusable:
             continue
-        name = SegmentName(int(named[1]), int(named[2]))
+        name = SegmentName(int(match[1]), int(match[2]))
         chain.last_index[name.epoch] = max(name.index, chain.last_index.get(name.epoch, -1))
         segment = _open_segment(store, entry.key, name, run_id, chain)
         if segment is not None:
-            is_snapshot = _is_snapshot(segment, chain, is_named_so=bool(named[3]))
+            is_snapshot = _is_snapshot(segment, chain, is_named_so=bool(match[3]))
             (snapshots if is_snapshot else plain)[segment.header.name] = segment
     base = max((name for name in snapshots if until is None or name <= until[0]), default=None)
     chain.snapshot = snapshots[base] if base else None
     _follow(chain, plain, base, until)
     used = {segment.key for segment in (*chain.segments, *snapshots.values())}
-    chain.stale += sorted(one.key for one in plain.values() if one.key not in used)
-    chain.stale += sorted(one.key for name, one in snapshots.items() if base and name < base)
+    chain.stale += sorted(segment.key for segment in plain.values() if segment.key not in used)
+    chain.stale += sorted(
+        segment.key for name, segment in snapshots.items() if base and name < base
+    )
     return chain
 
 
@@ -273,15 +275,15 @@ def _open_segment(
     line, header, start = _read_header(store, key)
     if header is None:
         if not salvage(store.get(key).data.partition(b"\n")[2]):
-            # Cut off while it was made: records are only written once the header is durable.
+            # Its creation was interrupted: records are written only after a durable header.
             chain.stale.append(key)
             return None
-        # Changed at rest; the records are still good.
+        # The header was damaged later; the records are still good.
         chain.damages.append(JournalDamage.at(name, 0, "the header is damaged", line))
         return Segment(key, Header(run_id=run_id or "", name=name, first=UNKNOWN))
     if run_id is not None and header.run_id != run_id:
-        what = f"it belongs to another run, {header.run_id}"
-        chain.damages.append(JournalDamage.at(name, 0, what, line))
+        text = f"it belongs to another run, {header.run_id}"
+        chain.damages.append(JournalDamage.at(name, 0, text, line))
         return None
     if header.name != name:
         chain.damages.append(JournalDamage.at(name, 0, f"it is segment {header.name}", line))
@@ -289,24 +291,24 @@ def _open_segment(
 
 
 def _is_snapshot(segment: Segment, chain: Chain, *, is_named_so: bool) -> bool:
-    """Whether a segment is a snapshot: what it says of itself counts, where it can be read."""
+    """Whether a segment is a snapshot, by its header, or by its name if that is unreadable."""
     header = segment.header
     if header.first == UNKNOWN:
         return is_named_so
     if (header.count is not None) != is_named_so:
-        what = "it is a snapshot" if header.count is not None else "it is no snapshot"
-        chain.damages.append(JournalDamage(f"{segment.key}@0", f"{segment.key}: {what}"))
+        text = "it is a snapshot" if header.count is not None else "it is no snapshot"
+        chain.damages.append(JournalDamage(f"{segment.key}@0", f"{segment.key}: {text}"))
     return header.count is not None
 
 
 def _read_header(store: Store, key: str) -> tuple[bytes, Header | None, int]:
-    """Return the first line of a segment, the header in it if it is whole, and where that ends."""
+    """Return the first line of a segment, its header (None if damaged), and where that ends."""
     head = store.read(key, 0, _HEAD_BYTES)
     line = head.partition(b"\n")[0]
     start = len(line) + 1
     if not is_whole(line):
-        # The header may be good and only the newline after it bad: then the rest begins there.
-        line = next((one for one in salvage(head) if head.startswith(one)), line)
+        # The header may be good and only the newline after it damaged.
+        line = next((whole for whole in salvage(head) if head.startswith(whole)), line)
         start = len(line)
     try:
         return line, Header.from_line(line), start
@@ -326,7 +328,7 @@ def _follow(
     names = sorted(name for name in plain if base is None or name > base)
 
     def before(name: SegmentName) -> SegmentName | None:
-        return max((other for other in names if other < name), default=None)
+        return max((earlier for earlier in names if earlier < name), default=None)
 
     here: SegmentName | None
     limit: int | None
@@ -339,24 +341,24 @@ def _follow(
             continue
         segment.limit = limit
         chain.segments.append(segment)
-        if segment.header.first == UNKNOWN:  # the best guess is the one before it by name
+        if segment.header.first == UNKNOWN:  # the best guess is the previous one by name
             limit, here = None, before(here)
         else:
             limit, after = segment.header.after_bytes, segment.header.after
             if after is not None and after >= here:
-                what = f"it claims to come after {after}"
-                chain.damages.append(JournalDamage.at(here, 0, what))
+                text = f"it claims to come after {after}"
+                chain.damages.append(JournalDamage.at(here, 0, text))
                 limit, after = None, before(here)
             here = after
     chain.segments.reverse()
 
 
 class SegmentReader:
-    """Reads one segment, and knows afterwards what was wrong with it and where its good part ends.
+    """Reads one segment, and notes its damage and where its good part ends.
 
     Attributes:
         good_bytes: Where the last good record ends.
-        torn: Bytes after that which are no record: the tail of a write that was cut off.
+        torn: Bytes after that which are no record: the tail of an interrupted write.
         count: How many records were read.
     """
 
@@ -374,7 +376,11 @@ class SegmentReader:
             if len(data) < segment.limit:
                 self._note(len(data), f"it ends {segment.limit - len(data)} bytes early", b"")
             data = data[: segment.limit]
-        size, find, from_line = len(data), data.find, Record.from_line  # not once per line
+        size, find, from_line = (
+            len(data),
+            data.find,
+            Record.from_line,
+        )  # looked up once, not per line
         start = segment.start if segment.start is not None else find(b"\n") + 1
         self.good_bytes = start
         while start < size:
@@ -388,7 +394,7 @@ class SegmentReader:
             yield record
 
     def _resume(self, data: bytes, start: int) -> Generator[Record, None, int]:
-        """Skip what cannot be read, from `start` to the next good record, and say so."""
+        """Skip unreadable bytes from `start` to the next good record, and note the damage."""
         position = start
         while (end := data.find(b"\n", position)) >= 0:
             records = _salvaged(data[position:end])
@@ -402,7 +408,7 @@ class SegmentReader:
         if self._segment.limit is None and self._segment.header.count is None:
             self.torn = data[start:]
             return len(data)
-        # All of this was acknowledged: the next segment's header says so, or a snapshot is one.
+        # All of this was acknowledged, as the next header says, or as it is a snapshot.
         self._note(start, "bytes at the end are damaged", data[start:])
         records = _salvaged(data[position:])
         self.count += len(records)

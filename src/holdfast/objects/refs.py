@@ -1,4 +1,4 @@
-"""`put` and `get`, and the reference that goes between them."""
+"""`put`, `get` and the `ObjectRef` that connects them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
 
 class _Object:
-    """What this process knows of an object; all its references here share one.
+    """An object as this process sees it, shared by all its references here.
 
     Attributes:
-        memory: Held by the owner until this is garbage; by others if there are tensors in it.
-        inside: References that the value holds, which live as long as it does.
+        memory: Held by the owner until this is garbage; by others if the value contains tensors.
+        inside: References inside the value, which live as long as it does.
     """
 
     def __init__(self, token: str, owner: Owner, address: str, size: int) -> None:
@@ -35,7 +35,7 @@ class _Object:
         self._view: memoryview | None = None
 
     def read(self) -> Any:
-        """Return the value. Threads may come at once: at worst, each makes a mapping."""
+        """Return the value; thread-safe, because at worst each thread makes its own mapping."""
         try:
             view, memory = self._mapped()
             tail = memory.to_change(serial.tail_of(view)) if memory is not None else None
@@ -44,7 +44,7 @@ class _Object:
         return serial.read(view, tail)
 
     def read_private(self) -> Any:
-        """Return the value in a mapping that may be written to: such pages become ours alone."""
+        """Return the value in a writable mapping; written pages become private."""
         try:
             memory = self.memory or self._opened()
             whole = memoryview(memory.to_change(0))
@@ -53,7 +53,7 @@ class _Object:
         return serial.read(whole, whole[serial.tail_of(whole) :])
 
     def _mapped(self) -> tuple[memoryview, Memory | None]:
-        """Return all the memory, for reading; and itself, if there is a tail to it."""
+        """Return a read-only view of all the memory; and the memory, if it contains tensors."""
         view, memory = self._view, self.memory
         if memory is None and (view is None or serial.has_tail(view)):
             memory = self._opened()
@@ -66,7 +66,7 @@ class _Object:
         return view, memory
 
     def problem(self) -> HoldfastError | None:
-        """Return why the value is not to be had, None if it is."""
+        """Return why the value cannot be read, None if it can."""
         if self.memory is not None:
             return None
         try:
@@ -82,28 +82,28 @@ class _Object:
             raise self._lost() from error
 
     def _lost(self) -> ObjectLost:
-        what, here = f"object {self.token[:8]}", this_process()
+        name, here = f"object {self.token[:8]}", this_process()
         if self.owner.place != here.place:
             return ObjectLost(
-                f"{what} was put on {self.owner}, and this is {here}: objects are shared by the"
+                f"{name} was put on {self.owner}, and this is {here}: objects are shared by the"
                 " processes of one machine, or one container",
                 hint="put it here, or load it from storage",
             )
         if self.owner.is_proven_dead():
             return ObjectLost(
-                f"{what} is gone with the process that put it, {self.owner}",
+                f"{name} is gone with the process that put it, {self.owner}",
                 hint="put it again, and use the new reference",
             )
         if self.owner.user != here.user:
             return ObjectLost(
-                f"{what} belongs to a process of {self.owner.user}, {self.owner}, and this one"
+                f"{name} belongs to a process of {self.owner.user}, {self.owner}, and this one"
                 f" runs as {here.user}",
-                hint="put it as the user who is to read it",
+                hint="put it as the user who reads it",
             )
         return ObjectLost(
-            f"{what} was freed: in the process that put it, {self.owner}, no reference to it is"
-            " left",
-            hint="keep the ObjectRef that put returned, there, for as long as others use it",
+            f"{name} was freed: the process that put it, {self.owner}, has no reference to it any"
+            " more",
+            hint="in that process, keep the ObjectRef that put returned while others use it",
         )
 
 
@@ -111,10 +111,10 @@ _objects: WeakValueDictionary[str, _Object] = WeakValueDictionary()
 
 
 class ObjectRef:
-    """A reference to an object that was put: small, hashable, and good in every process.
+    """A reference to an object that was put: small, hashable, valid in every process.
 
     The object is freed when the last reference in the process that put it is garbage. Two
-    references are equal if they are to the same object.
+    references are equal if they refer to the same object.
     """
 
     __slots__ = ("__weakref__", "_object")
@@ -124,12 +124,12 @@ class ObjectRef:
 
     @property
     def id(self) -> str:
-        """What no other object has."""
+        """The unique id of the object."""
         return self._object.token
 
     @property
     def size_bytes(self) -> int:
-        """How much memory the object takes, once for all processes."""
+        """The memory that the object takes, once for all processes."""
         return self._object.size
 
     def hex(self) -> str:
@@ -146,31 +146,29 @@ class ObjectRef:
         return f"ObjectRef({self.id})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        known = self._object
-        return _known, (known.token, known.owner, known.address, known.size)
+        obj = self._object
+        return _unpickled, (obj.token, obj.owner, obj.address, obj.size)
 
 
-def _known(token: str, owner: Owner, address: str, size: int) -> ObjectRef:
-    """Return a reference that came from elsewhere, to what is known here if it is."""
-    known = _objects.get(token)
-    if known is None:
-        known = _objects[token] = _Object(token, owner, address, size)
-    return ObjectRef(known)
+def _unpickled(token: str, owner: Owner, address: str, size: int) -> ObjectRef:
+    obj = _objects.get(token)
+    if obj is None:
+        obj = _objects[token] = _Object(token, owner, address, size)
+    return ObjectRef(obj)
 
 
 def put(value: Any) -> ObjectRef:
-    """Place a value where all processes of this machine can read it, and return a reference.
+    """Store a value where all processes of this machine can read it, and return a reference.
 
-    It is serialised once, now; what becomes of `value` later makes no difference. Arrays in it are
-    read where they lie, and cannot be written to. It stays until this process ends, or has no
-    reference to it any more.
+    It is serialised once, now; later changes of `value` have no effect. Arrays in it are read in
+    place, and cannot be written to. It exists until this process ends, or drops its last reference.
 
     Raises:
         ConfigError: The value cannot be pickled, or is a reference already.
         StoreFull: There is no memory, or no open file, left for it.
     """
     if isinstance(value, ObjectRef):
-        raise ConfigError(f"{value!r} is a reference already: there is nothing to put")
+        raise ConfigError(f"{value!r} is already a reference: put takes a value")
     token = secrets.token_hex(16)
     try:
         owner, memory = this_process(), new_memory(token)
@@ -181,15 +179,15 @@ def put(value: Any) -> ObjectRef:
             raise _too_many(error) from error
         if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
             raise StoreFull(
-                f"there is no room for {_a(value)}: {error.strerror}",
-                hint="put less, or free what is not needed: del the references to it",
+                f"there is no memory left for {_type_of(value)}: {error.strerror}",
+                hint="put less, or free objects that are not needed: del the references to them",
             ) from error
         raise _cannot_put(value, error) from error
     except Exception as error:  # any object's own pickling may raise anything
         raise _cannot_put(value, error) from error
-    known = _objects[token] = _Object(token, owner, memory.address, size)
-    known.memory, known.inside = memory, inside
-    return ObjectRef(known)
+    obj = _objects[token] = _Object(token, owner, memory.address, size)
+    obj.memory, obj.inside = memory, inside
+    return ObjectRef(obj)
 
 
 @overload
@@ -203,19 +201,19 @@ def get(refs: Sequence[ObjectRef], *, timeout: float | None = None) -> list[Any]
 def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
     """Return the value of a reference; of a list of references, the list of values.
 
-    Arrays in it are read-only views of memory that all processes share; tensors of torch may be
-    written to, and nobody else sees it. Everything else is made anew by each call.
+    Arrays in it are read-only views of memory that all processes share; torch tensors may be
+    written to, which other processes do not see. Everything else is a new copy in each call.
 
     Args:
         refs: One reference, or a list of them.
-        timeout: Not needed: an object is there at once, or not at all.
+        timeout: Has no effect: an object is available at once, or not at all.
 
     Raises:
         ObjectLost: The process that put it has ended, or has no reference to it any more.
     """
     del timeout
     if isinstance(refs, ObjectRef):
-        return refs._object.read()  # noqa: SLF001  # one module
+        return refs._object.read()  # noqa: SLF001  # same module
     if not isinstance(refs, list | tuple):
         raise ConfigError(
             f"{shown(refs)} is neither an ObjectRef nor a list of them",
@@ -223,57 +221,57 @@ def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) 
         )
     for place, ref in enumerate(refs):
         if not isinstance(ref, ObjectRef):
-            raise ConfigError(f"number {place} of the list is no ObjectRef: {shown(ref)}")
+            raise ConfigError(f"item {place} of the list is not an ObjectRef: {shown(ref)}")
     return [ref._object.read() for ref in refs]  # noqa: SLF001
 
 
 def get_private(ref: ObjectRef) -> Any:
-    """Return the value of a reference, whose arrays may be written to; nobody else sees it."""
-    return ref._object.read_private()  # noqa: SLF001  # one module
+    """Return the value of a reference with writable arrays; other processes see no change."""
+    return ref._object.read_private()  # noqa: SLF001
 
 
 def problem_with(ref: ObjectRef) -> HoldfastError | None:
-    """Return what `get` would raise because its object is lost, None if it is there."""
+    """Return the error that `get` would raise for a lost object, None if it exists."""
     return ref._object.problem()  # noqa: SLF001
 
 
 def _too_many(error: OSError) -> StoreFull:
     return StoreFull(
-        f"objects need open files, and this process has no more: {error.strerror}",
-        hint="put many small things as one list; raise the limit (ulimit -n)",
+        f"objects need open files, and this process has reached its limit: {error.strerror}",
+        hint="put many small values as one list, or raise the limit (ulimit -n)",
     )
 
 
 def _cannot_put(value: Any, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{_a(value)} cannot be put: {type(error).__name__}: {error}",
-        hint="put what it is made of (arrays, numbers, texts), and make it anew where it is used",
+        f"{_type_of(value)} cannot be put: {type(error).__name__}: {error}",
+        hint="put its parts (arrays, numbers, texts), and build it again where it is used",
     )
 
 
-def _a(value: object) -> str:
+def _type_of(value: object) -> str:
     return f"an object of type {type(value).__name__}"
 
 
 def _forget_after_fork() -> None:
-    """A fork reads as any other process does, and keeps no object alive that its parent frees."""
-    for known in list(_objects.values()):
-        memory, known.memory = known.memory, None
+    """In a fork, close the parent's memory, so that the parent alone keeps its objects alive."""
+    for obj in list(_objects.values()):
+        memory, obj.memory = obj.memory, None
         if memory is not None:
             memory.forget()
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Stands for a value that was put on the user's behalf; who is given it gets the value."""
+    """Replaces a large argument on its way to a worker; user code gets the value."""
 
     ref: ObjectRef
 
 
 def share_if_large(value: Any) -> Any:
-    """Return what to send instead of a value: a `Shared` if it is large, or else itself.
+    """Return a `Shared` in place of a large value, and other values as they are.
 
-    What cannot be put is returned as it is: whoever sends it says why it cannot be sent.
+    A value that cannot be put is returned too: sending it reports why.
     """
     if isinstance(value, ObjectRef | Shared | str | int | float | bool | None):
         return value
@@ -285,7 +283,7 @@ def share_if_large(value: Any) -> Any:
 
 
 def unshared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with what they stand for in place of each `Shared`."""
+    """Return the values with each `Shared` replaced by its value."""
     return {
         name: get(value.ref) if isinstance(value, Shared) else value
         for name, value in values.items()

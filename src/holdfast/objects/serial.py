@@ -1,10 +1,10 @@
 """Objects as bytes in shared memory: written once, read in place.
 
-A value is pickled with its buffers apart (numpy arrays, arrow tables, all that knows pickle's
-protocol 5). They lie in the memory one after the other, and what is read back uses them where they
-lie; nobody can write to them. Tensors of torch do not know how to be read-only: they lie at the
-end, and each `get` has them in a mapping of its own, in which a page that is written to is copied
-first. So both are read without a copy, and what one process does is never seen by another.
+A value is pickled with its buffers out of band (numpy arrays, arrow tables, everything that
+supports pickle's protocol 5). They are stored one after the other, and values that are read back
+use them in place, read-only. Torch tensors cannot be read-only: they are stored at the end, in the
+tail, and each `get` maps it copy-on-write. So both are read without a copy, and no process sees
+what another one writes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import mmap
 import os
 import pickle
 import struct
-from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, BinaryIO
 
@@ -27,19 +26,19 @@ _HEADER = struct.Struct("<8sQQQ")  # magic, size of the pickle, number of buffer
 _MAGIC = b"HFOBJ\0\0\1"
 _BUFFER = struct.Struct("<QQ")  # offset and size
 _ALIGNMENT = 64
-_LARGE = 64 << 20  # from here on it is looked whether there is memory for it
-_CHUNK = 1 << 30  # more than 2 GiB at once is not written
+_LARGE = 64 << 20  # from this size on, the free memory is checked first
+_CHUNK = 1 << 30  # the kernel writes at most 2 GiB at once
 
 
-class _Taken:
+class _OutOfBand:
     """What a pickler takes out of a value.
 
-    It is no part of the pickler, which would be part of a cycle then, and would keep the value, and
-    all that it is made of, until somebody collects garbage.
+    Not part of the pickler: the callback would make that a reference cycle, which would keep the
+    value alive until the next garbage collection.
 
     Attributes:
-        buffers: In the order in which they are wanted back, and whether each is a tensor's.
-        refs: The references met inside the value.
+        buffers: In the order of unpickling, each with whether it belongs to a tensor.
+        refs: The references inside the value.
     """
 
     def __init__(self) -> None:
@@ -52,9 +51,9 @@ class _Taken:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Pickles with buffers apart; knows how tensors and references are to be treated."""
+    """Pickles with buffers out of band, and treats tensors and references specially."""
 
-    def __init__(self, file: BinaryIO, taken: _Taken, ref_kind: type) -> None:
+    def __init__(self, file: BinaryIO, taken: _OutOfBand, ref_kind: type) -> None:
         super().__init__(file, protocol=5, buffer_callback=taken.take)
         self._taken = taken
         self._ref_kind = ref_kind
@@ -63,7 +62,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         kind = type(obj)
         if kind is self._ref_kind:
             self._taken.refs.append(obj)
-        elif kind.__module__ == "torch" and kind.__qualname__ == "Tensor" and _lies_flat(obj):
+        elif kind.__module__ == "torch" and kind.__qualname__ == "Tensor" and _is_plain(obj):
             flat = obj.detach().reshape(-1).view(import_module("torch").uint8)
             buffer = pickle.PickleBuffer(flat.numpy())
             self._taken.of_tensors[id(buffer)] = buffer
@@ -72,8 +71,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return super().reducer_override(obj)
 
 
-def _lies_flat(tensor: Any) -> bool:
-    """Whether a tensor is its bytes, its type and its shape, and nothing more."""
+def _is_plain(tensor: Any) -> bool:
+    """Whether a tensor is fully described by its bytes, type and shape."""
     return (
         tensor.device.type == "cpu"
         and str(tensor.layout) == "torch.strided"
@@ -82,26 +81,26 @@ def _lies_flat(tensor: Any) -> bool:
         and tensor.is_leaf
         and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
         and not tensor.__dict__
-        and not tensor._backward_hooks  # noqa: SLF001  # torch's own pickling looks there too
+        and not tensor._backward_hooks  # noqa: SLF001  # as torch's own pickling does
     )
 
 
 def _tensor(buffer: Any, dtype: str, shape: tuple[int, ...], requires_grad: Any) -> Any:
     torch = import_module("torch")
-    made = torch.frombuffer(buffer, dtype=getattr(torch, dtype)).reshape(shape)
-    return made.requires_grad_() if requires_grad else made
+    tensor = torch.frombuffer(buffer, dtype=getattr(torch, dtype)).reshape(shape)
+    return tensor.requires_grad_() if requires_grad else tensor
 
 
 # ---------------------------------------------------------------------- parts
 
 
-def frozen(value: Any) -> pickle.PickleBuffer:
-    """Return a part of a value that is to be unpickled by itself, each time it is wanted."""
+def pickled_part(value: Any) -> pickle.PickleBuffer:
+    """Return a part of a value that is unpickled on its own, each time it is needed."""
     return pickle.PickleBuffer(cloudpickle.dumps(value, protocol=5))
 
 
-def thawed(part: Any) -> Any:
-    """Return such a part as it was, made anew."""
+def unpickled_part(part: Any) -> Any:
+    """Return a new copy of such a part."""
     return pickle.loads(part)  # noqa: S301  # from a process of ours
 
 
@@ -112,20 +111,16 @@ def write(value: Any, memory: Memory, ref_kind: type) -> tuple[int, list[Any]]:
     """Write a value to memory; return how many bytes it takes, and the references inside it."""
     with open(memory.handle, "wb", closefd=False) as file:
         file.write(bytes(_HEADER.size))
-        taken = _Taken()
+        taken = _OutOfBand()
         _Pickler(file, taken, ref_kind).dump(value)
         stream_size = file.tell() - _HEADER.size
-    # Tensors last, with a mapping of their own in mind: it begins at a page.
+    # Tensors come last and begin at a page, because they are mapped separately.
     table_at = _HEADER.size + stream_size
     end = table_at + _BUFFER.size * len(taken.buffers)
     places: dict[int, tuple[int, int]] = {}
-    for index, (buffer, _) in _in_order(taken.buffers, of_tensors=False):
-        places[index] = (_aligned(end, _ALIGNMENT), buffer.nbytes)
-        end = sum(places[index])
-    tail = end = _aligned(end, mmap.ALLOCATIONGRANULARITY)
-    for index, (buffer, _) in _in_order(taken.buffers, of_tensors=True):
-        places[index] = (_aligned(end, _ALIGNMENT), buffer.nbytes)
-        end = sum(places[index])
+    end = _place_buffers(taken.buffers, places, end, of_tensors=False)
+    tail = _aligned(end, mmap.ALLOCATIONGRANULARITY)
+    end = _place_buffers(taken.buffers, places, tail, of_tensors=True)
     _must_have_room(end)
     os.truncate(memory.handle, end)
     table = b"".join(_BUFFER.pack(*places[index]) for index in range(len(places)))
@@ -138,17 +133,26 @@ def write(value: Any, memory: Memory, ref_kind: type) -> tuple[int, list[Any]]:
 
 
 def _must_have_room(size: int) -> None:
-    """Raise, as a full disk would, before the system ends some process for want of memory."""
+    """Raise, like a full disk, before the kernel kills a process for lack of memory."""
     if size >= _LARGE:
         left = memory_available()
         if left is not None and size > left:
             raise OSError(errno.ENOMEM, f"it takes {size} bytes of memory, and {left} are left")
 
 
-def _in_order(
-    buffers: list[tuple[memoryview, bool]], *, of_tensors: bool
-) -> Iterator[tuple[int, tuple[memoryview, bool]]]:
-    return (one for one in enumerate(buffers) if one[1][1] is of_tensors)
+def _place_buffers(
+    buffers: list[tuple[memoryview, bool]],
+    places: dict[int, tuple[int, int]],
+    end: int,
+    *,
+    of_tensors: bool,
+) -> int:
+    """Add offset and size of the buffers of one kind to `places`; return where the last ends."""
+    for index, (buffer, is_tensor) in enumerate(buffers):
+        if is_tensor is of_tensors:
+            places[index] = (_aligned(end, _ALIGNMENT), buffer.nbytes)
+            end = sum(places[index])
+    return end
 
 
 def _write_at(handle: int, data: memoryview, offset: int) -> None:
@@ -165,25 +169,25 @@ def _aligned(offset: int, to: int) -> int:
 
 
 def tail_of(view: memoryview) -> int:
-    """Return where tensors begin: at the end, if there are none."""
+    """Return where tensors begin; the end if there are none."""
     tail: int = _HEADER.unpack_from(view)[3]
     return tail
 
 
 def has_tail(view: memoryview) -> bool:
-    """Whether there are tensors, which `read` needs a mapping of their own for."""
+    """Whether there are tensors, for which `read` needs a separate mapping."""
     return tail_of(view) < view.nbytes
 
 
 def read(view: memoryview, own: mmap.mmap | memoryview | None) -> Any:
-    """Return the value that lies in memory, using it where it lies.
+    """Return the value in memory, whose buffers are used in place.
 
     Args:
-        view: A mapping of all of it, for reading.
-        own: A mapping of its tail, that may be written to; None if there is none.
+        view: A read-only mapping of all of it.
+        own: A writable mapping of its tail; None if there is none.
     """
     magic, stream_size, count, tail = _HEADER.unpack_from(view)
-    assert magic == _MAGIC, "its label said that it is ours"
+    assert magic == _MAGIC, "the label was checked when it was opened"
     tensors = view[:0] if own is None else memoryview(own)
     table_at = _HEADER.size + stream_size
     buffers = []

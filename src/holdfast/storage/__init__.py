@@ -1,1 +1,1 @@
-"""Bytes at rest: local disk, object stores, memory, and any filesystem a user brings."""
+"""Stores: the local disk, object stores, memory, and filesystems of fsspec and pyarrow."""

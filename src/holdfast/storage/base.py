@@ -1,8 +1,8 @@
-"""The `Store` protocol: objects under slash-separated keys, and what all stores are built with.
+"""The `Store` protocol: objects under slash-separated keys, and what its implementations share.
 
-A key is relative to the store's root, has no leading slash, no empty part and no `..`. Nothing
-above this layer knows which backend it talks to, except through `Store.local`, which is how the
-local disk offers what object stores cannot: renames, appends and paths.
+A key is relative to the store's root, has no leading slash, no empty part and no `..`. Layers above
+do not know the backend, except through `Store.local`, which offers what only a local disk can:
+renames, appends and paths.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """Put whatever is there."""
+    """Put unconditionally."""
 
 
 @dataclass(frozen=True, slots=True)
 class IfAbsent:
-    """Put only if there is no object under the key."""
+    """Put only if no object has the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ IF_ABSENT = IfAbsent()
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """An object as it was read: its bytes, and the version to name in `IfVersion`."""
+    """The bytes of an object, and its version for `IfVersion`."""
 
     data: bytes
     version: str
@@ -57,13 +57,13 @@ class Entry:
 
 
 class Source(Protocol):
-    """A file about to be stored: it can be read again from the start for a second try."""
+    """A file to be stored; it can be read again from the start after a failed try."""
 
     @property
     def size(self) -> int: ...
 
     def chunks(self) -> Iterable[Buffer]:
-        """Yield all bytes in order; a yielded buffer is valid until the next one is asked for."""
+        """Yield all bytes in order; a yielded buffer is valid until the next one is requested."""
         ...
 
 
@@ -71,11 +71,11 @@ class TreeWriter(Protocol):
     """Receives the files of one directory; `write` may be called from several threads."""
 
     def write(self, name: str, source: Source) -> None:
-        """Store one file, named relative to the tree; a file already there is replaced."""
+        """Store one file, named relative to the tree; an existing one is replaced."""
         ...
 
     def make_folder(self, name: str) -> None:
-        """Keep an empty folder where the backend has folders; elsewhere do nothing."""
+        """Create an empty folder if the backend has folders; otherwise do nothing."""
         ...
 
     def finish(self) -> None:
@@ -88,16 +88,16 @@ class Store(Protocol):
 
     Every `put` is atomic: a reader sees the old object or the new one, never a part. When `put`
     has returned, the object survives the loss of this process and, where the backend can promise
-    it, of this machine. Folders come and go with the objects below them. Keys that are put with
-    `IfVersion` are put with a condition always: an unconditional put may slip in unseen.
+    it, of this machine. Folders come and go with the objects below them. A key that is put with
+    `IfVersion` must always be put with a condition: an unconditional put may go unnoticed.
 
     Methods raise `ObjectMissing`, `Conflict`, `StoreBusy`, `StoreDenied`, `StoreFull`,
-    `StoreForked` or plain `StoreError`, and never a vendor's error.
+    `StoreForked` or plain `StoreError`, never a vendor's error.
     """
 
     @property
     def url(self) -> str:
-        """Where the root is, as a user would write it; never holds a secret."""
+        """The location of the root, as a user would write it, without secrets."""
         ...
 
     @property
@@ -107,7 +107,7 @@ class Store(Protocol):
 
     @property
     def local(self) -> LocalStore | None:
-        """The local disk behind this store, or None where there is none."""
+        """The local disk behind this store, or None."""
         ...
 
     def get(self, key: str) -> Blob:
@@ -119,11 +119,11 @@ class Store(Protocol):
         ...
 
     def stream(self, key: str, chunk_bytes: int = 1 << 20) -> Iterator[Buffer]:
-        """Yield the object in order; a yielded buffer is valid until the next one is asked for."""
+        """Yield the object in order; a yielded buffer is valid until the next one is requested."""
         ...
 
     def stat(self, key: str) -> Entry | None:
-        """Return what a listing would say of one object, or None if it is not there."""
+        """Return the entry of one object, or None if it does not exist."""
         ...
 
     def put(self, key: str, data: bytes, condition: Condition = ALWAYS) -> str:
@@ -131,7 +131,7 @@ class Store(Protocol):
         ...
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
-        """Yield every object below the folder `prefix`, sorted by key, none half made."""
+        """Yield every complete object below the folder `prefix`, sorted by key."""
         ...
 
     def folders(self, prefix: str = "") -> list[str]:
@@ -139,23 +139,23 @@ class Store(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Remove the object; removing what is not there is not an error."""
+        """Remove the object; a missing object is not an error."""
         ...
 
     def delete_tree(self, prefix: str) -> None:
-        """Remove everything below the folder `prefix` and the folder; absent is not an error."""
+        """Remove the folder `prefix` with its contents; a missing folder is not an error."""
         ...
 
     def write_tree(self, prefix: str) -> TreeWriter:
-        """Begin to store many files below the folder `prefix`."""
+        """Return a writer for many files below the folder `prefix`."""
         ...
 
     def litter(self, prefix: str = "") -> Iterator[Entry]:
-        """Yield what puts that never finished left below `prefix`: temporary files, parts."""
+        """Yield the leftovers of unfinished puts below `prefix`: temporary files, parts."""
         ...
 
     def delete_litter(self, entry: Entry) -> None:
-        """Remove one thing that `litter` named; already gone is not an error."""
+        """Remove an entry that `litter` yielded; a missing one is not an error."""
         ...
 
     def probe(self, *, writable: bool) -> None:
@@ -164,7 +164,7 @@ class Store(Protocol):
 
 
 class ObjectTree:
-    """A tree on a store whose every file is durable as soon as it is written."""
+    """A tree on a store where each file is durable as soon as it is written."""
 
     def __init__(self, write_file: Callable[[str, Source], None], prefix: str) -> None:
         self._write_file, self._prefix = write_file, prefix.rstrip("/")
@@ -173,29 +173,29 @@ class ObjectTree:
         self._write_file(below(self._prefix, name), source)
 
     def make_folder(self, name: str) -> None:
-        """Nothing to keep: folders come and go with the objects below them."""
+        """Do nothing: folders come and go with the objects below them."""
 
     def finish(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing: every file is durable already."""
 
 
 def folders_of(entries: Iterable[Entry], prefix: str) -> list[str]:
-    """Return the names of the folders directly below `prefix` that these entries lie in."""
+    """Return the names of the folders directly below `prefix` that hold these entries."""
     start = len(prefix.rstrip("/")) + 1 if prefix else 0
     names = {entry.key[start:].split("/", 1)[0] for entry in entries if "/" in entry.key[start:]}
     return sorted(names)
 
 
 def below(prefix: str, name: str) -> str:
-    """Return the key of what is called `name` in the folder `prefix`, the root if it is empty."""
+    """Return the key of `name` in the folder `prefix`; an empty prefix is the root."""
     return f"{prefix}/{name}" if prefix else name
 
 
-class Feed:
-    """A source as vendors want it: buffers that stay valid, each time from the start.
+class SourceChunks:
+    """Iterates over a source as vendors need it: buffers stay valid, each pass starts anew.
 
-    `error` is what the source raised, if that is why a write broke off. Vendors pass it on, but
-    then a file that cannot be read looks just like an object that is missing.
+    `error` is what the source raised, if that ended a write. The vendor raises it too, but then an
+    unreadable source file looks just like a missing object.
     """
 
     def __init__(self, source: Source) -> None:

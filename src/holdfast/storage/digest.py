@@ -23,7 +23,7 @@ BATCH_FILES_MAX = 256
 
 
 def digest_bytes(data: Buffer) -> str:
-    """Return the digest of bytes held in memory, whatever their length."""
+    """Return the digest of bytes in memory, of any length."""
     digester = Digester()
     digester.update(data)
     return digester.hexdigest()
@@ -76,7 +76,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(files: Iterable[FileEntry]) -> list[Block]:
-    """Return all blocks of all files, in order; an empty file has one too."""
+    """Return all blocks of all files, in order; an empty file has one block."""
     return [
         Block(entry, start, min(BLOCK_BYTES, entry.size - start))
         for entry in files
@@ -85,7 +85,7 @@ def blocks_of(files: Iterable[FileEntry]) -> list[Block]:
 
 
 def batched(blocks: Iterable[Block]) -> list[list[Block]]:
-    """Return the blocks in batches of about a full block, however small the files are."""
+    """Return the blocks in batches that hold about a full block each."""
     batches: list[list[Block]] = []
     room = -1
     for block in blocks:
@@ -100,7 +100,7 @@ def batched(blocks: Iterable[Block]) -> list[list[Block]]:
 def check_blocks(
     files: Sequence[FileEntry], digest: Callable[[Block], bytes], threads: int
 ) -> list[str]:
-    """Digest every block of every file; return what does not match."""
+    """Digest every block of every file; return one line for each file that does not match."""
     blocks = blocks_of(files)
 
     def attempt(block: Block) -> bytes | None:

@@ -1,4 +1,4 @@
-"""From what a user writes as a storage path to a store, and from a store to plain data and back."""
+"""Opens the store at a path or URI, and turns stores into plain data and back."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from holdfast.storage import uris
 from holdfast.storage.base import Store
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
-from holdfast.storage.prefix import Below, child
+from holdfast.storage.prefix import PrefixStore, child
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.storage.uris import Uri
 
-START_S = 12.0  # for a first answer, so that a command is over within 15 s
-_POLICY = tuple(one.name for one in fields(RetryPolicy))
+START_S = 12.0  # for a first answer, so that a command ends within 15 s
+_POLICY_FIELDS = tuple(policy_field.name for policy_field in fields(RetryPolicy))
 
 __all__ = [
     "child",
@@ -40,20 +40,20 @@ def open_store(
     options: Mapping[str, str] | None = None,
     retry: RetryPolicy | None = None,
 ) -> Store:
-    """Return the store at `path`, one that waits out passing faults; nothing is touched yet.
+    """Return the store at `path`, with retries of transient faults; nothing is accessed yet.
 
     Args:
         path: A folder (relative ones and `~` too), or a URI: `file://`, `s3://bucket/folder`,
-            `gs://`, `az://`, `abfs[s]://`, `memory://name`. Where an object store is and how it is
-            entered may stand in the query (`?endpoint_override=…&region=…&access_key=…`), by
-            pyarrow's names; what is not there comes from the environment.
-        filesystem: A filesystem of fsspec or pyarrow.fs that `path` is a path of.
-        options: More of what may stand in the query, kept out of sight.
-        retry: How long passing faults are waited out. Not given, storage behind a network gets 12 s
+            `gs://`, `az://`, `abfs[s]://`, `memory://name`. The query of a URI may hold endpoint,
+            region and credentials (`?endpoint_override=…&region=…&access_key=…`), by pyarrow's
+            names; the rest comes from the environment.
+        filesystem: A filesystem of fsspec or pyarrow.fs that `path` belongs to.
+        options: Further parameters of the query, which are never shown.
+        retry: How long transient faults are retried. By default, remote storage has 12 s
             (`HOLDFAST_STORAGE_TIMEOUT_S`) to answer, and any time once a run has begun.
 
     Raises:
-        ConfigError: The path cannot be one of these.
+        ConfigError: The path is none of these.
     """
     text = os.fspath(path)
     if not isinstance(text, str):
@@ -61,7 +61,7 @@ def open_store(
     uri = uris.split(text)
     if filesystem is not None:
         store = _on_filesystem(text, uri, filesystem)
-        return Retrying(store, retry if store.local is not None else retry or far_away())
+        return Retrying(store, retry if store.local is not None else retry or remote_policy())
     if uri is None:
         return Retrying(LocalStore(uris.from_home(text)), retry)
     match uri.scheme:
@@ -70,33 +70,33 @@ def open_store(
         case "memory":
             return Retrying(MemoryStore(uri.authority, uri.path), retry)
         case "s3" | "gs" | "gcs" | "az" | "abfs" | "abfss":
-            return Retrying(_object_store(uri, options or {}), retry or far_away())
+            return Retrying(_object_store(uri, options or {}), retry or remote_policy())
         case _:
             raise uris.unknown_scheme(uri)
 
 
-def far_away() -> RetryPolicy:
-    """Return how long storage behind a network is waited for: not long at first, then for ever."""
-    said = settings.storage_timeout_s()
-    if said is None:
+def remote_policy() -> RetryPolicy:
+    """Return the policy for remote storage: a short limit at first, none once a run has begun."""
+    given = settings.storage_timeout_s()
+    if given is None:
         return RetryPolicy(deadline_s=None, start_s=START_S)
     try:
-        start_s = float(said)
+        start_s = float(given)
     except ValueError:
         start_s = -1.0
     if not 0 < start_s < float("inf"):
         raise ConfigError(
-            f"HOLDFAST_STORAGE_TIMEOUT_S={said}: must be a number of seconds above zero",
+            f"HOLDFAST_STORAGE_TIMEOUT_S={given}: must be a number of seconds above zero",
             hint=f"leave it out for {START_S:g} s",
         )
     return RetryPolicy(deadline_s=None, start_s=start_s)
 
 
 def closed_to_others(store: Store) -> Store:
-    """Return the same store; on a disk, only this user can read what is put through it."""
+    """Return the same store; on a disk, only this user can read what it writes."""
     local = store.local
     if local is None:
-        return store  # who may read it is said by its bucket
+        return store  # the bucket controls access
     closed = local.closed_to_others()
     return store.around(closed) if isinstance(store, Retrying) else closed
 
@@ -104,12 +104,12 @@ def closed_to_others(store: Store) -> Store:
 def describe(store: Store) -> dict[str, Any]:
     """Return plain data from which `reopen` makes the same store in another process.
 
-    It holds the secrets that were given with the path: send it to a process, never write it down.
-    Where a user's filesystem shows the local disk under other paths, that object is in it.
+    It holds the secrets given with the path: send it to a process, but never store it. It also
+    holds the user's filesystem object if that shows the local disk under other paths.
     """
     match store:
         case Retrying():
-            policy = {name: getattr(store.policy, name) for name in _POLICY}
+            policy = {name: getattr(store.policy, name) for name in _POLICY_FIELDS}
             return {**describe(store.store), "retry": policy}
         case LocalStore(view=view) if view is not None:
             path = view.path_of(store.root)
@@ -118,33 +118,33 @@ def describe(store: Store) -> dict[str, Any]:
             return {"path": store.root, "is_durable": store.is_durable}
         case MemoryStore() if store.url != MemoryStore().url:
             return {"path": store.url}
-        case Below():
+        case PrefixStore():
             return {**describe(store.store), "below": store.prefix}
         case _:
-            described = getattr(store, "describe", None)
-            if described is None:
+            describe_store = getattr(store, "describe", None)
+            if describe_store is None:
                 raise ConfigError(f"{store.url} cannot be opened again from plain data")
-            found: dict[str, Any] = described()
-            return found
+            described: dict[str, Any] = describe_store()
+            return described
 
 
 def location_of(store: Store) -> str:
-    """Return a path or URI that `open_store` makes the same store of, if no filesystem was given.
+    """Return a path or URI from which `open_store` makes the same store, without a filesystem.
 
-    It holds the secrets that were given with the path: send it to a process, never write it down.
+    It holds the secrets given with the path: send it to a process, but never store it.
     """
     query = urllib.parse.urlencode(describe(store).get("options") or {})
     return f"{store.url}?{query}" if query else store.url
 
 
 def describe_child(described: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return what describes the store of what is below the folder `key` of a described one."""
+    """Return the description of the folder `key` of a described store."""
     above = described.get("below")
     return {**described, "below": f"{above}/{key}" if above else key}
 
 
 def reopen(described: Mapping[str, Any]) -> Store:
-    """Return the store that `describe` was given."""
+    """Return the store that `describe` described."""
     retry = RetryPolicy(**described["retry"]) if "retry" in described else None
     filesystem = described.get("filesystem")
     if "fsspec" in described:
@@ -163,7 +163,7 @@ def _on_filesystem(path: str, uri: Uri | None, filesystem: object) -> Store:
     if uri is not None:
         raise ConfigError(
             f"the storage path is a {uri.scheme}:// URI and storage_filesystem is given too:"
-            " the path must be one of that filesystem",
+            " the path must belong to that filesystem",
             hint="leave out storage_filesystem, or the scheme",
         )
     return adopt(filesystem, path)

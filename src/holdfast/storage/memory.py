@@ -1,4 +1,4 @@
-"""A store in this process's memory: for tests, and for runs that need not outlive the process."""
+"""A store in the memory of this process, for tests and short-lived runs."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ class MemoryStore:
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         below = self._full(prefix.rstrip("/") + "/" if prefix else "")
         with self._space.lock:
-            found = sorted((k, h) for k, h in self._objects().items() if k.startswith(below))
+            matching = sorted((k, h) for k, h in self._objects().items() if k.startswith(below))
         cut = len(self._full(""))
-        for full, held in found:
+        for full, held in matching:
             yield Entry(full[cut:], len(held.data), held.modified)
 
     def folders(self, prefix: str = "") -> list[str]:
@@ -125,7 +125,7 @@ class MemoryStore:
         return ObjectTree(self._write_file, prefix)
 
     def litter(self, prefix: str = "") -> Iterator[Entry]:
-        return iter(())  # a put here cannot be left half done
+        return iter(())  # a put cannot be left unfinished
 
     def delete_litter(self, entry: Entry) -> None:
         self.delete(entry.key)
@@ -155,7 +155,7 @@ class MemoryStore:
 
 
 def _rejoin(name: str, prefix: str, pid: int) -> MemoryStore:
-    """Return the store again where its memory is; anywhere else there is nothing to return."""
+    """Unpickle a store, which works only in the process that holds its memory."""
     if os.getpid() != pid:
         raise StoreError(
             f"memory://{name} lives in the memory of process {pid}; this is process {os.getpid()}",

@@ -1,4 +1,4 @@
-"""How a long piece of work is followed, called off, and shared among threads."""
+"""Progress, cancellation and threads for transfers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class Progress:
-    """How far a transfer has come; passed to the callback after every piece."""
+    """The progress of a transfer; passed to the callback after every piece."""
 
     bytes_total: int
     files_total: int
@@ -29,18 +29,18 @@ ProgressCallback = Callable[[Progress], None]
 
 @dataclass(slots=True)
 class Watch:
-    """How a caller follows a transfer and calls it off; both are optional."""
+    """Lets a caller follow a transfer and cancel it; both are optional."""
 
     on_progress: ProgressCallback | None = None
     cancel: threading.Event = field(default_factory=threading.Event)
 
     def checked(self) -> None:
         if self.cancel.is_set():
-            raise TransferCancelled("the transfer was called off; nothing of it was committed")
+            raise TransferCancelled("the transfer was cancelled; nothing of it was committed")
 
 
 class Tally:
-    """Counts pieces from several threads and tells the watcher."""
+    """Counts pieces from several threads and reports progress."""
 
     def __init__(self, watch: Watch, bytes_total: int, files_total: int) -> None:
         self._watch, self._lock = watch, threading.Lock()
@@ -60,31 +60,31 @@ class Tally:
 
 
 def each(work: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
-    """Do `work` on all items and return the results in order; the first error ends it.
+    """Call `work` on all items and return the results in order; the first error ends it.
 
-    The calling thread does its share, and each takes the next item when it is done with one. There
-    is no future per item, because one costs more than reading a small file does.
+    The calling thread takes part. There is no future per item, because that would cost more than
+    reading a small file.
     """
     results: list[Any] = [None] * len(items)
     errors: list[BaseException] = []
     numbers = itertools.count()
 
-    def take_turns() -> None:
+    def run_items() -> None:
         while not errors and (number := next(numbers)) < len(items):
             try:
                 results[number] = work(items[number])
-            except BaseException as error:  # noqa: BLE001  # the caller raises it
+            except BaseException as error:  # noqa: BLE001  # raised below
                 errors.append(error)
 
-    crew = [
-        threading.Thread(target=take_turns, name=f"holdfast-transfer-{number}", daemon=True)
+    workers = [
+        threading.Thread(target=run_items, name=f"holdfast-transfer-{number}", daemon=True)
         for number in range(min(threads, len(items)) - 1)
     ]
     try:
-        for thread in crew:
+        for thread in workers:
             thread.start()
-        take_turns()
-        for thread in crew:
+        run_items()
+        for thread in workers:
             thread.join()
     except BaseException as interruption:
         errors.append(interruption)  # the others stop after the item they have

@@ -1,4 +1,4 @@
-"""The store rooted at a folder of another store."""
+"""`child`: the store rooted at a folder of another store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.storage.retry import Retrying
 
 
 def child(store: Store, key: str) -> Store:
-    """Return the store of what is below the folder `key`; an empty key gives the same store."""
+    """Return the store rooted at the folder `key`; an empty key gives the same store."""
     if not key.strip("/"):
         return store
     match store:
@@ -27,17 +27,17 @@ def child(store: Store, key: str) -> Store:
             return store.around(child(store.store, key))
         case LocalStore():
             return store.child(key)
-        case Below():
-            return Below(store.store, f"{store.prefix}/{key}")
+        case PrefixStore():
+            return PrefixStore(store.store, f"{store.prefix}/{key}")
         case _ if hasattr(store, "child"):
             below: Store = store.child(key)
             return below
         case _:
-            return Below(store, key)
+            return PrefixStore(store, key)
 
 
-class Below:
-    """A part of any store that has no better way to be a part: every key gets a prefix."""
+class PrefixStore:
+    """A folder of a store that has no `child` of its own: every key gets a prefix."""
 
     local = None
 
@@ -62,8 +62,8 @@ class Below:
         return self.store.stream(self._full(key), chunk_bytes)
 
     def stat(self, key: str) -> Entry | None:
-        found = self.store.stat(self._full(key))
-        return None if found is None else self._cut(found)
+        entry = self.store.stat(self._full(key))
+        return None if entry is None else self._cut(entry)
 
     def put(self, key: str, data: bytes, condition: Condition = ALWAYS) -> str:
         return self.store.put(self._full(key), data, condition)

@@ -1,14 +1,13 @@
-"""Folders for temporary files that no other user of this machine can look into or change.
+"""Folders for temporary files that other users of this machine can neither read nor change.
 
-    <TMPDIR>/holdfast-<uid>/             made with 0700 and looked at before every use
-    <TMPDIR>/holdfast-<uid>-<random>/    instead, if something else has that name
+    <TMPDIR>/holdfast-<uid>/             made with mode 0700 and checked before every use
+    <TMPDIR>/holdfast-<uid>-<random>/    used instead if something else has that name
 
-The folder for temporary files is shared: anybody can make a folder, a link or a file of a name that
-we are going to use, before we do. So a folder counts as ours only if it is a real folder (`lstat`),
-belongs to this user, and lets nobody else write. What is not ours is not used, and stops nobody:
-the next name is one that nobody could guess, and all processes of this user find it by its owner.
-Nobody else can put one in its place later, because folders that all can write to, such as `/tmp`,
-are sticky: only the owner renames or removes what is in them.
+The temporary folder is shared: any user can create a folder, link or file under the name we are
+about to use. So a folder is used only if it is real (`lstat`), belongs to this user, and is not
+writable by others. Otherwise one with a random name is used, which all processes of this user find
+by its owner. Nobody can replace it later, because shared folders such as `/tmp` are sticky: only
+the owner of an entry can rename or remove it.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from holdfast.storage.local.errors import explained
 log = logging.getLogger(__name__)
 
 MODE = 0o700
-_NOBODY = 65534  # how the owner looks who is unknown in this user namespace
+_NOBODY = 65534  # shown for owners that are unknown in this user namespace
 _warned_of: set[str] = set()
 
 
 def private_folder(*parts: str) -> str:
-    """Return the folder `parts` for temporary files of this user, made if it is not there.
+    """Return the folder `parts` for temporary files of this user, created if missing.
 
     Raises:
-        ConfigError: A part of it is something that others could have put there.
-        StoreError: It cannot be made: the disk is full, or read-only.
+        ConfigError: Another user could have created a part of it.
+        StoreError: It cannot be created: the disk is full, or read-only.
     """
     path = _root()
     for part in parts:
@@ -45,10 +44,10 @@ def private_folder(*parts: str) -> str:
 
 
 def find_private_folder(*parts: str) -> str | None:
-    """Return the folder that `private_folder` would, None if nobody has made it yet."""
+    """Return the folder that `private_folder` would return, None if it does not exist."""
     try:
         base = tempfile.gettempdir()
-    except FileNotFoundError:  # there is no folder for temporary files
+    except FileNotFoundError:  # there is no temporary folder
         return None
     for root in _candidates(base):
         if _is_private(root):
@@ -58,11 +57,11 @@ def find_private_folder(*parts: str) -> str | None:
 
 
 def make_private(path: str) -> None:
-    """Make the folder `path` for this user alone; one that is there must be so already."""
+    """Create the folder `path` for this user alone; an existing one must be private already."""
     with explained("make", path, None):
         if not _is_made_private(path):
             raise ConfigError(
-                f"{path} is not a folder that only this user can write to, so what is in it cannot"
+                f"{path} is not a folder that only this user can write to, so its contents cannot"
                 " be trusted",
                 hint="remove it, or set TMPDIR to a folder of your own",
             )
@@ -70,39 +69,39 @@ def make_private(path: str) -> None:
 
 def _root() -> str:
     base = tempfile.gettempdir()
-    _warn_if_shared_carelessly(base)
-    others = _candidates(base)
-    first = next(others)
+    _warn_if_replaceable(base)
+    candidates = _candidates(base)
+    first = next(candidates)
     with explained("make", first, None):
         if _is_made_private(first):
             return first
-        for path in others:
+        for path in candidates:
             if _is_private(path):
                 return path
         path = tempfile.mkdtemp(prefix=f"{os.path.basename(first)}-", dir=base)
-    log.warning("%s was made by somebody else and is not used; %s is instead", first, path)
+    log.warning("%s belongs to another user; %s is used instead", first, path)
     return path
 
 
 def _candidates(base: str) -> Iterator[str]:
-    """Yield what the root may be called: by its usual name first."""
+    """Yield possible paths of the root, the usual one first."""
     usual = f"holdfast-{os.geteuid()}"
     yield os.path.join(base, usual)
-    with contextlib.suppress(OSError):  # a folder that may be written to and not be listed
+    with contextlib.suppress(OSError):  # a folder that can be written to but not listed
         for name in sorted(os.listdir(base)):
             if name.startswith(f"{usual}-"):
                 yield os.path.join(base, name)
 
 
 def _is_made_private(path: str) -> bool:
-    # The mode is given to the call itself: what is right a moment later was wrong for a moment.
+    # The mode is an argument of mkdir, so that the folder is never open to others.
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, MODE)
     return _is_private(path)
 
 
 def _is_private(path: str) -> bool:
-    """Whether this is a real folder of this user that nobody else can write to."""
+    """Whether this is a real folder of this user that others cannot write to."""
     try:
         info = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -114,10 +113,10 @@ def _is_private(path: str) -> bool:
     )
 
 
-def _warn_if_shared_carelessly(base: str) -> None:
-    """Say once that others can replace what is in the folder for temporary files.
+def _warn_if_replaceable(base: str) -> None:
+    """Warn once if other users can replace files in the temporary folder.
 
-    It is no error: volumes of containers are like that, where there are no others.
+    Not an error: volumes of containers are like that, where there are no other users.
     """
     if base in _warned_of:
         return
@@ -126,9 +125,9 @@ def _warn_if_shared_carelessly(base: str) -> None:
     while True:
         if _others_can_replace_in(path):
             log.warning(
-                "other users of this machine can replace what is in %s, checkpoints that are"
-                " fetched included: make it sticky (chmod +t), or set TMPDIR to a folder of your"
-                " own", path,
+                "other users of this machine can replace files in %s, including fetched"
+                " checkpoints: make it sticky (chmod +t), or set TMPDIR to a folder of your own",
+                path,
             )  # fmt: skip
             return
         if path == (path := os.path.dirname(path)):
@@ -139,6 +138,6 @@ def _others_can_replace_in(folder: str) -> bool:
     try:
         info = os.stat(folder)
     except OSError:
-        return False  # it is gone, which whoever makes a folder in it will say
+        return False  # gone: creating a folder in it reports that
     is_sticky_or_closed = not info.st_mode & stat.S_IWOTH or info.st_mode & stat.S_ISVTX
     return not is_sticky_or_closed or info.st_uid not in (0, os.geteuid(), _NOBODY)

@@ -1,13 +1,13 @@
-"""Records at rest: sealed lines of JSON, and checks that a record has the shape we write.
+"""Stored records: sealed lines of JSON, and checks that a record has the expected shape.
 
 A sealed line is a JSON object whose last member, `"~"`, holds the length and the xxh3-64, in
 hexadecimal, of the bytes before it. Any JSON tool reads it; a changed, cut or spliced line does
-not pass `unseal`. JSON has no NaN or infinity, so those are kept as `{"$float": "nan"}`; a key of
-the user's that begins with `$` gets a second one, so that nothing can be mistaken for ours.
+not pass `unseal`. JSON has no NaN or infinity, so those are stored as `{"$float": "nan"}`; a user's
+key that begins with `$` gets a second one, so that it cannot be mistaken for such a mark.
 
-A seal says that a record is as it was written, not that Holdfast wrote it: there may be text where
-a number belongs, a list for a dictionary, a path that leads out of the run's folder. `fit` calls
-that damage. Members that are not known are left alone; a later version may have added them.
+A seal proves that a record is as it was written, not that Holdfast wrote it: there may be text in
+place of a number, a list in place of a dictionary, a path that leads out of the run's folder. `fit`
+treats that as damage. Unknown members are ignored; a later version may have added them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 DEPTH_MAX = 200
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
-# A file or folder below a run's: relative, and no way up or out.
+# A file or folder inside a run's folder: relative, without `.` and `..`.
 Inside = Annotated[
     str,
     msgspec.Meta(
@@ -40,7 +40,7 @@ Inside = Annotated[
 _SEAL = re.compile(rb',"~":"([0-9a-f]{8})[0-9a-f]{16}"\}')
 _SEAL_BYTES = 32
 MARK_TEXT = "$"
-MARK = ord(MARK_TEXT)  # one byte, because it is looked for in every line that is read
+MARK = ord(MARK_TEXT)  # one byte, because every line that is read is searched for it
 _encoder = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
 )
@@ -48,7 +48,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def _strict_encoder() -> Callable[[Any], str]:
-    """Return what `_encoder.encode` is; made once, for that makes a new one with every call."""
+    """Return the equivalent of `_encoder.encode`, which builds a C encoder on every call."""
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
         return _encoder.encode
@@ -70,25 +70,25 @@ _encode_strict = _strict_encoder()
 
 
 def seal(record: Mapping[str, Any]) -> bytes:
-    """Return `record`, which is not empty, as one sealed line without a newline."""
+    """Return the non-empty `record` as one sealed line without a newline."""
     return seal_body(encode(record)[:-1].encode())
 
 
 def seal_body(body: bytes) -> bytes:
-    """Return the sealed line of a JSON object that is complete but for its last brace."""
+    """Return the sealed line of a JSON object that lacks only its last brace."""
     return body + _seal_of(body)
 
 
 def encode(value: Mapping[str, Any]) -> str:
-    """Return `value` as strict JSON, with marks where JSON has no word for it."""
+    """Return `value` as strict JSON, with marks for what JSON cannot express."""
     try:
         text = _text_of(value)
         if not text.isascii():
-            text.encode()  # half a character cannot be kept
+            text.encode()  # raises for a lone surrogate
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"cannot keep this as JSON: {error}",
-            hint="keep numbers, strings, lists and dictionaries; use .item() on a scalar array",
+            f"cannot store this as JSON: {error}",
+            hint="use only numbers, strings, lists and dictionaries; use .item() on a scalar array",
         ) from None
     return text
 
@@ -102,7 +102,7 @@ def _text_of(value: Mapping[str, Any]) -> str:
 
 
 def unseal(line: bytes) -> dict[str, Any]:
-    """Return the record in a sealed line; raise `Damaged` if a single bit is not as it was."""
+    """Return the record in a sealed line; raise `Damaged` if a single bit has changed."""
     if not is_whole(line):
         raise Damaged("the record does not match its checksum")
     try:
@@ -121,11 +121,11 @@ def is_whole(line: bytes) -> bool:
 def salvage(data: bytes) -> list[bytes]:
     """Return every whole line inside damaged bytes, in order.
 
-    A seal carries the length of what it seals, so a record can be found again even where the
-    newline before it was destroyed.
+    A seal holds the length of what it seals, so a record is found even if the newline before it was
+    destroyed.
     """
-    ends = [(found.start() - int(found[1], 16), found.end()) for found in _SEAL.finditer(data)]
-    lines = [data[begin:end] for begin, end in ends if begin >= 0]
+    spans = [(match.start() - int(match[1], 16), match.end()) for match in _SEAL.finditer(data)]
+    lines = [data[begin:end] for begin, end in spans if begin >= 0]
     return [line for line in lines if is_whole(line)]
 
 
@@ -154,17 +154,17 @@ _read_marks = Reader({"$float": lambda _reader, data: float(data["$float"])}, es
 
 
 def unmarked(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a decoded object as it was before marks were put in; needed only if it has `MARK`.
+    """Return a decoded object without marks; needed only if its line contains `MARK`.
 
     Raises:
-        Damaged: Nobody puts such marks: one in the place of the whole object, or not of a number.
+        Damaged: A mark is malformed, or stands in place of the whole object.
     """
     try:
         value = _read_marks(record)
     except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
-        raise Damaged(f"it is another record: {error}") from error
+        raise Damaged(f"it is not the expected record: {error}") from error
     if not isinstance(value, dict):
-        raise Damaged(f"it is another record: the number {value!r:.40}")
+        raise Damaged(f"it is not the expected record: the number {value!r:.40}")
     return value
 
 
@@ -173,18 +173,18 @@ def fit(data: object, shape: type[T]) -> T:
     try:
         return msgspec.convert(data, shape)
     except (msgspec.ValidationError, OverflowError, RecursionError) as error:
-        raise Damaged(f"it is another record: {error}") from None
+        raise Damaged(f"it is not the expected record: {error}") from None
 
 
 def is_too_deep(value: object) -> bool:
-    """Whether data is nested more deeply than any that people make, and than code likes."""
+    """Whether data is nested deeper than `DEPTH_MAX`."""
     level = [value]
     for _ in range(DEPTH_MAX):
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list | tuple)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for node in level
+            if isinstance(node, dict | list | tuple)
+            for inner in (node.values() if isinstance(node, dict) else node)
         ]
         if not level:
             return False
@@ -192,8 +192,8 @@ def is_too_deep(value: object) -> bool:
 
 
 def known_format(record: dict[str, Any]) -> int:
-    """Return the number of a record's format; raise `Damaged` if it is none."""
-    found = record.get("format", 0)
-    if type(found) is not int:
-        raise Damaged(f"it is another record: its format is {found!r:.40}")
-    return found
+    """Return the format number of a record; raise `Damaged` if it is not an integer."""
+    number = record.get("format", 0)
+    if type(number) is not int:
+        raise Damaged(f"it is not the expected record: its format is {number!r:.40}")
+    return number

@@ -1,9 +1,8 @@
-"""A store that waits out passing faults: exponential back-off, full jitter, a deadline.
+"""A store that retries transient faults: exponential back-off, full jitter, a deadline.
 
-Everything that raises `StoreBusy` is tried again, whatever the backend. How long depends on whether
-a run has begun there, and what people hear of it is the work of `contact`. What a second try could
-get wrong is handled here and nowhere else: a conditional put whose first answer was lost, a stream
-that broke off in the middle, a listing that had begun.
+Every call that raises `StoreBusy` is tried again, whatever the backend. How long depends on whether
+a run has begun; `contact` logs outages. What a second try could get wrong is handled here alone: a
+conditional put whose first answer was lost, a stream or a listing that broke off in the middle.
 """
 
 from __future__ import annotations
@@ -33,30 +32,30 @@ from holdfast.storage.base import (
     Store,
     TreeWriter,
 )
-from holdfast.storage.contact import Contact, longer
+from holdfast.storage.contact import Contact, timeout_hint
 from holdfast.storage.local.store import LocalStore
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PROBE_DEADLINE_S = 2.0  # whoever probes wants to know now
+PROBE_DEADLINE_S = 2.0  # a probe is meant to answer soon
 NAP_S = 1.0
-START_WAIT_MAX_S = 2.0  # likewise, where there is not much time
+START_WAIT_MAX_S = 2.0  # the longest pause before a run has begun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
-    """How long a passing fault is waited out.
+    """How long transient faults are retried.
 
     Attributes:
-        wait_first_s: The first pause is drawn from zero to this; the next ones from twice as much.
+        wait_first_s: The first pause is drawn from zero to this; the bound doubles each time.
         wait_max_s: No pause is longer than this.
         deadline_s: Give up this long after the first try, or after the last progress of a stream;
-            None never.
-        tries_min: Never give up before this many tries, however long each of them took.
-        start_s: Until a run has begun (`begin_run`), a call ends after this long, whatever it waits
-            for; None if the beginning is like the rest.
+            None means never.
+        tries_min: Never give up before this many tries, however long they took.
+        start_s: Until a run has begun (`begin_run`), a call ends after this long; None if
+            `deadline_s` applies from the start.
     """
 
     wait_first_s: float = 0.1
@@ -72,23 +71,23 @@ class RetryPolicy:
             if (value := getattr(self, name)) is not None and not value >= 0
         ]
         if self.tries_min < 1:
-            wrong.append(f"tries_min={self.tries_min}: one try is the least there can be")
+            wrong.append(f"tries_min={self.tries_min}: must be at least 1")
         if wrong:
             raise ConfigError("RetryPolicy cannot work:\n  - " + "\n  - ".join(wrong))
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """A stream that knows how to go on with the very object it began with."""
+    """A stream that can continue with the very object it began with."""
 
     def resumed(self) -> Iterator[Buffer]: ...
 
 
 class Retrying:
-    """The same store, but a passing fault ends a call only when the policy's deadline has passed.
+    """The same store, but a transient fault ends a call only after the policy's deadline.
 
-    The error raised then is the last one, with how often and how long it was tried. After such an
-    error a put may or may not have happened.
+    The error raised then is the last one, with the number and duration of tries. After it, a put
+    may or may not have happened.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Retrying:
         self.contact = contact if contact is not None else Contact(clock)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Retrying, (self.store, self.policy)  # with the clock of wherever it arrives
+        return Retrying, (self.store, self.policy)  # the receiving process uses its own clock
 
     @property
     def url(self) -> str:
@@ -120,13 +119,13 @@ class Retrying:
         return self.store.local
 
     def around(self, store: Store) -> Retrying:
-        """Return another store with the patience of this one."""
+        """Return `store` with the retries of this one."""
         return Retrying(
             store, self.policy, clock=self._clock, draw=self._draw, contact=self.contact
         )
 
     def within(self, deadline_s: float) -> Retrying:
-        """Return the same store with a limit of its own, whatever is going on."""
+        """Return the same store with a deadline that holds during runs too."""
         policy = replace(self.policy, deadline_s=deadline_s, start_s=None)
         return Retrying(self.store, policy, clock=self._clock, draw=self._draw)
 
@@ -150,7 +149,7 @@ class Retrying:
         while True:
             try:
                 for entry in self.store.entries(prefix):
-                    if entry.key > last:  # sorted, so what came before was yielded before
+                    if entry.key > last:  # sorted, so smaller keys have been yielded
                         last = entry.key
                         yield entry
             except StoreBusy as error:
@@ -177,7 +176,7 @@ class Retrying:
             tries.done()
             if chunk is None:
                 return
-            tries = self._tries()  # it moves: patience begins anew
+            tries = self._tries()  # there was progress: the deadline begins anew
             offset += len(chunk)
             yield chunk
 
@@ -205,7 +204,7 @@ class Retrying:
                 failures += 1
                 raise
             except Conflict:
-                # After a lost answer, what stands in our way may be our own first try.
+                # If an answer was lost, the conflict may be with our own first try.
                 version = self._version_of(key, data) if failures else None
                 if version is None:
                     raise
@@ -216,10 +215,10 @@ class Retrying:
     def _version_of(self, key: str, data: bytes) -> str | None:
         """Return the version of the object if it holds exactly `data`."""
         try:
-            found = self.get(key)
+            blob = self.get(key)
         except ObjectMissing:
             return None
-        return found.version if found.data == data else None
+        return blob.version if blob.data == data else None
 
     def delete(self, key: str) -> None:
         self._call(lambda: self.store.delete(key))
@@ -249,11 +248,11 @@ class Retrying:
     # ------------------------------------------------------------------ pieces
 
     def _start_s(self) -> float | None:
-        """Return how long an answer may take before a run has begun; None if one has."""
+        """Return how long an answer may take; None once a run has begun."""
         return self.contact.limit_s(self.policy.start_s)
 
     def _must_answer(self) -> None:
-        """Raise soon if nobody is there, before anything is asked that may take its time."""
+        """Raise soon if storage is unreachable, before a request that may take long."""
         start_s = self._start_s()
         if start_s is not None and not self.contact.has_just_answered():
             endpoint = getattr(self.store, "endpoint", None)
@@ -266,14 +265,14 @@ class Retrying:
         except StoreBusy:
             raise
         except StoreError as error:
-            log.debug("an answer, if not the one that was hoped for: %s", error)
+            log.debug("storage answers, with an error: %s", error)
 
     def _tries(self, policy: RetryPolicy | None = None) -> _Tries:
         policy = policy if policy is not None else self.policy
         return _Tries(policy, self.contact, self._clock, self._draw)
 
     def call(self, work: Callable[[], T]) -> T:
-        """Do what changes nothing with the patience of this store, and return its result."""
+        """Return the result of `work`, which changes nothing, with the retries of this store."""
         return self._call(work)
 
     def _call(self, work: Callable[[], T], policy: RetryPolicy | None = None) -> T:
@@ -296,34 +295,32 @@ class Retrying:
 
 
 def begin_run(store: Store, at_stake: Callable[[], str] | None = None) -> None:
-    """From now on wait without end where `store` does not answer, and say then what is at stake."""
+    """From now on retry calls on `store` for ever, and warn with what is at stake."""
     if isinstance(store, Retrying):
         store.contact.begin_run(at_stake)
 
 
 def end_run(store: Store, limit_s: float = float("inf")) -> None:
-    """Wait for `store` no longer than at the beginning, or than `limit_s` if that is less.
+    """Use the limit from before the run, or `limit_s` if that is less.
 
-    From any thread or signal handler; a call that waits already ends within a second.
+    Safe in any thread or signal handler; a call that is waiting ends within a second.
     """
     if isinstance(store, Retrying):
         store.contact.end_run(limit_s)
 
 
 def within(store: Store, deadline_s: float) -> Store:
-    """Return the same store, of which every call gives up after a while."""
-    if not isinstance(store, Retrying):
-        return store
-    return store.within(deadline_s)
+    """Return the same store, whose calls give up after `deadline_s`."""
+    return store.within(deadline_s) if isinstance(store, Retrying) else store
 
 
-def patiently(store: Store, work: Callable[[], T]) -> T:
-    """Do work on the disk below `store`, with such patience as the store has; return its result."""
+def with_retries(store: Store, work: Callable[[], T]) -> T:
+    """Return the result of `work` on the disk of `store`, with the store's retries, if any."""
     return store.call(work) if isinstance(store, Retrying) else work()
 
 
 class _Tries:
-    """Counts the tries of one call, waits between them, and says when to give up."""
+    """Counts the tries of one call, waits between them, and decides when to give up."""
 
     def __init__(
         self, policy: RetryPolicy, contact: Contact, clock: Clock, draw: Callable[[], float]
@@ -333,12 +330,12 @@ class _Tries:
         self.count = 0
 
     def done(self) -> None:
-        """Take in that there was an answer, whatever it was."""
+        """Note that there was an answer, whatever it was."""
         if self.count or self._policy.start_s is not None:
             self._contact.settled(self)
 
     def wait_after(self, error: StoreBusy) -> None:
-        """Wait before the next try, or raise `error` if there is to be none."""
+        """Wait before the next try, or raise `error` if there is none."""
         policy = self._policy
         start_s = self._contact.limit_s(policy.start_s)
         is_start = start_s is not None
@@ -358,7 +355,7 @@ class _Tries:
             times = "once" if self.count == 1 else f"{self.count} times over {elapsed_s:.1f} s"
             hint = error.hint or "check the store, then give the same command again"
             if is_start and limit_s is not None and not is_hopeless:
-                hint = longer(limit_s)
+                hint = timeout_hint(limit_s)
             raise type(error)(
                 f"{error.message} (tried {times})", key=error.key, hint=hint
             ) from error
@@ -369,13 +366,13 @@ class _Tries:
         if is_start or self._policy.start_s is None:
             self._clock.sleep(wait_s)
             return
-        while wait_s > 0 and self._contact.is_in_run:  # or whoever leaves would wait for it
+        while wait_s > 0 and self._contact.is_in_run:  # so that an ending run does not wait
             self._clock.sleep(min(wait_s, NAP_S))
             wait_s -= NAP_S
 
 
 class _RetryingTree:
-    """A tree whose every file is sent again from its start after a passing fault."""
+    """A tree in which each file is sent again from its start after a transient fault."""
 
     def __init__(self, tree: TreeWriter, call: Callable[[Callable[[], None]], None]) -> None:
         self._tree, self._call = tree, call

@@ -1,7 +1,7 @@
-"""Whole folders to, from and in a store: in parallel, with digests made while the bytes go by.
+"""Uploads and downloads whole folders in parallel, digesting the bytes on the way.
 
-A folder's files are the unit of work on the way in, the digest's blocks on the way out, so that
-one large file keeps as many connections busy as many small ones.
+The unit of work is a file when uploading and a digest's block when downloading, so that one large
+file uses as many connections as many small ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import xxhash
 from holdfast.core.checkpoint.manifest import FileEntry
 from holdfast.core.names import broken_path_rule, shown
 from holdfast.errors import ConfigError, Damaged
-from holdfast.storage.base import Buffer, Entry, Store, TreeWriter, below
+from holdfast.storage.base import Buffer, Store, TreeWriter, below
 from holdfast.storage.digest import Block, Digester, check_blocks
 from holdfast.storage.local.errors import explained
 from holdfast.storage.local.files import borrow, give_back
@@ -28,8 +28,8 @@ THREADS_LOCAL = 4
 THREADS_REMOTE = 16
 
 
-class _File:
-    """A file on this machine's disk as the source of a transfer; digested as it is read."""
+class _FileSource:
+    """A local file as the source of a transfer; it is digested while it is read."""
 
     def __init__(self, path: str, size: int, tally: Tally) -> None:
         self.path, self.size, self._tally = path, size, tally
@@ -38,7 +38,7 @@ class _File:
 
     def chunks(self) -> Iterator[Buffer]:
         digester = Digester()
-        with _read_by_us(self.path):
+        with _reading_source(self.path):
             handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         buffer = borrow()
         try:
@@ -53,24 +53,24 @@ class _File:
         self.digest, self.size_read = digester.hexdigest(), digester.size
 
     def _read(self, handle: int, buffer: memoryview) -> int:
-        with _read_by_us(self.path):
+        with _reading_source(self.path):
             return os.readv(handle, [buffer])
 
 
 @contextlib.contextmanager
-def _read_by_us(path: str) -> Iterator[None]:
-    """Tell a source that cannot be read from a store that cannot be written."""
+def _reading_source(path: str) -> Iterator[None]:
+    """Raise `ConfigError` for an unreadable source, to tell it from an unwritable store."""
     try:
         yield
     except OSError as error:
         raise ConfigError(
             f"cannot read {path}: {error.strerror}",
-            hint="leave a checkpoint's files alone until it is saved",
+            hint="do not change a checkpoint's files before it is saved",
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _LocalFile:
     name: str
     path: str
     size: int
@@ -84,16 +84,16 @@ def upload_tree(
     *,
     staged: bool = False,
 ) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
-    """Store every file below the folder `source` and return them, and the empty folders.
+    """Store every file below the folder `source`; return the files and the empty folders.
 
-    Returns once all is durable; with `staged` only the bytes are, and whoever moves them to
-    where they belong makes the names so. What a failed or cancelled transfer leaves is the
-    caller's to remove with `store.delete_tree(prefix)`.
+    Returns once all is durable; with `staged`, only the bytes are, and moving the files to their
+    final place makes the names durable. After a failed or cancelled transfer the caller removes the
+    rest with `store.delete_tree(prefix)`.
     """
     watch = watch or Watch()
-    found, folders = survey(source)
+    local_files, folders = survey(source)
     tree = store.write_tree(prefix)
-    entries = _send_all(store, tree, found, watch)
+    entries = _send_all(store, tree, local_files, watch)
     for folder in folders:
         tree.make_folder(folder)
     watch.checked()
@@ -105,7 +105,7 @@ def upload_tree(
 def upload_files(
     store: Store, source: str | os.PathLike[str], prefix: str, names: Iterable[str]
 ) -> None:
-    """Store only the named files of the folder `source`, over whatever is there."""
+    """Store only the named files of the folder `source`, replacing existing ones."""
     wanted = set(names)
     tree = store.write_tree(prefix)
     _send_all(store, tree, [file for file in survey(source)[0] if file.name in wanted], Watch())
@@ -113,50 +113,50 @@ def upload_files(
 
 
 def _send_all(
-    store: Store, tree: TreeWriter, found: Sequence[_Found], watch: Watch
+    store: Store, tree: TreeWriter, files: Sequence[_LocalFile], watch: Watch
 ) -> list[FileEntry]:
-    tally = Tally(watch, sum(file.size for file in found), len(found))
+    tally = Tally(watch, sum(file.size for file in files), len(files))
     return each(
         lambda file: _send(tree, file, tally),
-        sorted(found, key=lambda file: -file.size),  # the largest first: they end last
+        sorted(files, key=lambda file: -file.size),  # the largest first, because they take longest
         THREADS_LOCAL if store.local else THREADS_REMOTE,
     )
 
 
-def _send(tree: TreeWriter, found: _Found, tally: Tally) -> FileEntry:
-    file = _File(found.path, found.size, tally)
-    tree.write(found.name, file)
-    if file.size_read != found.size:
+def _send(tree: TreeWriter, local: _LocalFile, tally: Tally) -> FileEntry:
+    source = _FileSource(local.path, local.size, tally)
+    tree.write(local.name, source)
+    if source.size_read != local.size:
         raise ConfigError(
-            f"{found.path} changed while it was being saved:"
-            f" {found.size} bytes before, {file.size_read} read",
+            f"{local.path} changed while it was being saved:"
+            f" {local.size} bytes before, {source.size_read} read",
             hint="finish writing a checkpoint's files before it is reported",
         )
     tally.add(0, files=1)
-    return FileEntry(found.name, found.size, file.digest)
+    return FileEntry(local.name, local.size, source.digest)
 
 
-def survey(source: str | os.PathLike[str]) -> tuple[list[_Found], list[str]]:
-    """Return all files below a folder, and its empty folders; refuse what cannot be kept."""
+def survey(source: str | os.PathLike[str]) -> tuple[list[_LocalFile], list[str]]:
+    """Return all files below a folder, and its empty folders; refuse what cannot be stored."""
     top = os.fspath(source)
     if not os.path.isdir(top):
-        what = "is not a folder" if os.path.exists(top) else "does not exist"
+        problem = "is not a folder" if os.path.exists(top) else "does not exist"
         raise ConfigError(
-            f"the checkpoint folder {shown(top)} {what}",
+            f"the checkpoint folder {shown(top)} {problem}",
             hint="write the files first, then name the folder that holds them",
         )
-    files: list[_Found] = []
+    files: list[_LocalFile] = []
     empty: list[str] = []
     for folder, folder_names, file_names in os.walk(top, followlinks=True, onerror=_raise):
         relative = os.path.relpath(folder, top)
         if len(relative) > 4096:
             raise ConfigError(f"{top} holds a folder that contains itself through a link")
         if not folder_names and not file_names and relative != ".":
-            empty.append(_kept_name(relative))
+            empty.append(_stored_name(relative))
         for name in file_names:
             path = os.path.join(folder, name)
-            kept = _kept_name(name if relative == "." else os.path.join(relative, name))
-            files.append(_Found(kept, path, _regular_size(path)))
+            stored = _stored_name(name if relative == "." else os.path.join(relative, name))
+            files.append(_LocalFile(stored, path, _regular_size(path)))
     return files, sorted(empty)
 
 
@@ -164,23 +164,23 @@ def _raise(error: OSError) -> None:
     raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
-def _kept_name(relative: str) -> str:
+def _stored_name(relative: str) -> str:
     name = relative.replace(os.sep, "/")
     if broken := broken_path_rule(name):
-        raise ConfigError(f"the file {shown(relative)} cannot be kept: {broken}")
+        raise ConfigError(f"the file {shown(relative)} cannot be stored: {broken}")
     return name
 
 
 def _regular_size(path: str) -> int:
     try:
-        found = os.stat(path)
+        info = os.stat(path)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(info.st_mode):
         raise ConfigError(
             f"{path} is not a regular file", hint="only files and folders can be checkpointed"
         )
-    return found.st_size
+    return info.st_size
 
 
 def download_tree(
@@ -192,9 +192,9 @@ def download_tree(
     folders: Iterable[str] = (),
     watch: Watch | None = None,
 ) -> None:
-    """Copy the named files to the folder `target`; raise `Damaged` where one is not as saved.
+    """Copy the files to the folder `target`; raise `Damaged` if one is not as it was saved.
 
-    A file without a digest is taken as it is.
+    A file without a digest is not checked.
     """
     watch = watch or Watch()
     top = os.fspath(target)
@@ -232,24 +232,23 @@ def take_stock(
 ) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
     """Return the files below `prefix` with their digests, and its empty folders.
 
-    Whoever put them there may not have cared: on a local disk their bytes and names are durable on
-    return; with `staged` only the bytes are, and whoever moves them to where they belong makes the
-    names so.
+    They may have been written without a sync: on a local disk, their bytes and names are durable on
+    return; with `staged`, only the bytes are, as in `upload_tree`.
     """
     if store.local is not None:
         return _local_stock(store.local, prefix, staged=staged)
-    found = list(store.entries(prefix))
-    if not found:
+    entries = list(store.entries(prefix))
+    if not entries:
         raise ConfigError(f"there are no files at {store.url}/{prefix}")
-    files = each(lambda entry: _streamed(store, prefix, entry), found, THREADS_REMOTE)
+    files = each(lambda entry: _digested(store, prefix, entry.key), entries, THREADS_REMOTE)
     return tuple(sorted(files, key=lambda entry: entry.path)), ()
 
 
 def _local_stock(
     store: LocalStore, prefix: str, *, staged: bool
 ) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
-    found, folders = survey(store.path(prefix))
-    names = sorted(file.name for file in found)
+    local_files, folders = survey(store.path(prefix))
+    names = sorted(file.name for file in local_files)
     files = each(lambda name: _synced(store, prefix, name), names, THREADS_LOCAL)
     if staged:
         return tuple(files), tuple(folders)
@@ -261,7 +260,7 @@ def _local_stock(
     deepest_first = sorted(parents, key=len, reverse=True)
     keys = [f"{prefix}/{folder}".rstrip("/") for folder in deepest_first]
     above = prefix
-    while above:  # its own name, too, was given by whoever put it there
+    while above:  # the folder's own name may not be durable either
         above = above.rpartition("/")[0]
         keys.append(above)
     store.sync_folders(keys)
@@ -277,12 +276,11 @@ def _synced(store: LocalStore, prefix: str, name: str) -> FileEntry:
             store.disk.sync(handle)
         finally:
             store.disk.close(handle)
-    return _streamed(store, prefix, Entry(key, 0, 0.0))
+    return _digested(store, prefix, key)
 
 
-def _streamed(store: Store, prefix: str, entry: Entry) -> FileEntry:
+def _digested(store: Store, prefix: str, key: str) -> FileEntry:
     digester = Digester()
-    for chunk in store.stream(entry.key):
+    for chunk in store.stream(key):
         digester.update(chunk)
-    name = entry.key.removeprefix(f"{prefix}/")
-    return FileEntry(name, digester.size, digester.hexdigest())
+    return FileEntry(key.removeprefix(f"{prefix}/"), digester.size, digester.hexdigest())

@@ -1,11 +1,11 @@
-"""What a storage path says: schemes, buckets, query parameters. Nothing is opened here.
+"""Parses storage paths: schemes, buckets, query parameters. Nothing is opened here.
 
-A path as a user wrote it may hold secrets, in its query or before an `@`. Whoever shows one, in an
-error, a log or a `repr`, calls `shown_location`, and whoever writes one down `without_credentials`.
-What a store calls its `url` holds none.
+A path as a user wrote it may hold secrets, in its query or before an `@`. Code that shows one in an
+error, a log or a `repr` calls `shown_location`; code that stores one calls `without_credentials`.
+The `url` of a store holds none.
 
-Object keys are taken as they are written, not percent-decoded, so that a URL we show is one that
-can be given back; the query is decoded, because secrets hold every kind of character.
+Object keys are not percent-decoded, so that a URL we show can be given back; the query is decoded,
+because secrets hold every kind of character.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _LOCATION = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _INSIDE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s'\"]+")
-_BUCKETS = {"s3", "gs", "gcs", "az", "abfs", "abfss"}  # whose hosts have no port
+_BUCKETS = {"s3", "gs", "gcs", "az", "abfs", "abfss"}  # a bucket has no port
 _PORT = re.compile(r"[^:@]*:\d*")
-# What may be written down of a query; anything else, known or not, might open somebody's store.
+# The parts of a query that may be stored; anything else might be a credential.
 _NO_SECRETS = {
     "account_name",
     "allow_bucket_creation",
@@ -48,7 +48,7 @@ SCHEMES = ("s3://", "gs://", "az://", "abfs://", "file://", "memory://")
 
 @dataclass(frozen=True, slots=True)
 class Uri:
-    """A storage path, taken apart; `options` may hold secrets and are not shown."""
+    """The parts of a URI; `options` may hold secrets and must not be shown."""
 
     scheme: str
     authority: str
@@ -57,26 +57,26 @@ class Uri:
 
 
 def split(path: str) -> Uri | None:
-    """Return the parts of a URI, or None for a plain path; raise `ConfigError` for neither."""
+    """Return the parts of a URI, or None for a plain path; raise `ConfigError` if it is neither."""
     if not path.strip():
         raise ConfigError(
             "the storage path is empty", hint="name a folder, or a URI such as s3://bucket/folder"
         )
     if "\x00" in path:
         raise ConfigError(
-            f"the storage path {shown_location(path)} holds a NUL character",
+            f"the storage path {shown_location(path)} contains a NUL character",
             hint="check how the path was put together",
         )
-    found = _URI.fullmatch(path)
-    if found is None:
-        if one := _ONE_SLASH.match(path):
+    match = _URI.fullmatch(path)
+    if match is None:
+        if start := _ONE_SLASH.match(path):
             raise ConfigError(
-                f"the storage path {shown_location(path)} begins with {one[0]} but is not a URI",
-                hint=f"write {one[0]}// for a URI,"
+                f"the storage path {shown_location(path)} begins with {start[0]} but is not a URI",
+                hint=f"write {start[0]}// for a URI,"
                 f" or ./{without_secrets(path)} for a folder of that name",
             )
         return None
-    scheme, rest = found[1].lower(), found[2]
+    scheme, rest = match[1].lower(), match[2]
     if scheme in ("file", "memory"):
         authority, _, inner = rest.partition("/")
         return Uri(scheme, authority, inner, {})
@@ -86,9 +86,9 @@ def split(path: str) -> Uri | None:
 
 
 def from_home(path: str) -> str:
-    """Return a plain path with the home that `~` stands for; raise `ConfigError` if nobody knows.
+    """Return a plain path with `~` expanded; raise `ConfigError` if the home is unknown.
 
-    Without this check, a folder of the name `~` would be made where the process happens to be.
+    Without this check, a folder named `~` would be created in the working directory.
     """
     expanded = os.path.expanduser(path)
     if not path.startswith("~") or os.path.isabs(expanded):
@@ -96,85 +96,85 @@ def from_home(path: str) -> str:
     name = path.partition("/")[0]
     if name == "~":
         raise ConfigError(
-            f"the path {shown(path)} is below your home, and nobody knows where that is: HOME is"
-            " not set, or is no absolute path, and this user is not in the system's list",
+            f"the path {shown(path)} is in your home folder, which is unknown: HOME is not set, or"
+            " not an absolute path, and this user is not in the system's user list",
             hint="set HOME, or name a folder: RunConfig(storage_path=…)",
         )
     raise ConfigError(
-        f"the path {shown(path)} begins with the home of a user that is not known here",
-        hint=f"write ./{path} if it is the name of a folder",
+        f"the path {shown(path)} begins with the home folder of a user that does not exist here",
+        hint=f"write ./{path} if that is the name of a folder",
     )
 
 
 def is_misspelt(path: str) -> bool:
-    """Whether a path was meant as a URI and is none: `split` says what is wrong with it."""
+    """Whether a path is a URI with missing slashes, which `split` refuses."""
     return _ONE_SLASH.match(path) is not None
 
 
 def shown_location(location: object) -> str:
-    """Return a location as messages show it: quoted, cut where it is long, without its secrets."""
+    """Return a location for messages: quoted, shortened, without its secrets."""
     if isinstance(location, str):
         return shown(without_secrets(location))
-    # Something else, given by mistake: a list of locations, say.
-    return cut_short(_INSIDE.sub(lambda found: without_secrets(found[0]), repr(location)))
+    # Something else, given by mistake: a list of locations, for example.
+    return cut_short(_INSIDE.sub(lambda uri: without_secrets(uri[0]), repr(location)))
 
 
 def without_secrets(location: str) -> str:
-    """Return a location with its query, and a user with a password, as `…`; for people to read."""
-    found = _LOCATION.fullmatch(location)
-    if found is None or found["scheme"].lower() in ("file", "memory"):
+    """Return a location for people to read, with `…` for its query, user and password."""
+    parts = _LOCATION.fullmatch(location)
+    if parts is None or parts["scheme"].lower() in ("file", "memory"):
         return location
-    place = found["place"]
+    place = parts["place"]
     first = place.partition("/")[0]
     if ":" in first and "@" in place:
-        # A password that was not encoded may hold slashes: all up to the last @ may be part of it.
+        # An unencoded password may contain slashes: everything up to the last @ may be part of it.
         place = f"…@{place.rpartition('@')[2]}"
-    elif ":" in first and (found["scheme"].lower() in _BUCKETS or not _PORT.fullmatch(first)):
+    elif ":" in first and (parts["scheme"].lower() in _BUCKETS or not _PORT.fullmatch(first)):
         place = "…"
-    query = "?…" if found["query"] else ""
-    return f"{found['scheme']}:{found['slashes']}{place}{query}"
+    query = "?…" if parts["query"] else ""
+    return f"{parts['scheme']}:{parts['slashes']}{place}{query}"
 
 
 def without_credentials(location: str) -> str:
-    """Return a location with nothing in it but what says where it is; it may be written down."""
+    """Return a location without any credentials, so that it may be stored."""
     uri = split(location)
     if uri is None or uri.scheme in ("file", "memory"):
         return location
     before, at, host = uri.authority.rpartition("@")
     if ":" in host:
-        return without_secrets(location)  # half a password; it cannot be opened in any case
+        return without_secrets(location)  # part of a password; it cannot be opened anyway
     place = f"{uri.scheme}://{uri.authority if at and ':' not in before else host}/{uri.path}"
-    kept = {name: value for name, value in uri.options.items() if name in _NO_SECRETS}
-    return f"{place}?{urllib.parse.urlencode(kept)}" if kept else place
+    options = {name: value for name, value in uri.options.items() if name in _NO_SECRETS}
+    return f"{place}?{urllib.parse.urlencode(options)}" if options else place
 
 
 def unknown_scheme(uri: Uri) -> ConfigError:
-    """Return the error for a scheme that no store has."""
+    """Return the error for an unsupported scheme."""
     hint = f"use one of {', '.join(SCHEMES)}, a plain path, or storage_filesystem"
     return ConfigError(f"the storage path has the unknown scheme {uri.scheme}://", hint=hint)
 
 
 def bucket_name(name: str, scheme: str) -> str:
-    """Return the name of a bucket if it can be one."""
+    """Return `name` if a bucket can have it; raise `ConfigError` otherwise."""
     if not name:
         raise ConfigError(
             f"the storage path {scheme}:// names no bucket", hint=f"{scheme}://bucket/folder"
         )
     if ":" in name:
         raise ConfigError(
-            f"the {scheme}:// storage path has a colon where the name of a bucket ends",
+            f"the {scheme}:// storage path has a colon in the name of its bucket",
             hint="write / in a key or password as %2F, + as %2B, @ as %40",
         )
     if not _BUCKET.fullmatch(name) or ".." in name:
         raise ConfigError(
-            f"{shown(name)} cannot be the name of a bucket: it has letters, digits, '-' and '.'",
+            f"{shown(name)} cannot be the name of a bucket: use letters, digits, '-' and '.'",
             hint=f"{scheme}://bucket/folder",
         )
     return name
 
 
 def endpoint_url(given: str, scheme: str | None) -> str:
-    """Return an endpoint with its scheme; `scheme` is used where it has none, else https."""
+    """Return an endpoint with its scheme: its own, else `scheme`, else https."""
     url = given if "://" in given else f"{scheme or 'https'}://{given}"
     try:
         parts = urllib.parse.urlsplit(url)
@@ -191,7 +191,7 @@ def endpoint_url(given: str, scheme: str | None) -> str:
 
 
 def userinfo(authority: str) -> tuple[str | None, str | None, str]:
-    """Return user, password and the rest of what stands between `://` and the first slash."""
+    """Return user, password and host of the part between `://` and the first slash."""
     before, at, host = authority.rpartition("@")
     if not at:
         return None, None, host
@@ -205,17 +205,17 @@ def azure_container(authority: str) -> tuple[str, str | None]:
     container, at, host = authority.partition("@")
     if not at:
         return container, None
-    found = _AZURE_HOST.fullmatch(host)
-    if found is None:
+    match = _AZURE_HOST.fullmatch(host)
+    if match is None:
         raise ConfigError(
             f"{shown(host)} is not the host of an Azure account",
             hint="abfss://container@account.dfs.core.windows.net/folder",
         )
-    return container, found[1]
+    return container, match[1]
 
 
 def flag(name: str, value: str) -> bool:
-    """Return what a true-or-false parameter says."""
+    """Return the value of a true-or-false parameter."""
     match value.lower():
         case "true" | "1" | "yes":
             return True
@@ -230,6 +230,6 @@ def _query(query: str, scheme: str) -> dict[str, str]:
         pairs = urllib.parse.parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
         raise ConfigError(
-            f"the query of the {scheme}:// storage path cannot be read: name=value&name=value"
+            f"the query of the {scheme}:// storage path cannot be read: write name=value&name=value"
         ) from None
     return dict(pairs)

@@ -1,7 +1,7 @@
-"""Whether files at rest are what was saved: every byte read again.
+"""Verifies stored files by reading every byte.
 
-Damage is evidence about the content: a size, a digest, a file that is not there. Whatever else
-keeps us from reading is raised: nobody knows then whether there is any.
+Damage is evidence about the content: a wrong size or digest, a missing file. Any other failure to
+read is raised, because the files may be whole.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.storage.digest import Block, batched, blocks_of, check_blocks, com
 from holdfast.storage.local.files import Digested, digest_ranges
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.parallel import Tally, Watch, each
-from holdfast.storage.retry import patiently
+from holdfast.storage.retry import with_retries
 from holdfast.storage.transfer import THREADS_REMOTE
 
 THREADS_VERIFY = min(4, os.cpu_count() or 1)
@@ -26,17 +26,17 @@ THREADS_VERIFY = min(4, os.cpu_count() or 1)
 def damage_of(
     store: Store, prefix: str, files: Sequence[FileEntry], watch: Watch | None = None
 ) -> list[str]:
-    """Read every byte of the named files and return what is wrong, one line each; [] if nothing.
+    """Read every byte of the files and return one line per damaged file; [] if all are whole.
 
-    Raises `StoreError` if a file is there and cannot be read.
+    Raises `StoreError` if a file exists and cannot be read.
     """
     tally = Tally(watch or Watch(), sum(entry.size for entry in files), len(files))
     if store.local is not None:
         return _damage_on_disk(store, store.local, prefix, files, tally)
-    # One listing tells most of what goes wrong, for almost nothing.
-    found = {entry.key: entry.size for entry in store.entries(prefix)}
-    sizes = [_size_problem(entry, found.get(below(prefix, entry.path))) for entry in files]
-    if problems := [problem for problem in sizes if problem]:
+    # One cheap listing shows most kinds of damage.
+    sizes = {entry.key: entry.size for entry in store.entries(prefix)}
+    checks = [_size_problem(entry, sizes.get(below(prefix, entry.path))) for entry in files]
+    if problems := [problem for problem in checks if problem]:
         return problems
 
     def digest(block: Block) -> bytes:
@@ -58,13 +58,13 @@ def _size_problem(entry: FileEntry, size: int | None) -> str | None:
 def _damage_on_disk(
     store: Store, local: LocalStore, prefix: str, files: Sequence[FileEntry], tally: Tally
 ) -> list[str]:
-    """Digest blocks in batches, so that many small files do not cost a hand-over each."""
+    """Digest blocks in batches, so that small files do not cost a thread switch each."""
     wrong: dict[str, str | None] = {}
     digests: dict[str, list[bytes]] = {entry.path: [] for entry in files}
 
     def digest(batch: list[Block]) -> list[Digested | None]:
         ranges = [(below(prefix, block.file.path), block.start, block.length) for block in batch]
-        done = patiently(store, lambda: list(digest_ranges(local, ranges)))
+        done = with_retries(store, lambda: list(digest_ranges(local, ranges)))
         sizes, files_done = (block.length for block in batch), (block.is_last for block in batch)
         tally.add(sum(sizes), files=sum(files_done))
         return done
@@ -74,8 +74,8 @@ def _damage_on_disk(
         for block, result in zip(batch, results, strict=True):
             path, is_cut = block.file.path, result is not None and result.size != block.length
             if result is None or is_cut or (block.is_last and result.is_longer):
-                found = store.stat(below(prefix, path))
-                wrong[path] = _size_problem(block.file, found.size if found else None)
+                stored = store.stat(below(prefix, path))
+                wrong[path] = _size_problem(block.file, stored.size if stored else None)
             else:
                 digests[path].append(result.digest)
     tally.checked()

@@ -206,7 +206,7 @@ def test_a_function_that_is_too_large_to_be_sent_is_refused(
     held = bytes(1 << 20)
     monkeypatch.setattr(Channel, "MESSAGE_BYTES_MAX", 1 << 19)
 
-    with pytest.raises(ConfigError, match=r"(?s)the function, with its config .*holdfast\.put"):
+    with pytest.raises(ConfigError, match=r"(?s)the function with its config .*holdfast\.put"):
         lab.fit(lambda: len(held))
 
 

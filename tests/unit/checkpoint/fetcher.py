@@ -1,4 +1,4 @@
-"""A process that fetches one copy: started by tests, told what to do by its arguments.
+"""A process that fetches one copy, started by tests with arguments.
 
     python -m tests.unit.checkpoint.fetcher ROOT LOG [--stuck] [--stall SECONDS]
 

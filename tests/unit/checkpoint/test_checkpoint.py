@@ -79,10 +79,10 @@ def test_two_objects_of_one_committed_checkpoint_share_its_copy(saved: Path) -> 
     commit("memory://unit/shared", saved)
 
     with (
-        Checkpoint("memory://unit/shared/checkpoint_000000").as_directory() as one,
+        Checkpoint("memory://unit/shared/checkpoint_000000").as_directory() as first,
         Checkpoint("memory://unit/shared/checkpoint_000000").as_directory() as other,
     ):
-        assert one == other
+        assert first == other
     let_go()
 
 
@@ -94,11 +94,11 @@ def test_a_remote_folder_that_no_run_committed_is_shared_by_copies_of_the_object
     checkpoint = Checkpoint("memory://unit/plain")
     travelled = pickle.loads(pickle.dumps(checkpoint))
 
-    with checkpoint.as_directory() as one, travelled.as_directory() as other:
-        assert one == other
-        assert contents(one) == {"model.pt": b"weights"}
+    with checkpoint.as_directory() as first, travelled.as_directory() as other:
+        assert first == other
+        assert contents(first) == {"model.pt": b"weights"}
     with Checkpoint("memory://unit/plain").as_directory() as third:
-        assert third != one, "its files may have changed, so another object fetches anew"
+        assert third != first, "its files may have changed, so another object fetches anew"
     let_go()
 
 
@@ -248,7 +248,7 @@ def test_metadata_is_a_dictionary(saved: Path) -> None:
 
 @pytest.mark.parametrize("name", ["from_dict", "from_bytes", "from_uri"])
 def test_a_constructor_that_is_gone_says_what_there_is_instead(name: str) -> None:
-    with pytest.raises(AttributeError, match=rf"Checkpoint\.{name} is no more: .*Checkpoint"):
+    with pytest.raises(AttributeError, match=rf"Checkpoint\.{name} was removed: .*Checkpoint"):
         getattr(Checkpoint, name)
     assert not hasattr(Checkpoint, "from_thin_air")
 

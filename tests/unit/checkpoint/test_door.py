@@ -1,4 +1,4 @@
-"""Whoever opens a checkpoint of a run gets what was saved, or an error that says what is not."""
+"""Opening a checkpoint of a run gives what was saved, or an error that names the damage."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_the_driver_has_verified_its_worker_does_not_read_again(
     checkpoint = trust(Checkpoint(run_path / NAME))
     assert entered(checkpoint) == str(run_path / NAME)
 
-    with pytest.raises(AssertionError, match="it was read"):  # who gets it later, does
+    with pytest.raises(AssertionError, match="it was read"):  # later readers do
         entered(pickle.loads(pickle.dumps(checkpoint)))
 
 

@@ -286,10 +286,10 @@ def test_a_worker_keeps_what_it_used_last_up_to_a_limit(
     for name in ("a", "b", "a", "c", "d", "e"):
         with using_copy(name, fill, (), root=tmp_path):
             pass
-    found = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+    copies = {path.name for path in tmp_path.iterdir() if path.is_dir()}
     let_go()
 
-    assert found == {"c", "d", "e"}
+    assert copies == {"c", "d", "e"}
 
 
 @pytest.mark.usefixtures("is_worker")

@@ -50,12 +50,12 @@ def test_no_items_are_a_dataset_without_rows() -> None:
 
 @pytest.mark.parametrize("items", ["text", b"bytes", {"a": [1, 2]}])
 def test_one_thing_is_not_taken_for_many_items(items: Any) -> None:
-    with pytest.raises(ConfigError, match="it needs a list with an item for each row"):
+    with pytest.raises(ConfigError, match="it needs a list with one item per row"):
         data.from_items(items)
 
 
 def test_a_column_must_be_named_by_a_text() -> None:
-    with pytest.raises(ConfigError, match="a row has a column 1: a column is named by a text"):
+    with pytest.raises(ConfigError, match="a row has a column 1: a column name must be a string"):
         data.from_items([{1: 2}])
 
 
@@ -220,5 +220,5 @@ def test_a_dataset_does_not_follow_later_changes_of_what_it_was_made_from() -> N
     rows[0]["a"] = 1
     rows.append({"a": 1})
 
-    assert [list(one.take_all()[0].values()) for one in datasets] == [[0], [0], [0]]
-    assert [one.count() for one in datasets] == [3, 2, 1]
+    assert [list(dataset.take_all()[0].values()) for dataset in datasets] == [[0], [0], [0]]
+    assert [dataset.count() for dataset in datasets] == [3, 2, 1]

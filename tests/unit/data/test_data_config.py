@@ -19,18 +19,18 @@ def test_every_dataset_is_split_unless_told_otherwise() -> None:
     datasets = {"train": data.range(5), "valid": data.range(3)}
 
     for config in (None, DataConfig(), DataConfig("all")):
-        found = shards(datasets, config, world_size=2, rank=1)
+        parts = shards(datasets, config, world_size=2, rank=1)
 
-        assert {name: rows(part) for name, part in found.items()} == {"train": [1, 3], "valid": [1]}
+        assert {name: rows(part) for name, part in parts.items()} == {"train": [1, 3], "valid": [1]}
 
 
 def test_a_dataset_that_is_not_split_is_whole_on_every_rank() -> None:
     datasets = {"train": data.range(5), "valid": data.range(3)}
     config = DataConfig(datasets_to_split=["train"])
 
-    found = shards(datasets, config, world_size=2, rank=1)
+    parts = shards(datasets, config, world_size=2, rank=1)
 
-    assert {name: rows(part) for name, part in found.items()} == {
+    assert {name: rows(part) for name, part in parts.items()} == {
         "train": [1, 3],
         "valid": [0, 1, 2],
     }
@@ -52,12 +52,12 @@ def test_a_function_is_called_anew_for_each_attempt_and_once_for_all_ranks() -> 
 
 
 def test_no_rank_evaluates_a_dataset_for_itself() -> None:
-    with pytest.raises(HoldfastBug, match=r"datasets\['train'\] is to be evaluated first"):
+    with pytest.raises(HoldfastBug, match=r"datasets\['train'\] must be evaluated first"):
         shards({"train": lambda: data.range(3)}, None, 2, 0)  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ([1, 2], r"datasets\['train'\] is builtins.list: it must be a Dataset of holdfast.data"),
         (lambda: 5, r"datasets\['train'\] was made as builtins.int"),
@@ -65,8 +65,8 @@ def test_no_rank_evaluates_a_dataset_for_itself() -> None:
     ],
     ids=["list", "function", "none"],
 )
-def test_what_is_no_dataset_is_told(given: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_is_no_dataset_is_told(given: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         evaluated({"train": given})
 
 

@@ -40,12 +40,12 @@ def test_map_makes_a_row_of_each_row() -> None:
     assert dataset.take_all() == [{"x": 1}, {"x": 3}, {"x": 5}]
 
 
-@pytest.mark.parametrize(("made", "said"), [(None, "NoneType"), (3, "int"), ([1], "list")])
-def test_map_must_make_rows(made: object, said: str) -> None:
+@pytest.mark.parametrize(("made", "kind"), [(None, "NoneType"), (3, "int"), ([1], "list")])
+def test_map_must_make_rows(made: object, kind: str) -> None:
     def wrong(row: dict[str, Any]) -> Any:
         return made
 
-    with pytest.raises(ConfigError, match=rf"map\(wrong\) returned {said}: a row is a dict"):
+    with pytest.raises(ConfigError, match=rf"map\(wrong\) returned {kind}: a row is a dict"):
         data.range(1).map(wrong).take_all()
 
 
@@ -202,8 +202,8 @@ def test_an_unknown_column_is_told_with_those_there_are(dataset: Dataset, choose
     ("choose", "rule"),
     [
         (lambda dataset: dataset.select_columns([]), r"cols=\[\]: at least one column"),
-        (lambda dataset: dataset.select_columns(["a", "a"]), "no column is named twice"),
-        (lambda dataset: dataset.select_columns([1]), "a column is named by a text, not 1"),
+        (lambda dataset: dataset.select_columns(["a", "a"]), "no column may be named twice"),
+        (lambda dataset: dataset.select_columns([1]), "a column name must be a string: 1"),
         (lambda dataset: dataset.drop_columns(["a", "b", "c"]).take(1), "leaves no column"),
         (lambda dataset: dataset.rename_columns(["x"]).take(1), "1 names for 3 columns: 'a'"),
         (lambda dataset: dataset.rename_columns({"a": "b"}).take(1), "gives a name twice"),
@@ -297,12 +297,12 @@ def test_a_shuffled_split_has_every_row_on_one_side() -> None:
 @pytest.mark.parametrize(
     ("size", "rule"),
     [
-        (0.0, "as a float it is between 0 and 1"),
-        (1.0, "as a float it is between 0 and 1"),
-        (-0.5, "as a float it is between 0 and 1"),
-        (0, "less than 1; it is how many rows to test with"),
-        (8, "of 8 rows that leaves 0 to train with and 8 to test with"),
-        (9, "of 8 rows that leaves 0 to train with"),
+        (0.0, "as a float it must be between 0 and 1"),
+        (1.0, "as a float it must be between 0 and 1"),
+        (-0.5, "as a float it must be between 0 and 1"),
+        (0, "less than 1; it is the number of rows for testing"),
+        (8, "of 8 rows that leaves 0 for training and 8 for testing"),
+        (9, "of 8 rows that leaves 0 for training"),
         ("half", "not a whole number"),
         (True, "not a whole number"),
     ],

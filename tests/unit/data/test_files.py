@@ -54,9 +54,9 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
 
 
 def test_files_are_read_in_the_order_they_are_given(tmp_path: Path) -> None:
-    one, two = write(tmp_path / "a.parquet", 0, 2), write(tmp_path / "b", 2, 4)
+    first, second = write(tmp_path / "a.parquet", 0, 2), write(tmp_path / "b", 2, 4)
 
-    assert ids(data.read_parquet([two, str(one)])) == [2, 3, 0, 1]
+    assert ids(data.read_parquet([second, str(first)])) == [2, 3, 0, 1]
 
 
 def test_hidden_and_other_files_in_a_folder_are_left_alone(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_files_that_do_not_go_together_are_told(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", 0, 1, more=["x"])
     write(tmp_path / "b.parquet", 1, 2, more=[7])
 
-    with pytest.raises(ConfigError, match=r"do not go together: .*more"):
+    with pytest.raises(ConfigError, match=r"have incompatible schemas: .*more"):
         data.read_parquet(tmp_path)
 
 
@@ -184,7 +184,7 @@ def test_a_missing_file_is_told_when_the_dataset_is_made(read: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda path: write(path, 0, 24, group_rows=12), "now it has 12"),
         (lambda path: write(path, 0, 10), "now the file has other row groups"),
@@ -192,12 +192,14 @@ def test_a_missing_file_is_told_when_the_dataset_is_made(read: Any, tmp_path: Pa
     ],
     ids=["replaced", "shorter", "gone"],
 )
-def test_a_file_that_changed_meanwhile_is_noticed(tmp_path: Path, change: Any, said: str) -> None:
+def test_a_file_that_changed_meanwhile_is_noticed(
+    tmp_path: Path, change: Any, message: str
+) -> None:
     path = write(tmp_path / "a.parquet", 0, 20)
     dataset = cloudpickle.loads(cloudpickle.dumps(data.read_parquet(path)))
     change(path)
 
-    with pytest.raises(ConfigError, match=f"row group 0 had 10 rows .* {said}"):
+    with pytest.raises(ConfigError, match=f"row group 0 had 10 rows .* {message}"):
         dataset.take_all()
 
 

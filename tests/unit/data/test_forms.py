@@ -58,10 +58,10 @@ def test_a_batch_may_be_a_frame_or_a_table(dataset: Dataset) -> None:
     frames = list(dataset.iter_batches(batch_size=4, batch_format="pandas"))
     tables = list(dataset.iter_batches(batch_size=4, batch_format="pyarrow"))
 
-    assert [type(one) for one in frames] == [pd.DataFrame] * 2
-    assert [row for one in frames for row in one.to_dict("records")] == ROWS
-    assert [type(one) for one in tables] == [pa.Table] * 2
-    assert [row for one in tables for row in one.to_pylist()] == ROWS
+    assert [type(batch) for batch in frames] == [pd.DataFrame] * 2
+    assert [row for batch in frames for row in batch.to_dict("records")] == ROWS
+    assert [type(batch) for batch in tables] == [pa.Table] * 2
+    assert [row for batch in tables for row in batch.to_pylist()] == ROWS
 
 
 @sources
@@ -164,7 +164,7 @@ def test_values_of_no_single_shape_stay_as_they_are(values: list[Any]) -> None:
     [batch] = data.from_items([{"x": value} for value in values]).map(look).iter_batches()
 
     assert batch["x"].shape == (2,)
-    assert all(found is value for found, value in zip(batch["x"], seen, strict=True))
+    assert all(item is value for item, value in zip(batch["x"], seen, strict=True))
 
 
 def test_lists_in_tables_are_stacked_too() -> None:
@@ -310,5 +310,5 @@ def test_groups_have_the_sizes_that_were_asked_for() -> None:
 
 
 def test_what_is_no_block_is_our_bug() -> None:
-    with pytest.raises(HoldfastBug, match="set is no block"):
+    with pytest.raises(HoldfastBug, match="set is not a block"):
         names_of({1})

@@ -99,10 +99,10 @@ def test_the_epochs_of_a_training_part_have_no_row_of_the_test_part() -> None:
     train, test = data.range(40).train_test_split(0.5, shuffle=True, seed=1)
     iterator = train.random_shuffle(seed=2).iterator()
 
-    kept = {row["id"] for row in test.take_all()}
+    test_ids = {row["id"] for row in test.take_all()}
 
     for _ in range(4):
-        assert kept.isdisjoint(row["id"] for row in iterator.iter_rows())
+        assert test_ids.isdisjoint(row["id"] for row in iterator.iter_rows())
 
 
 def test_the_batch_being_worked_on_counts_as_consumed() -> None:
@@ -316,17 +316,20 @@ STATE = data.range(3).random_shuffle(seed=1).iterator().state_dict()
 @pytest.mark.parametrize(
     ("state", "rule"),
     [
-        ([], "a state is what state_dict.. returned, not list"),
-        ({}, "a state of version None: this Holdfast knows version 1"),
-        (STATE | {"version": 2}, "a state of version 2: this Holdfast knows version 1"),
-        (STATE | {"epoch": -1}, "this is no state of an iterator: epoch is -1"),
-        (STATE | {"position": "3"}, "this is no state of an iterator: position is '3'"),
-        (STATE | {"position": True}, "this is no state of an iterator: position is True"),
-        (STATE | {"seeds": None}, "this is no state of an iterator: seeds is None"),
-        (STATE | {"local_shuffle": [0, 1]}, r"no state of an iterator: local_shuffle is \[0, 1\]"),
+        ([], "a state must come from state_dict.., not be a list"),
+        ({}, "a state of version None: this Holdfast reads version 1"),
+        (STATE | {"version": 2}, "a state of version 2: this Holdfast reads version 1"),
+        (STATE | {"epoch": -1}, "this is not the state of an iterator: epoch is -1"),
+        (STATE | {"position": "3"}, "this is not the state of an iterator: position is '3'"),
+        (STATE | {"position": True}, "this is not the state of an iterator: position is True"),
+        (STATE | {"seeds": None}, "this is not the state of an iterator: seeds is None"),
+        (
+            STATE | {"local_shuffle": [0, 1]},
+            r"not the state of an iterator: local_shuffle is \[0, 1\]",
+        ),
         (STATE | {"seeds": [1, 2]}, "a dataset with 2 shuffles, this one has 1"),
-        (STATE | {"rows": 4}, "of a dataset of 4 rows, this one has 3: the rows consumed so far"),
-        (STATE | {"rows": None}, "of a dataset of an unknown number of rows, this one has 3"),
+        (STATE | {"rows": 4}, "to a dataset of 4 rows, this one has 3: the rows consumed so far"),
+        (STATE | {"rows": None}, "to a dataset of an unknown number of rows, this one has 3"),
     ],
     ids=lambda value: None if isinstance(value, str) else "state",
 )

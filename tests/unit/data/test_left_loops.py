@@ -90,8 +90,8 @@ def test_rows_that_a_loop_leaves_are_told_once(caplog: pytest.LogCaptureFixture)
             batches(first, 1)
             batches(second, 1)
 
-    [told] = caplog.messages
-    assert told == (
+    [warning] = caplog.messages
+    assert warning == (
         "the loop over dataset 'train' was left with 6 of 10 rows unread: epoch 0 ends there, and"
         " the next loop is epoch 1"
     )

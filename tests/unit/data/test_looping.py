@@ -53,9 +53,9 @@ def test_arguments_of_a_loop_are_checked_before_it_runs(arguments: dict[str, Any
 
 
 def test_a_dataset_says_how_it_is_to_be_looped_over() -> None:
-    with pytest.raises(TypeError, match=r"Dataset cannot be looped over as it is: use iter_rows"):
+    with pytest.raises(TypeError, match=r"Dataset cannot be looped over itself: use iter_rows"):
         list(data.range(3))
-    with pytest.raises(TypeError, match=r"DataIterator cannot be looped over as it is: use iter"):
+    with pytest.raises(TypeError, match=r"DataIterator cannot be looped over itself: use iter"):
         list(data.range(3).iterator())
 
 
@@ -95,8 +95,8 @@ def test_a_dataset_says_what_it_is_without_running() -> None:
     assert dataset.name == "train"
     assert repr(dataset) == "Dataset('train', 5 numbers, map(clean), filter(clean), rows 0 to 2)"
     more = data.range(1).flat_map(clean).map_batches(clean).union(dataset).random_shuffle()
-    said = "1 numbers, flat_map(clean), map_batches(clean), union of 2, shuffle"
-    assert repr(more) == f"Dataset({said})"
+    steps = "1 numbers, flat_map(clean), map_batches(clean), union of 2, shuffle"
+    assert repr(more) == f"Dataset({steps})"
 
 
 def test_a_library_that_is_not_there_is_to_be_installed() -> None:

@@ -77,7 +77,7 @@ KINDS: dict[str, Callable[[], Dataset]] = {
 def looks(rows: list[dict[str, Any]]) -> list[str]:
     """Return what rows look like; torch takes seconds to show a tensor."""
     return [
-        str({name: [one.tolist() for one in value] if isinstance(value, tuple) else value})
+        str({name: [tensor.tolist() for tensor in value] if isinstance(value, tuple) else value})
         for row in rows
         for name, value in row.items()
     ]
@@ -129,7 +129,7 @@ def test_there_is_one_copy() -> None:
     again = [shared(dataset) for _ in range(3)]
 
     assert lives() is None, "the private copy is not kept beside the shared one"
-    assert len({one.plan.held.ref for one in again}) == 1  # type: ignore[attr-defined]
+    assert len({dataset.plan.held.ref for dataset in again}) == 1  # type: ignore[attr-defined]
 
 
 def test_what_a_table_was_cut_out_of_is_not_shared() -> None:
@@ -205,13 +205,13 @@ def test_a_dataset_of_ones_own_may_write_to_its_arrays_and_nobody_else_sees_it()
 def test_what_there_is_no_memory_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.data.memory.memory_available", lambda: LARGE_BYTES // 2)
 
-    with pytest.raises(ConfigError, match=r"take 0\.0 GiB, and of this machine's memory") as caught:
+    with pytest.raises(ConfigError, match=r"take 0\.0 GiB, and this machine has") as caught:
         config.shared({"train": KINDS["numpy"]()})
 
     assert "read_parquet" in str(caught.value)
     monkeypatch.setattr("holdfast.objects.serial.memory_available", lambda: 1)
     monkeypatch.setattr("holdfast.objects.serial._LARGE", 1)
-    with pytest.raises(StoreFull, match="no room for an object of type TensorDataset"):
+    with pytest.raises(StoreFull, match="no memory left for an object of type TensorDataset"):
         config.shared({"train": KINDS["torch"]()})
 
 

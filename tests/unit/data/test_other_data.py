@@ -1,4 +1,4 @@
-"""Data that is not what a saved position was of: refused, and what differs is named."""
+"""A saved position is refused for other data, and the differences are named."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def refusal(dataset: Dataset, state: dict[str, Any]) -> str:
         iterator.load_state_dict(state)
 
     assert iterator.state_dict() == before, "a state that was refused has changed something"
-    assert "give the same data again" in str(caught.value)
+    assert "use the same data again" in str(caught.value)
     return str(caught.value)
 
 
@@ -67,27 +67,27 @@ def test_a_renamed_parquet_file_is_named(tmp_path: Path) -> None:
     state = in_the_middle(data.read_parquet(folder))
     (folder / "a.parquet").rename(folder / "z.parquet")
 
-    said = refusal(data.read_parquet(folder), state)
+    message = refusal(data.read_parquet(folder), state)
 
-    assert "file 'a.parquet' is not there any more" in said
-    assert "file 'z.parquet' is new" in said
+    assert "file 'a.parquet' is not there any more" in message
+    assert "file 'z.parquet' is new" in message
 
 
 def test_a_shorter_csv_file_is_named(tmp_path: Path) -> None:
     state = in_the_middle(data.read_csv(csv(tmp_path, a=10, b=10)))
 
-    said = refusal(data.read_csv(csv(tmp_path, b=9)), state)
+    message = refusal(data.read_csv(csv(tmp_path, b=9)), state)
 
-    assert "file 'b.csv' had 23 bytes, now it has 21" in said
+    assert "file 'b.csv' had 23 bytes, now it has 21" in message
 
 
 def test_a_parquet_file_with_other_row_groups_is_named(tmp_path: Path) -> None:
     state = in_the_middle(data.read_parquet(parquet(tmp_path, a=9)))
 
-    said = refusal(data.read_parquet(parquet(tmp_path, a=7)), state)
+    message = refusal(data.read_parquet(parquet(tmp_path, a=7)), state)
 
-    assert "file 'a.parquet' had 9 rows in 3 groups" in said
-    assert "now it has 7 rows in 3 groups" in said
+    assert "file 'a.parquet' had 9 rows in 3 groups" in message
+    assert "now it has 7 rows in 3 groups" in message
 
 
 def test_files_in_another_order_are_named(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_files_in_another_order_are_named(tmp_path: Path) -> None:
     paths = [tmp_path / "one" / "x.parquet", tmp_path / "two" / "x.parquet"]
     state = in_the_middle(data.read_parquet(paths))
 
-    said = refusal(data.read_parquet(paths[::-1]), state)
+    message = refusal(data.read_parquet(paths[::-1]), state)
 
-    assert "the files are in another order: 'two/x.parquet' is where 'one/x.parquet' was" in said
+    assert "the files are in another order: 'two/x.parquet' is where 'one/x.parquet' was" in message
 
 
 def test_rows_that_are_skipped_in_a_file_are_a_difference(tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_of_very_many_files_a_difference_is_still_found(
     state = in_the_middle(data.read_csv(csv(tmp_path, a=5, b=5, c=5, d=5)))
     assert len(json.dumps(state)) < 1000
 
-    said = refusal(data.read_csv(csv(tmp_path, d=6)), state)
+    message = refusal(data.read_csv(csv(tmp_path, d=6)), state)
 
-    assert "one of the files after the first 2 is another" in said
+    assert "one of the files after the first 2 is different" in message
     assert "'b.csv' had" in refusal(data.read_csv(csv(tmp_path, d=5, b=3)), state)
     assert "4 files, now 5" in refusal(data.read_csv(csv(tmp_path, b=5, e=3)), state)
 
@@ -148,7 +148,7 @@ def same(batch: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "said"),
+    ("before", "now", "message"),
     [
         (lambda d: d.filter(even), lambda d: d.filter(odd), "filter had even, now it has odd"),
         (lambda d: d.filter(even), lambda d: d.flat_map(same), "filter(even) is now flat_map("),
@@ -172,12 +172,12 @@ def same(batch: Any) -> Any:
     ids=["function", "step", "missing", "new", "batches", "source"],
 )
 def test_other_steps_are_named(
-    before: Callable[[Dataset], Dataset], now: Callable[[Dataset], Dataset], said: str
+    before: Callable[[Dataset], Dataset], now: Callable[[Dataset], Dataset], message: str
 ) -> None:
     state = in_the_middle(before(data.range(20)))
     state["rows"] = now(data.range(20)).plan.length()
 
-    assert said in refusal(now(data.range(20)), state)
+    assert message in refusal(now(data.range(20)), state)
 
 
 def in_memory() -> dict[str, Callable[[int], Dataset]]:
@@ -205,9 +205,9 @@ def test_other_rows_in_memory_are_refused(kind: str) -> None:
 def test_other_columns_in_memory_are_named() -> None:
     state = in_the_middle(data.from_numpy(np.arange(9), column="id"))
 
-    said = refusal(data.from_numpy(np.arange(9), column="x"), state)
+    message = refusal(data.from_numpy(np.arange(9), column="x"), state)
 
-    assert "9 rows in memory had the columns 'id', now 'x'" in said
+    assert "9 rows in memory had the columns 'id', now 'x'" in message
 
 
 def test_the_last_bit_of_a_number_makes_no_other_data() -> None:
@@ -263,10 +263,10 @@ ENTRY = {"kind": "range", "label": "6 numbers"}
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ([], "data is []"),
-        ({"version": 2}, "a fingerprint of version 2: this Holdfast knows version 1"),
+        ({"version": 2}, "a fingerprint of version 2: this Holdfast reads version 1"),
         ({"version": 1, "rows": 3}, "data is {"),
         ({"version": 1, "rows": [3], "values": []}, "data is {"),
         ({"version": 1, "rows": [ENTRY | {"floats": "x"}], "values": []}, "data is {"),
@@ -275,13 +275,13 @@ ENTRY = {"kind": "range", "label": "6 numbers"}
     ],
     ids=["list", "newer", "number", "entry", "floats", "files", "file"],
 )
-def test_a_fingerprint_that_is_none_is_refused(value: Any, said: str) -> None:
+def test_a_fingerprint_that_is_none_is_refused(value: Any, message: str) -> None:
     state = in_the_middle(data.range(6)) | {"data": value}
 
     with pytest.raises(ConfigError) as caught:
         data.range(6).iterator().load_state_dict(state)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_position_behind_the_end_is_refused() -> None:

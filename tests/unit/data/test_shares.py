@@ -1,4 +1,4 @@
-"""Rows that do not divide among ranks: what is left out, what is said, what is refused."""
+"""Rows that do not divide evenly among ranks: what is left out, logged, and refused."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def test_rows_that_no_rank_gets_are_told_once(make: Any, caplog: pytest.LogCaptu
         dealt = [[ids(part) for _ in range(2)] for part in parts]
 
     assert dealt == [[[rank, rank + 4]] * 2 for rank in range(4)]
-    [told] = caplog.messages
-    assert told == (
+    [warning] = caplog.messages
+    assert warning == (
         "dataset 'train': 2 of 10 rows are in no rank's share of an epoch, so that all 4 ranks have"
-        " equally many; with equal=False (in DataConfig, or in streaming_split) they are dealt out"
+        " the same number; with equal=False (in DataConfig, or in streaming_split) they are used"
         " too"
     )
 
@@ -68,14 +68,14 @@ def test_rows_that_another_number_of_ranks_leaves_out_are_told(
         assert ids(again) == [2, 6]
         assert ids(again) == [0, 4, 8]
 
-    [told] = caplog.messages
-    assert "2 of the 10 rows that were left of epoch 0 are in no rank's share" in told
+    [warning] = caplog.messages
+    assert "2 of the 10 rows that were left of epoch 0 are in no rank's share" in warning
 
 
 @pytest.mark.parametrize("equal", [True, False])
 @pytest.mark.parametrize("rows", [0, 1, 3])
 def test_a_rank_without_a_row_is_refused(rows: int, *, equal: bool) -> None:
-    with pytest.raises(ConfigError, match=f"{rows} rows for 4 ranks: each needs one at least"):
+    with pytest.raises(ConfigError, match=f"{rows} rows for 4 ranks: each needs at least one"):
         data.range(rows).streaming_split(4, equal=equal)
 
 
@@ -84,7 +84,7 @@ def test_a_rank_without_a_row_is_refused_when_it_is_known(rows: int) -> None:
     parts = filtered(rows).streaming_split(4)
 
     for part in parts:
-        with pytest.raises(ConfigError, match=f"{rows} rows for 4 ranks: each needs one at least"):
+        with pytest.raises(ConfigError, match=f"{rows} rows for 4 ranks: each needs at least one"):
             ids(part)
 
 
@@ -92,7 +92,7 @@ def test_of_unequal_shares_the_rank_without_a_row_refuses() -> None:
     parts = filtered(3).streaming_split(4, equal=False)
 
     assert [ids(part) for part in parts[:3]] == [[0], [1], [2]]
-    with pytest.raises(ConfigError, match="no row for rank 3 of 4: each needs one at least"):
+    with pytest.raises(ConfigError, match="no row for rank 3 of 4: each needs at least one"):
         ids(parts[3])
 
 

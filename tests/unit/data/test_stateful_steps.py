@@ -1,4 +1,4 @@
-"""Steps that remember something, or that write to what they are given."""
+"""Steps that keep state, or that write to their input."""
 
 from __future__ import annotations
 
@@ -194,13 +194,13 @@ def add_one_to_all(batch: dict[str, Any]) -> dict[str, Any]:
     ids=["batches", "rows of batches", "promised", "pandas", "map", "flat_map", "twice"],
 )
 def test_writing_to_rows_changes_nothing_that_is_read_again(dataset: Dataset) -> None:
-    kept = copy.deepcopy((TABLE, NAMES, FRAME["id"].tolist()))
+    before = copy.deepcopy((TABLE, NAMES, FRAME["id"].tolist()))
     iterator = dataset.iterator()
 
     epochs = [repr(list(iterator.iter_rows())) for _ in range(3)]
 
     assert len(set(epochs)) == 1
-    assert repr((TABLE, NAMES, FRAME["id"].tolist())) == repr(kept)
+    assert repr((TABLE, NAMES, FRAME["id"].tolist())) == repr(before)
     rows = list(iterator.iter_rows())
     assert all(repr(row) == repr(rows[0]) for row in rows if "names" in row)
 

@@ -61,7 +61,7 @@ def test_a_type_for_an_unknown_column_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         (["a", "b"], "column 'x' has values of type str, of no single shape"),
         ([[1], [1, 2]], "column 'x' has values of type list, of no single shape"),
@@ -69,10 +69,10 @@ def test_a_type_for_an_unknown_column_is_told() -> None:
     ],
     ids=["texts", "ragged", "times"],
 )
-def test_a_column_that_is_no_tensor_is_named(values: list[Any], said: str) -> None:
+def test_a_column_that_is_no_tensor_is_named(values: list[Any], message: str) -> None:
     dataset = data.from_items([{"x": value} for value in values])
 
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         list(dataset.iter_torch_batches())
 
 
@@ -98,9 +98,9 @@ def test_tensors_go_to_the_device_that_is_asked_for_or_to_the_workers() -> None:
 
     [asked] = data.range(3).iter_torch_batches(device="meta")
     [auto] = iterator.iter_torch_batches(device="auto")
-    [told] = iterator.iter_torch_batches(device="cpu")
+    [on_cpu] = iterator.iter_torch_batches(device="cpu")
     [made] = iterator.iter_torch_batches(collate_fn=collate)
-    assert [batch["id"].device.type for batch in (asked, auto, told)] == ["meta", "meta", "cpu"]
+    assert [batch["id"].device.type for batch in (asked, auto, on_cpu)] == ["meta", "meta", "cpu"]
     assert isinstance(made, Pair)
     assert made.x[0].device.type == made.y[0]["id"].device.type == "meta"
     assert made.y[1] == "text"

@@ -1,4 +1,4 @@
-"""Datasets and shards as they travel to worker processes."""
+"""Datasets and shards that are pickled for worker processes."""
 
 from __future__ import annotations
 

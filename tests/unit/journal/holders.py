@@ -27,7 +27,7 @@ LIFE_S = 30.0
 
 @dataclass
 class FakeClock:
-    """Time that passes only when told to; `meanwhile` is what others do during a sleep."""
+    """Time that passes only in `sleep`; `meanwhile` is called during a sleep."""
 
     time: float = 1_700_000_000.0
     slept_s: list[float] = field(default_factory=list)
@@ -46,7 +46,7 @@ class FakeClock:
 
 
 def someone_elsewhere(host: str = "gpu-3", pid: int = 4121) -> Owner:
-    """Return a process of another machine, of which nobody here can say whether it lives."""
+    """Return a process of another machine, whose death cannot be proven here."""
     return Owner(host, pid, started=77.0, place="another-boot/pid:[1]", user="ann")
 
 
@@ -55,7 +55,7 @@ class Faults:
     """Which journal writes and lease looks of a store fail; counted from 1, per kind.
 
     Attributes:
-        fails: Journal writes that fail although the bytes are at rest by then.
+        fails: Journal writes that fail although the bytes are stored by then.
         blind: Looks for the next lease that fail.
         gate: While it is set, a journal write waits for it; `entered` is set once one does.
     """
@@ -130,11 +130,11 @@ class FaultyLocal(LocalStore):
 
 @dataclass
 class Writer:
-    """The holder of a lease with its journal, and what that held when it was taken."""
+    """The holder of a lease with its journal, and the records it had when it was taken."""
 
     lease: Lease
     journal: Journal
-    found: list[Record]
+    replayed: list[Record]
 
     def note(self, *texts: str) -> list[int]:
         """Record one event for each text, one write after the other."""
@@ -159,8 +159,8 @@ def texts(records: Iterable[Record]) -> list[str]:
 
 def texts_of(record: Record) -> list[str]:
     """Return what a record says: a note is one text, a summary is many."""
-    found: list[str] = record.data["all"] if record.kind == "summary" else [record.data["text"]]
-    return found
+    texts: list[str] = record.data["all"] if record.kind == "summary" else [record.data["text"]]
+    return texts
 
 
 def summarise(records: Iterable[Record]) -> list[tuple[str, dict[str, Any]]]:
@@ -178,7 +178,7 @@ def is_accepted(writer: Writer, text: str) -> bool:
 
 
 def at_rest(store: Store) -> list[str]:
-    """Return what somebody reads who only looks on; nothing may be damaged."""
+    """Return the records that a reader without a lease gets; nothing may be damaged."""
     records, replay = read_journal(store, RUN_ID)
     assert replay.damages == []
     return texts(records)

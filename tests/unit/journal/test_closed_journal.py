@@ -14,8 +14,8 @@ from tests.unit.journal.holders import FakeClock, Faults, Writer, at_rest, take,
 from tests.unit.journal.test_interrupts import interrupt_at
 
 
-def believe(writer: Writer, *said: str) -> None:
-    for text in said:
+def believe(writer: Writer, *texts: str) -> None:
+    for text in texts:
         writer.journal.append("note", {"text": text}, believed=True)
 
 
@@ -36,13 +36,13 @@ def test_nothing_follows_a_record_that_was_believed_and_refused(
 
     assert at_rest(store)[:1] == ["a"]
     assert set(at_rest(store)) <= {"a", "b"}, "what was refused may be at rest, nothing behind it"
-    assert texts(take(store, clock).found) == at_rest(store)
+    assert texts(take(store, clock).replayed) == at_rest(store)
 
 
 def test_what_is_appended_while_a_write_fails_is_refused_with_it(
     store: Store, clock: FakeClock, faults: Faults
 ) -> None:
-    """Seen to lose trials: what came later was written behind the hole, by whoever closed."""
+    """This once lost trials: later records were written behind the gap when closing."""
     writer = take(store, clock)
     writer.note("opens the segment")
     faults.fails = {faults.writes + 1}
@@ -88,12 +88,12 @@ def test_what_nobody_believed_costs_nothing_but_itself_and_what_is_behind_it(
 
 
 def test_ctrl_c_at_any_moment_of_a_write_leaves_no_hole(store: Store, clock: FakeClock) -> None:
-    """Whether it goes on after that or is closed: what is at rest is all up to some moment."""
+    """Whether it continues or is closed: everything up to some moment is stored."""
     before, nth, is_interrupted, closed = sys.gettrace(), 0, True, 0
     while is_interrupted:
         nth += 1
         writer, is_interrupted = take(store, clock), False
-        start = len(writer.found)
+        start = len(writer.replayed)
         believe(writer, *(f"{nth}-{number}" for number in range(3)))
         sys.settrace(interrupt_at(nth))
         try:
@@ -107,11 +107,11 @@ def test_ctrl_c_at_any_moment_of_a_write_leaves_no_hole(store: Store, clock: Fak
             writer.journal.flush()
         except StoreError as error:
             closed += "KeyboardInterrupt" in error.message
-        records = take(store, clock).found
-        said = texts(records)[start:]
+        records = take(store, clock).replayed
+        stored = texts(records)[start:]
 
-        assert said == [f"{nth}-{number}" for number in range(len(said))]
-        assert len(said) == 4 or writer.journal.failure is not None
+        assert stored == [f"{nth}-{number}" for number in range(len(stored))]
+        assert len(stored) == 4 or writer.journal.failure is not None
 
     assert nth > 20
     assert closed > 5

@@ -1,4 +1,4 @@
-"""Compaction: a snapshot stands for what is finished, whoever crashes, fails or looks on."""
+"""Compaction: a snapshot replaces finished segments, through crashes, failures and readers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_compaction_keeps_the_state_and_the_numbers_and_drops_the_segments(
     assert at_rest(store) == ["a", "b", "c"]
     assert writer.note("d") == [4]
     again = take(store, clock)
-    assert texts(again.found) == ["a", "b", "c", "d"]
+    assert texts(again.replayed) == ["a", "b", "c", "d"]
     assert again.note("e") == [5]
 
 
@@ -142,7 +142,7 @@ def test_a_crash_anywhere_in_compaction_leaves_the_same_state(
 
     assert at_rest(store) == ["a", "b", "c", "d", "e"]
     again = take(store, clock, segment_bytes=TINY)
-    assert texts(again.found) == ["a", "b", "c", "d", "e"]
+    assert texts(again.replayed) == ["a", "b", "c", "d", "e"]
     assert again.note("f") == [6]
     again.journal.compact(summarise)
     assert at_rest(store) == ["a", "b", "c", "d", "e", "f"]
@@ -191,7 +191,7 @@ def test_compaction_does_not_bring_back_what_was_refused(
         continue
 
     again = take(store, clock)
-    assert texts(again.found) == ["a", "b"]
+    assert texts(again.replayed) == ["a", "b"]
     assert again.journal.damages == []
 
 
@@ -209,7 +209,7 @@ def test_the_snapshot_of_a_replaced_writer_changes_nothing(store: Store, clock: 
     assert at_rest(store) == ["a", "b"]
     new.note("c")
     new.journal.compact(summarise)
-    assert texts(take(store, clock).found) == ["a", "b", "c"]
+    assert texts(take(store, clock).replayed) == ["a", "b", "c"]
 
 
 def test_compaction_does_not_hide_damage_that_nobody_was_told_of(
@@ -227,4 +227,4 @@ def test_compaction_does_not_hide_damage_that_nobody_was_told_of(
 
     again = take(store, clock)
     assert [damage.lost for damage in again.journal.damages if damage.lost] == [1]
-    assert texts(again.found) == ["a", "c", "d"]
+    assert texts(again.replayed) == ["a", "c", "d"]

@@ -20,7 +20,7 @@ from tests.unit.journal.holders import FakeClock
 
 
 class Beats:
-    """A heart that beats every few milliseconds, and what it has said."""
+    """A heartbeat every few milliseconds, and what it has reported."""
 
     def __init__(self, lease: Lease) -> None:
         self.counted = 0
@@ -61,8 +61,8 @@ def test_a_heartbeat_renews_until_it_is_stopped(store: Store, clock: FakeClock) 
     beats.wait_for(3)
     beats.heart.stop()
 
-    found = read_lease(store, 1)
-    assert found == lease.record
+    record = read_lease(store, 1)
+    assert record == lease.record
     assert lease.record.renewed == clock.time
     assert lease.record.journal_next == beats.counted
     assert beats.lost == []
@@ -110,6 +110,6 @@ def test_a_heartbeat_goes_on_after_a_write_that_failed(
     beats.wait_for(2)
     beats.heart.stop()
 
-    found = read_lease(store, 1)
-    assert found is not None and found.renewed == clock.time
+    record = read_lease(store, 1)
+    assert record is not None and record.renewed == clock.time
     assert "could not renew the lease: cannot write" in caplog.text

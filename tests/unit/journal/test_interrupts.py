@@ -49,5 +49,5 @@ def test_ctrl_c_at_any_moment_leaves_a_journal_that_goes_on(store: Store, clock:
     again = take(store, clock)
 
     assert nth > 20
-    assert set(acknowledged) <= {record.seq for record in again.found}
+    assert set(acknowledged) <= {record.seq for record in again.replayed}
     assert not again.journal.damages

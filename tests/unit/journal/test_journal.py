@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.errors import ConfigError, LeaseLost, StoreError
-from holdfast.journal.journal import journal_exists
 from holdfast.journal.replay import Replay
+from holdfast.journal.segments import JOURNAL
 from holdfast.storage.base import Store
 from holdfast.storage.memory import MemoryStore
 from tests.patience import PATIENCE_S
@@ -39,7 +39,7 @@ def test_what_was_recorded_is_there_for_the_next_driver_in_order(
     again = take(store, clock)
 
     assert numbers == [1, 2, 3]
-    assert [(record.seq, record.data["text"]) for record in again.found] == [
+    assert [(record.seq, record.data["text"]) for record in again.replayed] == [
         (1, "a"),
         (2, "b"),
         (3, "c"),
@@ -53,19 +53,14 @@ def test_a_record_keeps_its_kind_its_time_and_any_data(store: Store, clock: Fake
     clock.time = 1_700_000_100.5
     writer.journal.record("scored", data)
 
-    (record,) = take(store, clock).found
+    (record,) = take(store, clock).replayed
 
     assert (record.kind, record.time, record.data) == ("scored", 1_700_000_100.5, data)
 
 
 def test_a_run_without_records_has_an_empty_journal(store: Store, clock: FakeClock) -> None:
-    assert not journal_exists(store)
-    assert take(store, clock).found == []
-    assert not journal_exists(store)
-
-    take(store, clock).note("a")
-
-    assert journal_exists(store)
+    assert take(store, clock).replayed == []
+    assert list(store.entries(JOURNAL)) == []
 
 
 def test_an_appended_record_is_written_when_anybody_waits(store: Store, clock: FakeClock) -> None:
@@ -166,7 +161,7 @@ def test_a_record_that_cannot_be_kept_is_refused_at_once_and_alone(
     writer = take(store, clock)
     writer.journal.append("note", {"text": "a"})
     for bad in ({1, 2}, chr(0xD800), 10**5000):
-        with pytest.raises(ConfigError, match="cannot keep this as JSON"):
+        with pytest.raises(ConfigError, match="cannot store this as JSON"):
             writer.journal.append("note", {"text": bad, "beside": math.nan})
     writer.journal.append("note", {"text": "b"})
 
@@ -201,10 +196,10 @@ def test_a_segment_ends_when_that_is_asked_for_and_can_be_compacted_then(
     writer.note("c")  # the last one in it
     assert len(segment_keys(store)) == 1 or store.local is None
 
-    writer.journal.compact(lambda records: [(one.kind, one.data) for one in records][-1:])
+    writer.journal.compact(lambda records: [(record.kind, record.data) for record in records][-1:])
     writer.note("d")
 
-    assert texts(take(store, clock).found) == ["c", "d"]
+    assert texts(take(store, clock).replayed) == ["c", "d"]
 
 
 def test_a_new_driver_writes_to_segments_of_its_own_epoch(store: Store, clock: FakeClock) -> None:
@@ -226,7 +221,7 @@ def test_a_new_driver_writes_to_segments_of_its_own_epoch(store: Store, clock: F
 def test_a_write_that_fails_is_refused_and_never_comes_back(
     store: Store, clock: FakeClock, faults: Faults, failing: int, segment_bytes: int
 ) -> None:
-    """The bytes are at rest when the failure is reported: the worst a store can do."""
+    """The bytes are stored when the failure is reported: the worst a store can do."""
     writer = take(store, clock, segment_bytes=segment_bytes)
     faults.fails = {failing}
     accepted = [text for text in "abcd" if is_accepted(writer, text)]
@@ -236,7 +231,7 @@ def test_a_write_that_fails_is_refused_and_never_comes_back(
     again = take(store, clock)
 
     assert at_rest(store) == [*accepted, "after"]
-    assert texts(again.found) == [*accepted, "after"]
+    assert texts(again.replayed) == [*accepted, "after"]
     assert again.journal.damages == []
 
 
@@ -244,7 +239,7 @@ def test_a_write_that_fails_is_refused_and_never_comes_back(
 def test_a_record_that_could_not_be_fenced_is_refused_and_costs_no_other(
     store: Store, clock: FakeClock, faults: Faults, blind: int
 ) -> None:
-    """The record is at rest, but whether the epoch is over could not be seen."""
+    """The record is stored, but the check whether the epoch is over failed."""
     writer = take(store, clock)
     faults.looks = 0
     faults.blind = {blind}
@@ -254,7 +249,7 @@ def test_a_record_that_could_not_be_fenced_is_refused_and_costs_no_other(
     again = take(store, clock)
 
     assert len(accepted) == 3
-    assert texts(again.found) == [*accepted, "after"]
+    assert texts(again.replayed) == [*accepted, "after"]
     assert again.journal.damages == []
 
 
@@ -310,7 +305,7 @@ def test_what_a_replaced_writer_appends_is_refused_and_does_not_count(
     new.note("c")
 
     assert at_rest(store) == ["a", "b", "c"]
-    assert texts(take(store, clock).found) == ["a", "b", "c"]
+    assert texts(take(store, clock).replayed) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("segment_bytes", [TINY, 1 << 20])
@@ -355,7 +350,7 @@ def test_what_was_written_before_the_takeover_counts_even_if_nobody_was_told(
     new.note("c")
 
     assert outcome == ["refused"]
-    assert at_rest(store) == [*texts(new.found), "c"]
+    assert at_rest(store) == [*texts(new.replayed), "c"]
     assert "b" not in at_rest(store)
 
 
@@ -379,6 +374,6 @@ def test_segments_of_a_replaced_writer_are_known_to_be_of_no_use(
     with pytest.raises(LeaseLost):
         old.note("late")
 
-    # On a disk it looks before it makes a file; an object comes into being with what is in it.
+    # On a disk it checks before it creates a file; an object is created with its contents.
     late = [] if store.local else [".holdfast/journal/000001-000001.jsonl"]
     assert Replay(store, RUN_ID).chain.stale == late

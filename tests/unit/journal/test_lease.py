@@ -71,7 +71,7 @@ def test_a_holder_elsewhere_is_named_with_host_process_and_age(
     assert str(caught.value) == (
         "run 'r' is held by gpu-3 (pid 4121), lease renewed 4 s ago [HF302]\n"
         "  Try: stop it (kill 4121 on gpu-3 ends it in good order), or choose another name;"
-        " if it is dead already, its lease runs out in 26 s"
+        " if it is dead already, its lease expires in 26 s"
     )
     assert newest_epoch(store) == 1
 
@@ -135,8 +135,8 @@ def test_of_many_who_take_a_run_at_the_same_moment_one_wins(
     for epoch in range(1, 11):
         outcomes = race(store, clock, takers)
 
-        winners = [one for one in outcomes if isinstance(one, Lease)]
-        losers = [one for one in outcomes if isinstance(one, RunHeld)]
+        winners = [outcome for outcome in outcomes if isinstance(outcome, Lease)]
+        losers = [outcome for outcome in outcomes if isinstance(outcome, RunHeld)]
         assert [lease.epoch for lease in winners] == [epoch]
         name = str(winners[0].record.owner)
         assert all(name in held.message for held in losers), "a loser was told of somebody else"
@@ -159,7 +159,7 @@ def race(store: Store, clock: FakeClock, takers: int) -> list[Lease | RunHeld]:
 
 
 class Contested(MemoryStore):
-    """A store on which somebody else is always a moment quicker."""
+    """A store on which another driver is always faster."""
 
     def put(self, key: str, data: bytes, condition: Condition = ALWAYS) -> str:
         if key.startswith(LEASES) and condition == IfAbsent():
@@ -168,14 +168,14 @@ class Contested(MemoryStore):
 
 
 def test_a_taker_who_is_always_too_late_gives_up_with_a_hint(clock: FakeClock) -> None:
-    with pytest.raises(RunHeld, match="is being fought over") as caught:
+    with pytest.raises(RunHeld, match="is taken by several drivers at once") as caught:
         take(Contested(), clock)
 
     assert caught.value.hint == "make sure that only one driver is started for it"
 
 
 class Noisy(MemoryStore):
-    """A store whose first put of a lease arrives, while its writer is told that it failed."""
+    """A store whose first put of a lease succeeds, but is reported as failed."""
 
     is_noisy = True
 
@@ -204,7 +204,7 @@ def test_a_store_that_cannot_fence_is_warned_of(
 ) -> None:
     take(Unfenced(), clock)
 
-    assert "cannot make sure that only one driver writes" in caplog.text
+    assert "cannot ensure that only one driver writes" in caplog.text
 
 
 # ---------------------------------------------------------------------------------- replacing

@@ -1,4 +1,4 @@
-"""A lease that is not as it was written, or not for this version to read."""
+"""Leases that are damaged, or of a newer format."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_lease_that_cannot_be_read_may_be_held_until_it_has_surely_run_out(
         take(store, real_time)
 
     assert caught.value.message == "run 'r' may be held: the lease of epoch 1 cannot be read"
-    assert "until it has surely run out" in (caught.value.hint or "")
+    assert "until it has certainly expired" in (caught.value.hint or "")
 
 
 def test_a_lease_that_cannot_be_read_is_warned_of_when_it_is_replaced(

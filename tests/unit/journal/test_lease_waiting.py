@@ -1,4 +1,4 @@
-"""A launch on another machine than the one that died: nobody there can prove the death."""
+"""A launch on another machine than the one that died, where the death cannot be proven."""
 
 from __future__ import annotations
 

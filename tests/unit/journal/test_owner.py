@@ -26,7 +26,7 @@ sys.stdin.read()
 
 @contextmanager
 def another_process(name: str = "python") -> Iterator[tuple[subprocess.Popen[str], Owner]]:
-    """A real process that has said who it is and lives until it is told otherwise."""
+    """A real process that has reported its identity and lives until it is ended."""
     command = [sys.executable, "-c", INTRODUCE, name]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
@@ -141,7 +141,7 @@ from holdfast.journal.owner import Owner
 introduce = (
     "import ctypes, json, sys; from holdfast.journal.owner import this_process;"
     "record = json.dumps(this_process().to_record());"
-    "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0);"  # nobody may trace it
+    "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0);"  # not dumpable: hidden from others
     "print(record, flush=True); sys.stdin.read()"
 )
 with subprocess.Popen([sys.executable, "-c", introduce], text=True,

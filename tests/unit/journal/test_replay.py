@@ -1,4 +1,4 @@
-"""The journal as it is found: torn tails, damage at rest, strangers, newer formats."""
+"""Reading a journal: torn tails, damage, foreign segments, newer formats."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def change(store: Store, key: str, how: Callable[[bytes], bytes]) -> None:
 
 
 def overwrite(store: Store, key: str, data: bytes) -> None:
-    """Change what is at rest behind the store's back; nobody waits for a disk."""
+    """Change stored bytes behind the store's back, without a sync."""
     if store.local is None:
         store.put(key, data)
     else:
         Path(store.local.path(key)).write_bytes(data)
 
 
-def said(damages: list[JournalDamage]) -> str:
+def descriptions(damages: list[JournalDamage]) -> str:
     return "; ".join(damage.what for damage in damages)
 
 
@@ -123,13 +123,13 @@ def test_any_flipped_bit_costs_at_most_the_line_it_is_in_and_is_reported(
             of_segment = texts_in(whole)
             spared = [t for t in "abcdef" if hit == 0 or t != of_segment[hit - 1]]
             replay = Replay(store, RUN_ID)
-            found = texts(replay.records())
+            replayed = texts(replay.records())
             is_reported = bool(replay.damages) or replay.next_seq < 7
 
-            assert found == spared or found == list("abcdef"), f"{key} byte {at}: {found}"
+            assert replayed == spared or replayed == list("abcdef"), f"{key} byte {at}: {replayed}"
             assert is_reported, f"{key} byte {at} went unnoticed"
             assert (
-                found == list("abcdef")
+                replayed == list("abcdef")
                 or replay.next_seq < 7
                 or any(damage.lost for damage in replay.damages)
             ), f"{key} byte {at}: the loss is not counted"
@@ -150,7 +150,7 @@ def test_a_damaged_record_is_kept_for_inspection_and_counted_as_lost(
 
     writer = take(store, clock)
 
-    assert texts(writer.found) == ["a", "c"]
+    assert texts(writer.replayed) == ["a", "c"]
     gap, middle = writer.journal.damages
     assert b'"B"' in middle.remains
     assert middle.what.endswith("bytes in the middle are damaged")
@@ -177,8 +177,8 @@ def test_records_that_a_released_lease_promises_are_missed(store: Store, clock: 
 
     again = take(store, clock)
 
-    assert texts(again.found) == ["a", "b"]
-    assert said(again.journal.damages) == "records 3 to 4 are missing"
+    assert texts(again.replayed) == ["a", "b"]
+    assert descriptions(again.journal.damages) == "records 3 to 4 are missing"
     assert again.note("e") == [5]
 
 
@@ -190,7 +190,7 @@ def test_a_journal_that_was_deleted_altogether_is_missed(store: Store, clock: Fa
 
     again = take(store, clock)
 
-    assert said(again.journal.damages) == "record 1 is missing"
+    assert descriptions(again.journal.damages) == "record 1 is missing"
 
 
 def test_a_loss_is_missed_also_by_the_driver_after_the_next(store: Store, clock: FakeClock) -> None:
@@ -201,7 +201,7 @@ def test_a_loss_is_missed_also_by_the_driver_after_the_next(store: Store, clock:
     take(store, clock)
     store.delete_tree(JOURNAL)
 
-    assert said(take(store, clock).journal.damages) == "record 1 is missing"
+    assert descriptions(take(store, clock).journal.damages) == "record 1 is missing"
 
 
 def test_a_segment_missing_from_the_middle_is_named_and_the_rest_is_kept(
@@ -212,9 +212,11 @@ def test_a_segment_missing_from_the_middle_is_named_and_the_rest_is_kept(
 
     writer = take(store, clock)
 
-    assert texts(writer.found) == ["a", "c"]
-    assert "segment 000001-000001, byte 0: the segment is missing" in said(writer.journal.damages)
-    assert "record 2 is missing" in said(writer.journal.damages)
+    assert texts(writer.replayed) == ["a", "c"]
+    assert "segment 000001-000001, byte 0: the segment is missing" in descriptions(
+        writer.journal.damages
+    )
+    assert "record 2 is missing" in descriptions(writer.journal.damages)
 
 
 def test_the_first_segment_missing_is_noticed(store: Store, clock: FakeClock) -> None:
@@ -223,14 +225,14 @@ def test_the_first_segment_missing_is_noticed(store: Store, clock: FakeClock) ->
 
     writer = take(store, clock)
 
-    assert texts(writer.found) == ["b"]
-    assert "record 1 is missing" in said(writer.journal.damages)
+    assert texts(writer.replayed) == ["b"]
+    assert "record 1 is missing" in descriptions(writer.journal.damages)
 
 
 def test_a_segment_that_ends_early_between_two_records_is_noticed(
     store: Store, clock: FakeClock
 ) -> None:
-    """What is left looks whole; only the next segment's header knows how long it was."""
+    """The rest looks whole; only the next segment's header tells how long it was."""
     writer = take(store, clock)
     for text in "ab":
         writer.journal.append("note", {"text": text})
@@ -241,9 +243,9 @@ def test_a_segment_that_ends_early_between_two_records_is_noticed(
 
     again = take(store, clock)
 
-    assert texts(again.found) == ["a", "c"]
-    assert "bytes early" in said(again.journal.damages)
-    assert "record 2 is missing" in said(again.journal.damages)
+    assert texts(again.replayed) == ["a", "c"]
+    assert "bytes early" in descriptions(again.journal.damages)
+    assert "record 2 is missing" in descriptions(again.journal.damages)
 
 
 def test_a_record_that_is_there_twice_counts_once(store: Store, clock: FakeClock) -> None:
@@ -252,28 +254,28 @@ def test_a_record_that_is_there_twice_counts_once(store: Store, clock: FakeClock
 
     again = take(store, clock)
 
-    assert texts(again.found) == ["a"]
-    assert said(again.journal.damages) == "record 1 is there twice"
+    assert texts(again.replayed) == ["a"]
+    assert descriptions(again.journal.damages) == "record 1 is there twice"
 
 
-@pytest.mark.parametrize(("one", "other"), [(0, 1), (1, 2), (0, 2)])
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 2), (0, 2)])
 def test_segments_swapped_with_each_other_are_noticed_and_read_in_order(
-    store: Store, clock: FakeClock, one: int, other: int
+    store: Store, clock: FakeClock, first: int, second: int
 ) -> None:
     take(store, clock, segment_bytes=TINY).note("a", "b", "c")
-    swap(store, segment_keys(store)[one], segment_keys(store)[other])
+    swap(store, segment_keys(store)[first], segment_keys(store)[second])
 
     writer = take(store, clock)
 
-    assert texts(writer.found) == ["a", "b", "c"]
+    assert texts(writer.replayed) == ["a", "b", "c"]
     assert len(writer.journal.damages) == 2
-    assert "it is segment 000001-00000" in said(writer.journal.damages)
+    assert "it is segment 000001-00000" in descriptions(writer.journal.damages)
 
 
-def swap(store: Store, one: str, other: str) -> None:
-    first, second = store.get(one).data, store.get(other).data
-    store.put(one, second)
-    store.put(other, first)
+def swap(store: Store, first: str, second: str) -> None:
+    first_data, second_data = store.get(first).data, store.get(second).data
+    store.put(first, second_data)
+    store.put(second, first_data)
 
 
 @pytest.mark.parametrize("compacted", ["all", "some"])
@@ -289,7 +291,9 @@ def test_a_snapshot_swapped_with_a_segment_is_noticed_and_nothing_is_lost(
 
     again = take(store, clock)
 
-    assert texts(again.found) == (["a", "b", "c", "d"] if compacted == "some" else ["a", "b", "c"])
+    assert texts(again.replayed) == (
+        ["a", "b", "c", "d"] if compacted == "some" else ["a", "b", "c"]
+    )
     assert again.journal.damages != []
 
 
@@ -305,7 +309,7 @@ def test_a_snapshot_swapped_with_the_segment_it_stands_for_is_no_endless_chain(
 
     again = take(store, clock)
 
-    assert texts(again.found) == ["a", "b"]
+    assert texts(again.replayed) == ["a", "b"]
     assert again.journal.damages != []
 
 
@@ -336,7 +340,7 @@ def test_a_damaged_snapshot_is_passed_over_while_its_segments_are_there(
 
     again = take(store, clock)
 
-    assert texts(again.found) == ["a", "b"]
+    assert texts(again.replayed) == ["a", "b"]
     assert again.journal.damages != []
     assert again.note("c") == [3]
 
@@ -352,7 +356,7 @@ def test_a_damaged_snapshot_whose_segments_are_gone_is_a_loss_and_what_follows_i
 
     again = take(store, clock)
 
-    assert texts(again.found) == ["c"]
+    assert texts(again.replayed) == ["c"]
     loss, remains = again.journal.damages
     assert (loss.what, loss.lost) == ("snapshot 000001-000001.snapshot is damaged", 1)
     assert b'"SUMMARY"' in remains.remains
@@ -372,8 +376,8 @@ def test_a_snapshot_with_a_damaged_header_still_tells_what_it_holds(
 
     again = take(store, clock)
 
-    assert texts(again.found) == ["a", "b", *later]
+    assert texts(again.replayed) == ["a", "b", *later]
     assert again.journal.damages != []
-    assert "-1" not in said(again.journal.damages)
+    assert "-1" not in descriptions(again.journal.damages)
     assert again.note("d") == [3 + len(later)]
-    assert texts(take(store, clock).found) == ["a", "b", *later, "d"]
+    assert texts(take(store, clock).replayed) == ["a", "b", *later, "d"]

@@ -1,4 +1,4 @@
-"""What is in a journal that this version did not write, and who reads it while it is written."""
+"""Records that this version did not write, and readers while a journal is written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.unit.journal.holders import (
 TINY = 1
 
 
-def said(damages: list[JournalDamage]) -> str:
+def descriptions(damages: list[JournalDamage]) -> str:
     return "; ".join(damage.what for damage in damages)
 
 
@@ -60,8 +60,8 @@ def test_a_segment_of_another_run_is_reported_and_not_read(store: Store, clock: 
 
     writer = take(store, clock)
 
-    assert texts(writer.found) == ["a"]
-    assert said(writer.journal.damages) == (
+    assert texts(writer.replayed) == ["a"]
+    assert descriptions(writer.journal.damages) == (
         "segment 000001-000001, byte 0: it belongs to another run, r2"
     )
 

@@ -1,4 +1,4 @@
-"""A fence is a token: a driver whose run was moved, or made anew in its place, is over."""
+"""Tokens as a fence: a driver whose run was moved or replaced has lost its lease."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_driver_whose_run_was_moved_is_over(tmp_path: Path, clock: FakeClock) 
     lease = lease_of(LocalStore(tmp_path / "run"), clock)
     (tmp_path / "run").rename(tmp_path / "moved")
 
-    with pytest.raises(LeaseLost, match="not there any more"):
+    with pytest.raises(LeaseLost, match="is gone: what this driver has written"):
         lease.check()
     with pytest.raises(LeaseLost):
         lease.renew(3)

@@ -1,4 +1,4 @@
-"""Where there are no files without names, objects lie in temporary ones."""
+"""Objects in temporary files, on systems without anonymous ones."""
 
 from __future__ import annotations
 

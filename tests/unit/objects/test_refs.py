@@ -26,15 +26,15 @@ def address_of(ref: holdfast.ObjectRef) -> str:
 
 def open_objects() -> list[str]:
     """Return the labels of the objects that this process holds open."""
-    found = []
+    labels = []
     for handle in os.listdir("/proc/self/fd"):
         try:
             label = os.readlink(f"/proc/self/fd/{handle}")
         except OSError:
             continue
         if "holdfast-object-" in label:
-            found.append(label)
-    return found
+            labels.append(label)
+    return labels
 
 
 @pytest.fixture(autouse=True)
@@ -121,14 +121,14 @@ def test_buffers_of_any_size_lie_apart() -> None:
 def test_arrays_are_read_where_they_lie_and_cannot_be_written_to() -> None:
     ref = holdfast.put({"x": np.arange(1000)})
 
-    one, other = holdfast.get(ref)["x"], holdfast.get(ref)["x"]
+    first, other = holdfast.get(ref)["x"], holdfast.get(ref)["x"]
 
-    assert np.shares_memory(one, other)
-    assert not one.flags.owndata
+    assert np.shares_memory(first, other)
+    assert not first.flags.owndata
     with pytest.raises(ValueError, match="read-only"):
-        one[0] = 1
+        first[0] = 1
     with pytest.raises(ValueError, match="WRITEABLE"):
-        one.flags.writeable = True
+        first.flags.writeable = True
 
 
 def test_what_becomes_of_a_value_after_it_was_put_makes_no_difference() -> None:
@@ -187,14 +187,14 @@ def test_a_list_of_references_gives_a_list_of_values() -> None:
 
 
 def test_references_are_equal_if_they_are_to_the_same_object() -> None:
-    one, other = holdfast.put(1), holdfast.put(1)
-    again = pickle.loads(pickle.dumps(one))
+    ref, other = holdfast.put(1), holdfast.put(1)
+    again = pickle.loads(pickle.dumps(ref))
 
-    assert one == again == copy.deepcopy(one) == copy.copy(one)
-    assert one != other
-    assert {one: "x"}[again] == "x"
-    assert one.id == again.hex() != other.id
-    assert one != one.id
+    assert ref == again == copy.deepcopy(ref) == copy.copy(ref)
+    assert ref != other
+    assert {ref: "x"}[again] == "x"
+    assert ref.id == again.hex() != other.id
+    assert ref != ref.id
 
 
 def test_a_reference_is_small_whatever_it_refers_to() -> None:
@@ -214,7 +214,7 @@ def test_the_object_is_freed_with_the_last_reference_in_the_process_that_put_it(
 
     late = pickle.loads(sent)
 
-    with pytest.raises(ObjectLost, match="was freed: in the process that put it") as caught:
+    with pytest.raises(ObjectLost, match="was freed: the process that put it") as caught:
         holdfast.get(late)
     assert "keep the ObjectRef that put returned" in str(caught.value)
     assert isinstance(problem_with(late), ObjectLost)
@@ -238,7 +238,7 @@ def test_references_inside_a_value_live_as_long_as_it_does() -> None:
 
 
 def test_a_number_that_belongs_to_another_file_by_now_is_not_taken_for_the_object() -> None:
-    """Opening a pipe that nobody writes to would wait for ever."""
+    """Opening a pipe without a writer would wait for ever."""
     ref = holdfast.put("x")
     sent, number = pickle.dumps(ref), int(address_of(ref).rpartition("/")[2])
     del ref
@@ -296,7 +296,7 @@ def test_what_cannot_be_pickled_cannot_be_put() -> None:
 def test_a_reference_cannot_be_put() -> None:
     ref = holdfast.put(1)
 
-    with pytest.raises(ConfigError, match="is a reference already"):
+    with pytest.raises(ConfigError, match="is already a reference"):
         holdfast.put(ref)
 
 
@@ -309,7 +309,7 @@ def test_only_references_can_be_got(refs: Any) -> None:
 def test_every_item_of_a_list_must_be_a_reference() -> None:
     ref = holdfast.put(1)
 
-    with pytest.raises(ConfigError, match="number 1 of the list is no ObjectRef: 7"):
+    with pytest.raises(ConfigError, match="item 1 of the list is not an ObjectRef: 7"):
         holdfast.get([ref, 7])  # type: ignore[list-item]
 
 

@@ -1,4 +1,4 @@
-"""Tensors are read without a copy, and may be written to without anybody else seeing it."""
+"""Tensors are read without a copy, and writing to them is invisible to other readers."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_a_tensor_that_wants_gradients_still_does() -> None:
 
 def test_what_is_written_to_a_tensor_is_seen_by_nobody_else() -> None:
     ref = holdfast.put({"w": torch.zeros(10_000), "b": torch.zeros(3)})
-    one, other = holdfast.get(ref), holdfast.get(ref)
+    first, other = holdfast.get(ref), holdfast.get(ref)
 
-    one["w"] += 1
-    one["b"] += 1
+    first["w"] += 1
+    first["b"] += 1
 
-    assert one["w"].sum() == 10_000
+    assert first["w"].sum() == 10_000
     assert other["w"].sum() == other["b"].sum() == 0
     assert holdfast.get(ref)["w"].sum() == 0
 
@@ -91,10 +91,10 @@ def test_a_tensor_that_is_only_read_is_not_copied() -> None:
     holdfast.get(ref).sum()
     before = _private_bytes()
 
-    kept = holdfast.get(ref)
-    assert kept.sum() == size // 4
+    tensor = holdfast.get(ref)
+    assert tensor.sum() == size // 4
     read = _private_bytes() - before
-    kept += 1
+    tensor += 1
     written = _private_bytes() - before
 
     assert read < size // 4

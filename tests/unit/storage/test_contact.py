@@ -1,4 +1,4 @@
-"""Storage that does not answer: who gives up, who waits, and what people are told of it."""
+"""Storage that does not answer: which calls give up, which wait, and what is logged."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from holdfast.errors import ConfigError, EndpointWrong, ObjectMissing, StoreBusy
 from holdfast.storage import contact
 from holdfast.storage.base import Blob
-from holdfast.storage.contact import FRESH_S, LINES_APART_S, Contact, never_give_up
-from holdfast.storage.locate import START_S, far_away
+from holdfast.storage.contact import FRESH_S, WARNINGS_APART_S, Contact, never_give_up
+from holdfast.storage.locate import START_S, remote_policy
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.prefix import child
 from holdfast.storage.retry import Retrying, RetryPolicy, begin_run, end_run, within
@@ -26,7 +26,7 @@ def opened(
     return Retrying(store, policy, clock=clock or FakeClock(), draw=lambda: 0.5)
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
@@ -44,8 +44,8 @@ def test_who_begins_gives_up_within_the_limit_and_is_told_one_line_before(
         store.get("a")
 
     assert LIMIT_S / 2 < clock.time - begun <= LIMIT_S
-    assert said(caplog) == [
-        "storage does not answer: cannot reach it: 503; it is tried for 12 s",
+    assert warnings(caplog) == [
+        "storage does not answer: cannot reach it: 503; retrying for 12 s",
     ]
     assert "cannot reach it: 503 (tried" in caught.value.message
     assert "HOLDFAST_STORAGE_TIMEOUT_S=60" in (caught.value.hint or "")
@@ -57,7 +57,7 @@ def test_the_line_comes_before_three_seconds_have_passed(luck: float) -> None:
     told_at: list[float] = []
 
     class Noting(Contact):
-        def _say(self, why: str, limit_s: float | None) -> None:
+        def _warn(self, reason: str, limit_s: float | None) -> None:
             told_at.append(clock.time - 1_000.0)
 
     store = Retrying(
@@ -78,11 +78,11 @@ def test_a_fault_that_passes_soon_is_not_told(caplog: pytest.LogCaptureFixture) 
     with pytest.raises(ObjectMissing):
         opened(Flaky(faults=3)).get("a")
 
-    assert said(caplog) == []
+    assert warnings(caplog) == []
 
 
 class NoHost(MemoryStore):
-    """An address that nobody has."""
+    """A host that does not exist."""
 
     def __init__(self, faults: int) -> None:
         super().__init__()
@@ -142,8 +142,8 @@ def test_a_backend_that_waits_by_itself_is_given_up_too(caplog: pytest.LogCaptur
     finally:
         silent.enough.set()
 
-    assert said(caplog) == [
-        f"storage does not answer: nothing was heard from {store.url} yet; it is tried for 0.2 s",
+    assert warnings(caplog) == [
+        f"storage does not answer: no answer from {store.url} yet; retrying for 0.2 s",
     ]
     assert list(silent.entries()) == []
 
@@ -191,10 +191,10 @@ def test_in_a_run_nobody_gives_up_and_two_lines_tell_of_it(
     store.put("a", b"1")
 
     assert clock.time > 1_000.0 + 3 * 3600
-    begins, ends = said(caplog)
+    begins, ends = warnings(caplog)
     assert begins == (
         "storage does not answer: cannot reach it: 503; training goes on; nothing after"
-        " checkpoint_000007 is durable; it is tried until it does"
+        " checkpoint_000007 is durable; retrying until it does"
     )
     assert ends.startswith("storage answers again, after ")
     assert flaky.get("a").data == b"1"
@@ -206,7 +206,7 @@ def test_a_short_fault_in_a_run_is_not_told(caplog: pytest.LogCaptureFixture) ->
 
     store.put("a", b"1")
 
-    assert said(caplog) == []
+    assert warnings(caplog) == []
 
 
 def test_many_calls_that_wait_are_one_outage(caplog: pytest.LogCaptureFixture) -> None:
@@ -219,11 +219,11 @@ def test_many_calls_that_wait_are_one_outage(caplog: pytest.LogCaptureFixture) -
         place.failed(first, busy, moment, None)
         place.failed(second, busy, moment, None)
     place.settled(first)
-    assert len(said(caplog)) == 1
+    assert len(warnings(caplog)) == 1
 
     place.settled(second)
 
-    assert said(caplog)[1:] == ["storage answers again, after 19 s"]
+    assert warnings(caplog)[1:] == ["storage answers again, after 19 s"]
 
 
 def test_outages_that_come_one_after_the_other_are_not_all_told(
@@ -238,7 +238,7 @@ def test_outages_that_come_one_after_the_other_are_not_all_told(
         clock.time += 5
         place.settled(call)
 
-    assert len(said(caplog)) == 2 * -(-500 // int(LINES_APART_S))
+    assert len(warnings(caplog)) == 2 * -(-500 // int(WARNINGS_APART_S))
 
 
 def test_after_a_run_nobody_waits_long() -> None:
@@ -296,9 +296,9 @@ def test_in_a_worker_all_stores_are_waited_for(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_limit_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOLDFAST_STORAGE_TIMEOUT_S", raising=False)
-    assert far_away().start_s == START_S == LIMIT_S
+    assert remote_policy().start_s == START_S == LIMIT_S
     monkeypatch.setenv("HOLDFAST_STORAGE_TIMEOUT_S", "90.5")
-    assert far_away().start_s == 90.5
+    assert remote_policy().start_s == 90.5
 
 
 @pytest.mark.parametrize("value", ["soon", "0", "-3", "nan", "inf"])
@@ -306,4 +306,4 @@ def test_a_limit_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value:
     monkeypatch.setenv("HOLDFAST_STORAGE_TIMEOUT_S", value)
 
     with pytest.raises(ConfigError, match=f"HOLDFAST_STORAGE_TIMEOUT_S={value}"):
-        far_away()
+        remote_policy()

@@ -79,7 +79,7 @@ def test_blocks_in_another_order_have_another_digest() -> None:
 
 def test_the_digests_of_two_blocks_differ_from_the_digest_of_their_digests_as_a_file() -> None:
     """One block's digest is not combined again, so that a short file needs no special tool."""
-    one = xxhash.xxh3_128_digest(b"one")
+    first = xxhash.xxh3_128_digest(b"one")
 
-    assert combine([one]) == one.hex()
-    assert combine([one, one]) == xxhash.xxh3_128_hexdigest(one + one)
+    assert combine([first]) == first.hex()
+    assert combine([first, first]) == xxhash.xxh3_128_hexdigest(first + first)

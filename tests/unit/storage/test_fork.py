@@ -1,4 +1,4 @@
-"""A forked child never hangs in a store: it works there, or says at once why it cannot."""
+"""A forked child never hangs in a store: it works, or an error says at once why not."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def in_a_fork(work: Callable[[], str], timeout_s: int = int(PATIENCE_S)) -> str:
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
-        said = pipe.read()
+        output = pipe.read()
     _, status = os.waitpid(pid, 0)
-    return said or f"ended by signal {os.WTERMSIG(status)}"
+    return output or f"ended by signal {os.WTERMSIG(status)}"
 
 
 def test_an_object_store_used_before_a_fork_is_refused_in_the_child() -> None:
     store = open_store(NOBODY, retry=AT_ONCE)
-    with pytest.raises(StoreBusy):  # nobody listens there, but now the client's runtime is up
+    with pytest.raises(StoreBusy):  # no server listens there, but now the client's runtime is up
         store.get("a")
 
     def use(path: str) -> Callable[[], str]:
@@ -58,13 +58,13 @@ def test_an_object_store_used_before_a_fork_is_refused_in_the_child() -> None:
         return work
 
     for path in ("the same", NOBODY, NOBODY.replace("lab", "other")):
-        said = in_a_fork(use(path))
-        assert "is a fork of it" in said
-        assert "Try: start workers with the spawn or forkserver method" in said
+        output = in_a_fork(use(path))
+        assert "is a fork of it" in output
+        assert "Try: start workers with the spawn or forkserver method" in output
 
 
 def test_an_object_store_first_used_after_a_fork_works_there() -> None:
-    """In a process of its own, whose parent has not used one."""
+    """In a new process, whose parent has not used one."""
     program = (
         "from tests.unit.storage.test_fork import AT_ONCE, NOBODY, in_a_fork\n"
         "from holdfast.storage.locate import open_store\n"

@@ -1,4 +1,4 @@
-"""Folders that somebody else has filled: what they hold, and that it is durable afterwards."""
+"""Folders that user code has filled: their inventory, and that it is durable afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users write as a storage path, and what they are told when it cannot be one."""
+"""Storage paths as users write them, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from holdfast.storage.foreign.store import ForeignStore
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.locate import child, describe, open_store, reopen
 from holdfast.storage.memory import MemoryStore
-from holdfast.storage.prefix import Below
+from holdfast.storage.prefix import PrefixStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 
 SECRETS = ("AKIA123", "s3cr3t/+=", "t0ken")
@@ -105,15 +105,15 @@ def test_memory_of_one_name_is_one_store() -> None:
 
 
 def test_an_s3_uri_takes_pyarrows_parameters() -> None:
-    found = bucket(
+    lab = bucket(
         "s3://lab/runs/today?endpoint_override=localhost:9000&scheme=http&region=eu-west-1"
         "&access_key=AKIA123&secret_key=s3cr3t/%2B%3D&session_token=t0ken"
         "&allow_bucket_creation=true&allow_bucket_deletion=false&force_virtual_addressing=False"
     )
 
-    assert (found.cloud, found.name, found.shown) == (Cloud.S3, "lab", "s3://lab")
-    assert found.may_create
-    assert found.options == {
+    assert (lab.cloud, lab.name, lab.shown) == (Cloud.S3, "lab", "s3://lab")
+    assert lab.may_create
+    assert lab.options == {
         "access_key_id": "AKIA123",
         "endpoint": "http://localhost:9000",
         "region": "eu-west-1",
@@ -124,10 +124,10 @@ def test_an_s3_uri_takes_pyarrows_parameters() -> None:
 
 
 def test_an_s3_uri_takes_keys_before_the_bucket() -> None:
-    found = bucket("s3://AKIA123:s3cr3t%2F%2B%3D@lab/runs")
+    lab = bucket("s3://AKIA123:s3cr3t%2F%2B%3D@lab/runs")
 
-    assert (found.name, found.shown) == ("lab", "s3://lab")
-    assert found.options == {"access_key_id": "AKIA123", "secret_access_key": "s3cr3t/+="}
+    assert (lab.name, lab.shown) == ("lab", "s3://lab")
+    assert lab.options == {"access_key_id": "AKIA123", "secret_access_key": "s3cr3t/+="}
 
 
 @pytest.mark.parametrize(
@@ -145,19 +145,19 @@ def test_an_endpoint_is_https_unless_it_says_otherwise(given: str, endpoint: str
 
 
 def test_a_gcs_uri() -> None:
-    found = bucket("gs://lab/runs?endpoint_override=localhost:1&scheme=http&project_id=p")
+    lab = bucket("gs://lab/runs?endpoint_override=localhost:1&scheme=http&project_id=p")
 
-    assert (found.cloud, found.name, found.shown) == (Cloud.GCS, "lab", "gs://lab")
-    assert found.options == {"base_url": "http://localhost:1"}
+    assert (lab.cloud, lab.name, lab.shown) == (Cloud.GCS, "lab", "gs://lab")
+    assert lab.options == {"base_url": "http://localhost:1"}
     assert bucket("gcs://anonymous@lab").anonymous
 
 
 @pytest.mark.parametrize("scheme", ["az", "abfs", "abfss"])
 def test_an_azure_uri(scheme: str) -> None:
-    found = bucket(f"{scheme}://lab/runs?account_name=acc&account_key=a2V5&sas_token=s")
+    lab = bucket(f"{scheme}://lab/runs?account_name=acc&account_key=a2V5&sas_token=s")
 
-    assert (found.cloud, found.name) == (Cloud.AZURE, "lab")
-    assert found.options == {"account_name": "acc", "account_key": "a2V5", "sas_key": "s"}
+    assert (lab.cloud, lab.name) == (Cloud.AZURE, "lab")
+    assert lab.options == {"account_name": "acc", "account_key": "a2V5", "sas_key": "s"}
 
 
 def test_an_azure_uri_may_name_its_account() -> None:
@@ -190,7 +190,7 @@ def test_secrets_are_never_shown() -> None:
         assert not any(secret in text for secret in SECRETS)
 
 
-# ---------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_secrets_are_never_shown() -> None:
     [
         ("", "the storage path is empty", "name a folder"),
         ("  ", "the storage path is empty", "name a folder"),
-        ("/data/a\0b", "holds a NUL character", ""),
+        ("/data/a\0b", "contains a NUL character", ""),
         ("ftp://host/x", "has the unknown scheme ftp://", "s3://, gs://"),
         ("hdfs://host/x", "has the unknown scheme hdfs://", "storage_filesystem"),
         ("s3:/lab/runs", "begins with s3: but is not a URI", "s3://"),
@@ -207,7 +207,7 @@ def test_secrets_are_never_shown() -> None:
         ("s3:///runs", "names no bucket", "s3://bucket/folder"),
         ("s3://l a b/runs", "cannot be the name of a bucket", "s3://bucket/folder"),
         ("s3://lab?regoin=x", "unknown parameters: regoin", "region"),
-        ("s3://lab?region", "cannot be read: name=value", ""),
+        ("s3://lab?region", "cannot be read: write name=value", ""),
         ("s3://lab?endpoint_override=not a host", "must be a host", "http://127.0.0.1:9000"),
         ("s3://lab?endpoint_override=ftp://x", "must be a host", "http://127.0.0.1:9000"),
         ("s3://lab?endpoint_override=x:y", "must be a host", "http://127.0.0.1:9000"),
@@ -217,7 +217,7 @@ def test_secrets_are_never_shown() -> None:
         ("az://lab?region=x", "unknown parameters: region", "account_name"),
         ("abfss://lab@nowhere/x", "is not the host of an Azure account", "dfs.core.windows.net"),
         ("file://host/x", "names another machine", "file:///"),
-        ("~nobody-of-that-name/x", "user that is not known here", "./~nobody"),
+        ("~nobody-of-that-name/x", "user that does not exist here", "./~nobody"),
     ],
 )
 def test_a_path_that_cannot_be_one_is_refused(path: str, message: str, hint: str) -> None:
@@ -262,7 +262,7 @@ def test_a_filesystem_must_be_one() -> None:
 
 
 def test_a_missing_client_says_what_to_install(tmp_path: Path) -> None:
-    """In a process of its own, where obstore cannot be imported."""
+    """In a new process, where obstore cannot be imported."""
     program = (
         "import sys; sys.modules['obstore'] = None\n"
         "from holdfast.storage.locate import open_store\n"
@@ -389,7 +389,7 @@ def test_a_filesystem_of_pyarrow_that_cannot_travel_says_so() -> None:
 
 
 def test_a_part_of_a_described_store_is_described_too() -> None:
-    below = Below(MemoryStore("parts"), "some/part")
+    below = PrefixStore(MemoryStore("parts"), "some/part")
     below.put("a", b"1")
 
     assert reopen(describe(below)).get("a").data == b"1"

@@ -1,4 +1,4 @@
-"""A location is shown without its secrets, and written down with nothing but where it is."""
+"""A location is shown without its secrets, and stored without any credentials."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ ENDPOINT = "endpoint_override=http://127.0.0.1:9&access_key=AKIA&secret_key=hush
 def test_the_filesystem_of_a_checkpoint_is_where_its_run_is(location: str) -> None:
     """Without the endpoint, pyarrow asks Amazon where the bucket is."""
     query = location.partition("?")[2]
-    options = {} if query else dict(one.split("=", 1) for one in ENDPOINT.split("&"))
+    options = {} if query else dict(pair.split("=", 1) for pair in ENDPOINT.split("&"))
     store = open_store(location, options=options)
 
     for checkpoint in (

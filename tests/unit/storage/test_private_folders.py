@@ -71,10 +71,10 @@ def test_a_spool_that_another_rank_removes_again_and_again_stays_closed(shared: 
     ranks = [Spool(MemoryStore(), "run", 1, rank) for rank in (0, 1)]
     for index in range(1, 4):
         ranks[0].drop(ranks[0].new(index))
-        kept = ranks[1].new(index)
+        folder = ranks[1].new(index)
 
-        assert stat.S_IMODE(os.stat(os.path.dirname(kept)).st_mode) == 0o700
-        ranks[1].drop(kept)
+        assert stat.S_IMODE(os.stat(os.path.dirname(folder)).st_mode) == 0o700
+        ranks[1].drop(folder)
 
 
 def plant_open_folder(path: Path) -> None:
@@ -89,7 +89,7 @@ def plant_group_folder(path: Path) -> None:
 
 def plant_link(path: Path) -> None:
     aim = path.with_name("aim")
-    aim.mkdir(mode=0o700)  # as it should be, and yet whoever owns the link moves it elsewhere
+    aim.mkdir(mode=0o700)  # private, but the owner of the link can move it elsewhere
     path.symlink_to(aim)
 
 
@@ -119,9 +119,7 @@ def test_what_stands_there_and_is_not_ours_is_left_alone(
     assert private_folder("checkpoints") == path, "all processes of this user share it"
     assert find_private_folder("checkpoints") == path
     assert sorted(entry.name for entry in shared.iterdir() if entry != root) == before
-    assert caplog.messages == [
-        f"{shared / USUAL} was made by somebody else and is not used; {root} is instead"
-    ]
+    assert caplog.messages == [f"{shared / USUAL} belongs to another user; {root} is used instead"]
 
 
 @pytest.mark.parametrize("plant", PLANTS)
@@ -181,7 +179,7 @@ def test_a_folder_that_others_can_replace_things_in_is_said_once(
         private_folder()
 
     assert len(caplog.messages) == 1
-    assert f"can replace what is in {shared}" in caplog.text
+    assert f"can replace files in {shared}" in caplog.text
 
 
 def test_without_any_folder_for_temporary_files_there_is_nothing_to_find(

@@ -81,7 +81,7 @@ def test_tuples_come_back_as_lists_and_keys_that_are_numbers_as_text(last: float
 )
 @pytest.mark.parametrize("beside", [0.0, math.nan], ids=["plain", "marked"])
 def test_what_cannot_be_kept_is_refused_with_a_clear_error(value: Any, beside: float) -> None:
-    with pytest.raises(ConfigError, match="cannot keep this as JSON"):
+    with pytest.raises(ConfigError, match="cannot store this as JSON"):
         seal({"value": value, "beside": beside})
 
 
@@ -89,7 +89,7 @@ def test_a_value_that_holds_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
 
-    with pytest.raises(ConfigError, match="cannot keep this as JSON"):
+    with pytest.raises(ConfigError, match="cannot store this as JSON"):
         seal({"value": endless})
 
 
@@ -133,7 +133,7 @@ A, B, C = (seal({"record": name, "more": [1, 2, 3]}) for name in "abc")
 
 
 @pytest.mark.parametrize(
-    ("data", "found"),
+    ("data", "lines"),
     [
         (b"", []),
         (A, [A]),
@@ -150,9 +150,9 @@ A, B, C = (seal({"record": name, "more": [1, 2, 3]}) for name in "abc")
     ids=str,
 )
 def test_every_whole_line_in_damaged_bytes_is_found_in_order(
-    data: bytes, found: list[bytes]
+    data: bytes, lines: list[bytes]
 ) -> None:
-    assert salvage(data) == found
+    assert salvage(data) == lines
 
 
 def test_a_seal_that_claims_more_bytes_than_there_are_is_no_line() -> None:

@@ -1,4 +1,4 @@
-"""Passing faults are waited out: how long, how often, and what a second try must not get wrong."""
+"""Retries of transient faults: how long, how often, and what a second try must not get wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLICY = RetryPolicy(wait_first_s=1.0, wait_max_s=8.0, deadline_s=60.0)
 
 
 class FakeClock:
-    """Time passes only when somebody sleeps."""
+    """Time passes only in `sleep`."""
 
     def __init__(self) -> None:
         self.time = 1_000.0
@@ -394,5 +394,5 @@ def test_a_policy_that_cannot_work_says_all_that_is_wrong() -> None:
         "RetryPolicy cannot work:",
         "  - wait_first_s=-1: must not be negative",
         "  - deadline_s=nan: must not be negative",
-        "  - tries_min=0: one try is the least there can be",
+        "  - tries_min=0: must be at least 1",
     ]

@@ -1,10 +1,10 @@
-"""Buckets of S3, Google Cloud Storage and Azure: how one is described, and its obstore clients.
+"""Buckets of S3, Google Cloud Storage and Azure: their description, and their obstore clients.
 
 A `Bucket` is plain data that travels between processes; `Clients` are live, shared by all stores of
-a bucket in one process, and rebuilt when the store refuses, so that rotated credentials are found.
+a bucket in one process, and rebuilt after a refusal, so that rotated credentials are picked up.
 
-obstore's runtime does not survive a fork: a forked child that touches it hangs for ever. So the
-process that starts it is remembered, and every use in another one raises `StoreForked`.
+obstore's runtime does not survive a fork: a forked child that uses it hangs for ever. So the
+process that started it is remembered, and every use in another one raises `StoreForked`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ except ImportError as error:
 
 Client: TypeAlias = vendor.S3Store | vendor.GCSStore | vendor.AzureStore
 
-LARGE_UPLOADS_AT_ONCE = 4  # each has several parts on the way; more would only cost memory
+LARGE_UPLOADS_AT_ONCE = 4  # each sends several parts at once; more would only cost memory
 
 
 class Cloud(Enum):
@@ -50,10 +50,10 @@ class Bucket:
 
     Attributes:
         shown: The URL of its root as the user wrote it, without secrets.
-        options: obstore's configuration; what is not in it comes from the environment.
+        options: obstore's configuration; the rest comes from the environment.
         anonymous: Requests are not signed, because the bucket is public.
-        may_create: A probe for writing makes the bucket where it is missing.
-        given: The options by the names users write, so that the bucket can be opened again.
+        may_create: A probe for writing creates a missing bucket.
+        given: The options by the names that users write, to open the bucket again.
     """
 
     cloud: Cloud
@@ -69,8 +69,8 @@ class Bucket:
 class Patience:
     """How long one request may take, and how often obstore itself repeats it.
 
-    Repeating is the work of `Retrying`, which knows of conditions and of deadlines. Only the parts
-    of a large upload are repeated below it, because there a new start would send everything anew.
+    `Retrying` repeats requests, because it knows conditions and deadlines. Only parts of a large
+    upload are repeated below it, so that not everything is sent again.
     """
 
     connect_s: float = 5.0
@@ -95,7 +95,7 @@ _runtime_pid: int | None = None
 
 def enter_runtime(shown: str) -> None:
     """Raise `StoreForked` in a child forked after obstore was used; else mark it as used here."""
-    global _runtime_pid  # noqa: PLW0603  # there is one runtime in a process, and this is its mark
+    global _runtime_pid  # noqa: PLW0603  # there is one runtime in a process
     pid = os.getpid()
     if _runtime_pid is None:
         _runtime_pid = pid
@@ -108,7 +108,7 @@ def enter_runtime(shown: str) -> None:
 
 
 class Clients:
-    """The live clients of one bucket, one for each kind of patience; `clients_of` makes them."""
+    """The live clients of one bucket, one per `Patience`; `clients_of` makes them."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
@@ -145,13 +145,13 @@ def clients_of(bucket: Bucket) -> Clients:
 
 
 def build(bucket: Bucket, patience: Patience, **overrides: str) -> Client:
-    """Return a new client; credentials that are not in the options are read now."""
+    """Return a new client; credentials missing in the options are read from the environment now."""
     make = _MAKERS[bucket.cloud]
     options = {**_profile(bucket), **bucket.options}
     if bucket.anonymous:
         options["skip_signature"] = "true"
     limits: dict[str, Any] = {
-        "allow_http": True,  # used where, and only where, an endpoint says http://
+        "allow_http": True,  # used only if an endpoint begins with http://
         "connect_timeout": timedelta(seconds=patience.connect_s),
         "timeout": timedelta(seconds=patience.request_s),
     }
@@ -182,10 +182,10 @@ def build(bucket: Bucket, patience: Patience, **overrides: str) -> Client:
 
 
 def _profile(bucket: Bucket) -> dict[str, str]:
-    """Return what the user's AWS files say, which obstore does not read: keys and region."""
-    found: dict[str, str] = {}
+    """Return keys and region from the user's AWS files, which obstore does not read."""
+    options: dict[str, str] = {}
     if bucket.cloud is not Cloud.S3:
-        return found
+        return options
     name = settings.aws_profile()
     if not (
         bucket.anonymous
@@ -199,13 +199,13 @@ def _profile(bucket: Bucket) -> dict[str, str]:
             ("aws_session_token", "session_token"),
         ):
             if theirs in keys:
-                found[ours] = keys[theirs]
+                options[ours] = keys[theirs]
     if not settings.aws_region_is_in_environment():
         section = name if name == "default" else f"profile {name}"
         region = _section(settings.aws_config_file(), section).get("region")
         if region is not None:
-            found["region"] = region
-    return found
+            options["region"] = region
+    return options
 
 
 def _section(path: str, name: str) -> Mapping[str, str]:

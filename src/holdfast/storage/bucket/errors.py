@@ -1,7 +1,7 @@
-"""What the failure of a request to an object store means, in our own errors.
+"""Turns obstore's errors into store errors.
 
-obstore says in types only a part of what the server answered; status and code stand in its text,
-and that is where they are read. Nothing else in the package knows what a vendor's error looks like.
+The types of obstore's errors tell only part of the server's answer, so status and code are read
+from their text. Nothing else in the package depends on a vendor's errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.storage.bucket.address import Bucket, Cloud
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([\w.]+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<\n]+)")
-_KERNEL_SAYS = re.compile(r'message: "([^"]+)"')
+_KERNEL_MESSAGE = re.compile(r'message: "([^"]+)"')
 _ASKED = re.compile(r"Error performing [A-Z]+ (https?://[^/\s]+)")
 _ASKS_FOR_CREDENTIALS = re.compile(
     r"/latest/api/token|/latest/meta-data|/computeMetadata/v1|/metadata/identity/"
@@ -38,7 +38,7 @@ _BAD_CERTIFICATE = re.compile(r"invalid peer certificate: \(?(\w+)")
 _TRANSPORT = re.compile(r"HTTP error|HttpError|error sending request|body error|IncompleteMessage")
 
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"}
-_NOT_KNOWN = {"ExpiredToken", "InvalidToken", "NoCredentials", "TokenRefreshRequired"}
+_BAD_CREDENTIALS = {"ExpiredToken", "InvalidToken", "NoCredentials", "TokenRefreshRequired"}
 _WRONG_REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"}
 _FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull"}
 _PASSING = {
@@ -55,8 +55,8 @@ _PASSING_STATUS = {408, 425, 429}
 
 _CREDENTIALS = {
     Cloud.S3: "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or access_key and secret_key in"
-    " the URI, and what they may do",
-    Cloud.GCS: "check GOOGLE_APPLICATION_CREDENTIALS, and what that account may do",
+    " the URI, and their permissions",
+    Cloud.GCS: "check GOOGLE_APPLICATION_CREDENTIALS, and the permissions of that account",
     Cloud.AZURE: "check AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or account_name"
     " and account_key in the URI",
 }
@@ -67,12 +67,12 @@ class BucketMissing(StoreError):
 
 
 class BeyondEnd(StoreError):
-    """A range begins where the object has ended already."""
+    """A range begins beyond the end of the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is known of a failed request: HTTP status, the store's own code, a line for people."""
+    """A failed request: HTTP status, the store's own code, and the reason in words."""
 
     status: int | None
     code: str | None
@@ -80,60 +80,61 @@ class Failure:
 
 
 @contextlib.contextmanager
-def explained(bucket: Bucket, verb: str, what: str, key: str) -> Iterator[None]:
-    """Turn whatever obstore raises into a store error that says what could not be done, and why.
+def explained(bucket: Bucket, verb: str, url: str, key: str) -> Iterator[None]:
+    """Turn whatever obstore raises into a store error that says what failed, and why.
 
     Args:
         bucket: Where the request went.
-        verb: What was to be done: "read", "write", "list".
-        what: The URL of the object, for people.
-        key: The object, for programs.
+        verb: What was attempted: "read", "write", "list".
+        url: The URL of the object, for the message.
+        key: The key of the object, for the error's `key`.
     """
     try:
         yield
     except (AlreadyExistsError, PreconditionError, NotModifiedError) as error:
         failure = failure_in(str(error))
         if failure.code in _PASSING:
-            raise store_error(failure, bucket, verb, what, key) from error
-        raise Conflict(f"{what} is there already, or has changed", key=key) from error
+            raise store_error(failure, bucket, verb, url, key) from error
+        raise Conflict(f"{url} is there already, or has changed", key=key) from error
     except FileNotFoundError as error:
         failure = failure_in(str(error))
         if failure.code is None:
-            raise ObjectMissing(f"there is no {what}", key=key) from error
-        raise store_error(failure, bucket, verb, what, key) from error
+            raise ObjectMissing(f"there is no {url}", key=key) from error
+        raise store_error(failure, bucket, verb, url, key) from error
     except BaseError as error:
-        raise store_error(failure_in(str(error)), bucket, verb, what, key) from error
+        raise store_error(failure_in(str(error)), bucket, verb, url, key) from error
     except (ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise StoreError(
-            f"cannot {verb} {what}: {reason}", key=key, hint="use plain letters in names"
+            f"cannot {verb} {url}: {reason}", key=key, hint="use plain letters in names"
         ) from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        raise StoreError(f"cannot {verb} {what}: the client crashed: {error}", key=key) from error
+        raise StoreError(f"cannot {verb} {url}: the client crashed: {error}", key=key) from error
 
 
 def failure_in(text: str) -> Failure:
-    """Return what obstore's text says of a failed request."""
+    """Return the failure that the text of an obstore error describes."""
     status, code = _STATUS.search(text), _CODE.search(text)
-    asked = _ASKED.search(text)
+    request = _ASKED.search(text)
     if _ASKS_FOR_CREDENTIALS.search(text.partition(" - ")[0]):
         return Failure(None, "NoCredentials", "no credentials were found")
     if status is not None:
         message = _MESSAGE.search(text)
-        said = [status[1], *(found[1].strip() for found in (code, message) if found is not None)]
-        return Failure(int(status[1]), code[1] if code is not None else None, ": ".join(said))
+        details = [match[1].strip() for match in (code, message) if match is not None]
+        reason = ": ".join([status[1], *details])
+        return Failure(int(status[1]), code[1] if code is not None else None, reason)
     if "StartTooLarge" in text:
         return Failure(None, "InvalidRange", text.partition("\n")[0])
     if _TRANSPORT.search(text):
-        where = f"{asked[1]}: " if asked is not None else ""
+        where = f"{request[1]}: " if request is not None else ""
         if _NO_HOST.search(text):
             return Failure(None, "EndpointWrong", f"{where}there is no host of that name")
         if certificate := _BAD_CERTIFICATE.search(text):
             reason = f"its certificate is not valid ({certificate[1]})"
             return Failure(None, "EndpointWrong", where + reason)
-        kernel = _KERNEL_SAYS.search(text)
+        kernel = _KERNEL_MESSAGE.search(text)
         if kernel is not None:
             reason = kernel[1].lower()
         elif "dns error" in text:
@@ -146,13 +147,13 @@ def failure_in(text: str) -> Failure:
     return Failure(None, None, text.partition("\n")[0])
 
 
-def store_error(failure: Failure, bucket: Bucket, verb: str, what: str, key: str) -> StoreError:
-    """Return the error for a failed request; the kind says who must act."""
-    message = f"cannot {verb} {what}: {failure.reason}"
+def store_error(failure: Failure, bucket: Bucket, verb: str, url: str, key: str) -> StoreError:
+    """Return the error for a failed request; its type says who must act."""
+    message = f"cannot {verb} {url}: {failure.reason}"
     status, code = failure.status, failure.code
     if code in _NO_BUCKET:
         return BucketMissing(
-            f"cannot {verb} {what}: there is no bucket {bucket.name!r}",
+            f"cannot {verb} {url}: there is no bucket {bucket.name!r}",
             key=key,
             hint="create it, or check its name and the endpoint",
         )
@@ -170,11 +171,11 @@ def store_error(failure: Failure, bucket: Bucket, verb: str, what: str, key: str
         return StoreDenied(message, key=key, hint="set the clock of this machine")
     if code in _WRONG_REGION or status in (301, 307):
         return StoreError(message, key=key, hint="name the bucket's region: ?region=… in the URI")
-    # The answer to a HEAD has no body: a 400 without a code is how S3 says there "expired".
-    if code in _NOT_KNOWN or status in (401, 403) or (status == 400 and code is None):
+    # The answer to a HEAD has no body: for S3, a 400 without a code means expired credentials.
+    if code in _BAD_CREDENTIALS or status in (401, 403) or (status == 400 and code is None):
         return StoreDenied(message, key=key, hint=_CREDENTIALS[bucket.cloud])
     if status == 404:
-        return ObjectMissing(f"there is no {what}", key=key)
+        return ObjectMissing(f"there is no {url}", key=key)
     if status is not None and status >= 500 and status != 501:
         return StoreBusy(message, key=key)
     return StoreError(message, key=key)

@@ -1,7 +1,7 @@
-"""The parameters a user may give with an object store's URI, in obstore's words.
+"""Translates the parameters of an object store's URI into obstore's options.
 
-The names are pyarrow's, because that is what such URIs were written for; the client's own names are
-understood too. What is not known is refused, because a misspelt `region` costs an hour.
+The names are pyarrow's, because such URIs were written for it; obstore's own names work too. Other
+names are refused, because a misspelt `region` costs an hour.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _AZURE = {
 }
 _EVERYWHERE = {"anonymous", "scheme"}
 _S3_ONLY = {"allow_bucket_creation"}
-# pyarrow's, without a meaning here: we delete no bucket, and retry by our own policy.
+# pyarrow's, without an effect here: no bucket is deleted, and retries follow our own policy.
 _IGNORED = {
     Cloud.S3: {"allow_bucket_deletion", "allow_delayed_open"},
     Cloud.GCS: {"default_bucket_location", "project_id", "retry_limit_seconds"},
@@ -52,23 +52,23 @@ _IGNORED = {
 
 
 def bucket_of(uri: Uri, given: Mapping[str, str]) -> Bucket:
-    """Return the bucket a URI names, with `given` as its parameters."""
+    """Return the bucket that a URI names, with the parameters `given`."""
     cloud = Cloud({"gcs": "gs", "abfs": "az", "abfss": "az"}.get(uri.scheme, uri.scheme))
     given = dict(given)
     match cloud:
         case Cloud.S3:
             name, shown = _s3_name(uri, given)
-            known, extra = _S3, _EVERYWHERE | _S3_ONLY
+            names, others = _S3, _EVERYWHERE | _S3_ONLY
         case Cloud.GCS:
             name, shown = _gcs_name(uri, given)
-            known, extra = _GCS, _EVERYWHERE
+            names, others = _GCS, _EVERYWHERE
         case Cloud.AZURE:
             name, shown = _azure_name(uri, given)
-            known, extra = _AZURE, _EVERYWHERE
+            names, others = _AZURE, _EVERYWHERE
         case _:
             assert_never(cloud)
-    _refuse_unknown(given, {*known, *extra, *_IGNORED[cloud]}, uri.scheme)
-    options = _options(given, known)
+    _refuse_unknown(given, {*names, *others, *_IGNORED[cloud]}, uri.scheme)
+    options = _options(given, names)
     if cloud is Cloud.S3 and ("access_key_id" in options) != ("secret_access_key" in options):
         raise ConfigError("access_key and secret_key go together; only one of them was given")
     return Bucket(
@@ -82,8 +82,8 @@ def bucket_of(uri: Uri, given: Mapping[str, str]) -> Bucket:
     )
 
 
-def _options(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    options = {known[name]: value for name, value in given.items() if name in known}
+def _options(given: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    options = {names[name]: value for name, value in given.items() if name in names}
     scheme = given.get("scheme")
     if scheme not in (None, "http", "https"):
         raise ConfigError(f"scheme={scheme}: must be http or https")
@@ -91,8 +91,8 @@ def _options(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, st
         if name in options:
             options[name] = uris.endpoint_url(options[name], scheme)
     if "virtual_hosted_style_request" in options:
-        said = uris.flag("force_virtual_addressing", options["virtual_hosted_style_request"])
-        options["virtual_hosted_style_request"] = str(said).lower()
+        is_virtual = uris.flag("force_virtual_addressing", options["virtual_hosted_style_request"])
+        options["virtual_hosted_style_request"] = str(is_virtual).lower()
     return options
 
 
@@ -119,10 +119,10 @@ def _azure_name(uri: Uri, given: dict[str, str]) -> tuple[str, str]:
     return name, f"{uri.scheme}://{uri.authority}"
 
 
-def _refuse_unknown(given: Mapping[str, str], known: set[str], scheme: str) -> None:
-    unknown = sorted(set(given) - known)
+def _refuse_unknown(given: Mapping[str, str], names: set[str], scheme: str) -> None:
+    unknown = sorted(set(given) - names)
     if unknown:
         raise ConfigError(
             f"the {scheme}:// storage path has unknown parameters: {', '.join(unknown)}",
-            hint=f"known are {', '.join(sorted(known))}",
+            hint=f"the parameters are {', '.join(sorted(names))}",
         )

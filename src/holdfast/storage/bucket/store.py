@@ -1,8 +1,8 @@
 """A store in a bucket of S3, Google Cloud Storage or Azure, through obstore.
 
-A put is one request, or a multipart upload that the last request makes visible, so every object is
-whole or not there. Conditions are the store's own, so that of two writers one wins. What is left by
-an uploader that was killed are unfinished uploads, which `litter` finds.
+A put is one request, or a multipart upload that its last request makes visible, so every object is
+whole or absent. Conditions are checked by the store, so that one of two writers wins. A killed
+uploader leaves unfinished uploads, which `litter` finds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from holdfast.storage.base import (
     Buffer,
     Condition,
     Entry,
-    Feed,
     IfAbsent,
     IfVersion,
     ObjectTree,
     Source,
+    SourceChunks,
     TreeWriter,
 )
 from holdfast.storage.bucket import unfinished_uploads
@@ -50,16 +50,16 @@ T = TypeVar("T")
 Opener: TypeAlias = Callable[[int, str | None], "obstore.GetResult"]
 
 SINGLE_PUT_BYTES = 16 << 20  # above this, a file goes up in parts
-SLOW_PUT_BYTES = 1 << 20  # above this, a put may need minutes on a slow line
+SLOW_PUT_BYTES = 1 << 20  # above this, a put may take minutes on a slow connection
 PART_BYTES = 8 << 20
-PARTS_MAX = 9_000  # S3 ends at 10,000
+PARTS_MAX = 9_000  # S3 allows 10,000
 PARTS_AT_ONCE = 4
 DELETE_AT_ONCE = 1_000
-_UPLOAD_MARK = "?uploadId="  # between the key and the number in the name of an unfinished upload
+_UPLOAD_MARK = "?uploadId="  # between key and id in the name of an unfinished upload
 
 
 class ObjectStore:
-    """The objects of a bucket below a prefix; nothing is connected before the first request."""
+    """The objects of a bucket below a prefix; it connects with the first request."""
 
     fences = True
     local = None
@@ -77,30 +77,30 @@ class ObjectStore:
 
     @property
     def endpoint(self) -> str | None:
-        """The address that requests go to, None for the vendor's own."""
+        """The endpoint, None for the vendor's own."""
         return self.bucket.options.get("endpoint") or self.bucket.options.get("base_url")
 
     def describe(self) -> dict[str, object]:
-        """Return plain data to open the store again from; it holds the secrets that were given."""
+        """Return plain data from which the store can be opened again, secrets included."""
         return {"path": self.url, "options": dict(self.bucket.given)}
 
     def child(self, key: str) -> ObjectStore:
-        """Return the store of what is below the folder `key`."""
+        """Return the store rooted at the folder `key`."""
         return ObjectStore(self.bucket, self._path(key))
 
     # ------------------------------------------------------------------ reading
 
     def get(self, key: str) -> Blob:
         def request(client: Client) -> Blob:
-            found = obstore.get(client, self._path(key))
-            return Blob(found.bytes().to_bytes(), self._version(found.meta))
+            result = obstore.get(client, self._path(key))
+            return Blob(result.bytes().to_bytes(), self._version(result.meta))
 
         return self._ask("read", key, request, DOWNLOAD)
 
     def read(self, key: str, start: int, length: int) -> bytes:
         if length <= 0:
             if self.stat(key) is None:
-                raise ObjectMissing(f"there is no {self._what(key)}", key=key)
+                raise ObjectMissing(f"there is no {self._url_of(key)}", key=key)
             return b""
 
         def request(client: Client) -> bytes:
@@ -123,24 +123,24 @@ class ObjectStore:
                 "read", key, lambda client: obstore.get(client, path, options=options), DOWNLOAD
             )
 
-        return ObjectStream(self.bucket, self._what(key), key, chunk_bytes, open_at)
+        return ObjectStream(self.bucket, self._url_of(key), key, chunk_bytes, open_at)
 
     def stat(self, key: str) -> Entry | None:
         try:
-            found = self._ask("look at", key, lambda client: obstore.head(client, self._path(key)))
+            meta = self._ask("look at", key, lambda client: obstore.head(client, self._path(key)))
         except ObjectMissing:
             return None
-        return Entry(key, found["size"], found["last_modified"].timestamp())
+        return Entry(key, meta["size"], meta["last_modified"].timestamp())
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         return (entry for entry in self._listed(prefix) if not entry.key.endswith(TEMPORARY))
 
     def folders(self, prefix: str = "") -> list[str]:
         below = self._path(prefix)
-        found = self._ask(
+        listing = self._ask(
             "list", prefix, lambda client: obstore.list_with_delimiter(client, below or None)
         )
-        return sorted(path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in listing["common_prefixes"])
 
     # ------------------------------------------------------------------ writing
 
@@ -157,11 +157,11 @@ class ObjectStore:
                 mode = {"e_tag": version}
 
         def request(client: Client) -> str:
-            made = obstore.put(client, self._path(key), data, mode=mode, use_multipart=False)
-            return self._version(made)
+            result = obstore.put(client, self._path(key), data, mode=mode, use_multipart=False)
+            return self._version(result)
 
-        # Only an unconditional put may be repeated by obstore: after a lost answer it cannot tell
-        # its own success from another writer's, and `Retrying` can.
+        # obstore may repeat only an unconditional put: after a lost answer it cannot tell its own
+        # success from another writer's, but `Retrying` can.
         is_slow = len(data) > SLOW_PUT_BYTES and isinstance(condition, Always)
         return self._ask("write", key, request, UPLOAD if is_slow else QUICK)
 
@@ -174,14 +174,13 @@ class ObjectStore:
     def delete_tree(self, prefix: str) -> None:
         paths = [self._path(entry.key) for entry in self._listed(prefix)]
         for start in range(0, len(paths), DELETE_AT_ONCE):
-            some = paths[start : start + DELETE_AT_ONCE]
-            self._delete_all(prefix, some)
+            self._delete_all(prefix, paths[start : start + DELETE_AT_ONCE])
 
     def _delete_all(self, prefix: str, paths: list[str]) -> None:
         try:
             self._ask("delete", prefix, lambda client: obstore.delete(client, paths))
         except ObjectMissing:
-            # Somebody else is deleting too, and some stores stop at the first that is gone.
+            # Another process deletes too, and some stores stop at the first missing object.
             for path in paths:
                 self.delete(self._key(path))
 
@@ -196,7 +195,7 @@ class ObjectStore:
                 self._write_parts(key, source)
 
     def _write_parts(self, key: str, source: Source) -> None:
-        path, feed = self._path(key), Feed(source)
+        path, chunks = self._path(key), SourceChunks(source)
         if path in self._broken_uploads:
             self._abort_uploads_of(path)
 
@@ -204,7 +203,7 @@ class ObjectStore:
             obstore.put(
                 client,
                 path,
-                iter(feed),
+                iter(chunks),
                 use_multipart=True,
                 chunk_size=max(PART_BYTES, -(-source.size // PARTS_MAX)),
                 max_concurrency=PARTS_AT_ONCE,
@@ -214,12 +213,12 @@ class ObjectStore:
             self._ask("write", key, request, UPLOAD)
         except BaseException:
             self._broken_uploads.add(path)
-            if feed.error is not None:
-                raise feed.error from None
+            if chunks.error is not None:
+                raise chunks.error from None
             raise
 
     def _abort_uploads_of(self, path: str) -> None:
-        """Remove what an upload of ours to this very path left when it broke off."""
+        """Remove what our own failed uploads to this path left."""
         for upload in unfinished_uploads.unfinished_uploads(self._clients, path):
             if upload.path == path:
                 unfinished_uploads.abort(self._clients, upload)
@@ -228,7 +227,7 @@ class ObjectStore:
     # ------------------------------------------------------------------ litter, probing
 
     def litter(self, prefix: str = "") -> Iterator[Entry]:
-        """Yield unfinished uploads; `key` then is a name for `delete_litter`, not an object's."""
+        """Yield temporary objects and unfinished uploads; the latter have no real key."""
         for entry in self._listed(prefix):
             if entry.key.endswith(TEMPORARY):
                 yield entry
@@ -264,7 +263,7 @@ class ObjectStore:
         self._ask("list", "", lambda client: next(iter(obstore.list(client, below)), None), AT_ONCE)
 
     def _try_conditions(self) -> None:
-        """Find out now whether we may write, and whether of two writers one would lose."""
+        """Check that we may write, and that conditional puts work."""
         key = f".{secrets.token_hex(8)}{TEMPORARY}"
         try:
             self.put(key, b"", IF_ABSENT)
@@ -288,14 +287,14 @@ class ObjectStore:
     def _ask(
         self, verb: str, key: str, request: Callable[[Client], T], patience: Patience = QUICK
     ) -> T:
-        """Make one request; if it is refused, once more with credentials read anew."""
+        """Make one request; if it is denied, try once more with fresh credentials."""
         client = self._clients.get(patience)
         try:
-            with explained(self.bucket, verb, self._what(key), key):
+            with explained(self.bucket, verb, self._url_of(key), key):
                 return request(client)
         except StoreDenied:
             renewed = self._clients.renewed(client, patience)
-            with explained(self.bucket, verb, self._what(key), key):
+            with explained(self.bucket, verb, self._url_of(key), key):
                 return request(renewed)
 
     def _listed(self, prefix: str) -> list[Entry]:
@@ -303,19 +302,19 @@ class ObjectStore:
 
         def request(client: Client) -> list[Entry]:
             return [
-                Entry(self._key(found["path"]), found["size"], found["last_modified"].timestamp())
+                Entry(self._key(meta["path"]), meta["size"], meta["last_modified"].timestamp())
                 for page in obstore.list(client, below or None)
-                for found in page
+                for meta in page
             ]
 
-        # Most stores list in order, but S3 Express and servers built on folders do not.
+        # Most stores list in order, but S3 Express and servers based on folders do not.
         return sorted(self._ask("list", prefix, request), key=lambda entry: entry.key)
 
     def _version(self, meta: obstore.PutResult | obstore.ObjectMeta) -> str:
-        found = meta["version" if self.bucket.cloud is Cloud.GCS else "e_tag"]
-        if not found:
-            raise StoreError(f"{self.url} gives its objects no version, so it cannot hold a run")
-        return found
+        version = meta["version" if self.bucket.cloud is Cloud.GCS else "e_tag"]
+        if not version:
+            raise StoreError(f"{self.url} gives its objects no version, so it cannot store a run")
+        return version
 
     def _path(self, key: str) -> str:
         return f"{self.prefix}/{key}".strip("/")
@@ -323,20 +322,20 @@ class ObjectStore:
     def _key(self, path: str) -> str:
         return path[len(self.prefix) + 1 :] if self.prefix else path
 
-    def _what(self, key: str) -> str:
+    def _url_of(self, key: str) -> str:
         return f"{self.url}/{key}".rstrip("/")
 
 
 class ObjectStream:
-    """An object read in order; `resumed` goes on where a broken connection left it.
+    """An object read in order; `resumed` continues after a broken connection.
 
-    `open_at` begins to read at an offset, if the object still has the tag it is given.
+    `open_at` opens the object at an offset; it raises `Conflict` if the given tag has changed.
     """
 
     def __init__(
-        self, bucket: Bucket, what: str, key: str, chunk_bytes: int, open_at: Opener
+        self, bucket: Bucket, url: str, key: str, chunk_bytes: int, open_at: Opener
     ) -> None:
-        self._bucket, self._what, self._key = bucket, what, key
+        self._bucket, self._url, self._key = bucket, url, key
         self._chunk_bytes, self._open_at = chunk_bytes, open_at
         self._offset = 0
         self._tag: str | None = None
@@ -347,24 +346,24 @@ class ObjectStream:
 
     def __next__(self) -> memoryview:
         chunks = self._chunks or self._open()
-        with explained(self._bucket, "read", self._what, self._key):
+        with explained(self._bucket, "read", self._url, self._key):
             chunk = memoryview(next(chunks))
         self._offset += len(chunk)
         return chunk
 
     def resumed(self) -> ObjectStream:
-        """Return the rest of the same object; reading it fails if that has been replaced."""
-        rest = ObjectStream(self._bucket, self._what, self._key, self._chunk_bytes, self._open_at)
+        """Return the rest of the same object; reading it fails if the object was replaced."""
+        rest = ObjectStream(self._bucket, self._url, self._key, self._chunk_bytes, self._open_at)
         rest._offset, rest._tag = self._offset, self._tag
         return rest
 
     def _open(self) -> obstore.BytesStream:
         try:
-            found = self._open_at(self._offset, self._tag)
+            result = self._open_at(self._offset, self._tag)
         except Conflict:
             raise StoreError(
-                f"{self._what} was replaced while it was read", key=self._key, hint="read it again"
+                f"{self._url} was replaced while it was read", key=self._key, hint="read it again"
             ) from None
-        self._tag = found.meta["e_tag"]
-        self._chunks = found.stream(min_chunk_size=self._chunk_bytes)
+        self._tag = result.meta["e_tag"]
+        self._chunks = result.stream(min_chunk_size=self._chunk_bytes)
         return self._chunks

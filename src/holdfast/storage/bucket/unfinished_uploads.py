@@ -1,11 +1,11 @@
-"""Requests that obstore has no call for, signed by obstore and sent by us: unfinished uploads.
+"""Lists and aborts unfinished uploads, with requests that obstore signs and this module sends.
 
 obstore can sign a URL for an object with whatever credentials it found (keys, an instance's role, a
-token file), but it signs no query of ours. A client whose endpoint already holds that query does:
-it takes everything before the object's name as given, and what it appends ends up as the value of
+token file), but not with a query of ours. So the query goes into the endpoint of a client, which
+takes everything before the object's name as it is; what the client appends becomes the value of
 `x-id`, a parameter that S3 promises to ignore.
 
-Azure needs none of this: it forgets uncommitted blocks after a week, and cannot be asked to sooner.
+Azure is left out: it drops uncommitted blocks after a week, and offers no way to do it sooner.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ class Upload:
 
 
 def unfinished_uploads(clients: Clients, prefix: str) -> Iterator[Upload]:
-    """Yield the unfinished uploads of objects whose whole path begins with `prefix`."""
-    if not _can_be_asked(clients):
+    """Yield the unfinished uploads of objects whose path in the bucket begins with `prefix`."""
+    if not _can_list(clients):
         return
     marker = {"key-marker": "", "upload-id-marker": ""}
     while True:
         query = {"uploads": "", "prefix": prefix, "max-uploads": str(PAGE), **marker}
         page = _parsed(ask(clients, "GET", "", query))
-        for found in page.iter("Upload"):
-            path = _text(found, "Key")
+        for element in page.iter("Upload"):
+            path = _text(element, "Key")
             if path.startswith(prefix):
-                begun = datetime.fromisoformat(_text(found, "Initiated")).timestamp()
-                yield Upload(path, _text(found, "UploadId"), begun)
+                begun = datetime.fromisoformat(_text(element, "Initiated")).timestamp()
+                yield Upload(path, _text(element, "UploadId"), begun)
         last = marker
         marker = {
             "key-marker": _text(page, "NextKeyMarker"),
             "upload-id-marker": _text(page, "NextUploadIdMarker"),
         }
-        # A page that claims to have a next one and does not say where would be asked for for ever.
+        # A page that claims a next one without saying where would be requested for ever.
         if _text(page, "IsTruncated") != "true" or marker == last:
             return
 
 
-def _can_be_asked(clients: Clients) -> bool:
-    """Whether unfinished uploads can be listed here; where they cannot, say so and go on."""
+def _can_list(clients: Clients) -> bool:
+    """Whether unfinished uploads can be listed; logs a warning if signing fails."""
     bucket = clients.bucket
     if bucket.cloud is not Cloud.GCS or bucket.anonymous:
         return bucket.cloud is not Cloud.AZURE
@@ -74,14 +74,14 @@ def _can_be_asked(clients: Clients) -> bool:
         with explained(bucket, "sign a request for", bucket.shown, ""):
             _sign(clients.get(AT_ONCE), "GET", "")
     except StoreError as error:
-        # Only an account with a key of its own, or one that may call signBlob, can sign.
+        # Only an account with its own key, or one that may call signBlob, can sign.
         log.warning("unfinished uploads to %s cannot be listed: %s", bucket.shown, error.message)
         return False
     return True
 
 
 def size_of(clients: Clients, upload: Upload) -> int:
-    """Return how many bytes an unfinished upload holds; of a very long one, those of a page."""
+    """Return the size of an unfinished upload; of a very long one, only the first page counts."""
     try:
         page = _parsed(ask(clients, "GET", upload.path, {"uploadId": upload.upload_id}))
     except ObjectMissing:
@@ -90,7 +90,7 @@ def size_of(clients: Clients, upload: Upload) -> int:
 
 
 def abort(clients: Clients, upload: Upload) -> None:
-    """Remove an unfinished upload with all its parts; already gone is not an error."""
+    """Remove an unfinished upload with all its parts; a missing one is not an error."""
     try:
         ask(clients, "DELETE", upload.path, {"uploadId": upload.upload_id})
     except ObjectMissing:
@@ -98,15 +98,15 @@ def abort(clients: Clients, upload: Upload) -> None:
 
 
 def create_bucket(clients: Clients) -> None:
-    """Make the bucket itself."""
+    """Create the bucket."""
     ask(clients, "PUT", "", {})
 
 
 def ask(clients: Clients, method: str, path: str, query: dict[str, str]) -> bytes:
-    """Send one signed request about `path`, or the bucket where it is empty; return the answer."""
+    """Send one signed request about `path`, or the bucket if it is empty; return the body."""
     bucket = clients.bucket
-    what = f"{bucket.shown}/{path}".rstrip("/")
-    with explained(bucket, "sign a request for", what, path):
+    target = f"{bucket.shown}/{path}".rstrip("/")
+    with explained(bucket, "sign a request for", target, path):
         url = _signed_url(clients, method, path, urllib.parse.urlencode(query))
     request = urllib.request.Request(url, method=method)  # noqa: S310  # built from an http URL
     try:
@@ -117,10 +117,10 @@ def ask(clients: Clients, method: str, path: str, query: dict[str, str]) -> byte
         with error:
             text = error.read().decode(errors="replace")
         failure = failure_in(f"status code: {error.code}\n{text}")
-        raise store_error(failure, bucket, method.lower(), what, path) from error
+        raise store_error(failure, bucket, method.lower(), target, path) from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        raise StoreBusy(f"cannot ask {what}: {reason}", key=path) from error
+        raise StoreBusy(f"cannot reach {target}: {reason}", key=path) from error
 
 
 def _signed_url(clients: Clients, method: str, path: str, query: str) -> str:
@@ -131,8 +131,8 @@ def _signed_url(clients: Clients, method: str, path: str, query: str) -> str:
     endpoint = f"{plain}?{query}&x-id=" if query else f"{plain}?x-id="
     if bucket.cloud is Cloud.GCS:
         return _sign(build(bucket, AT_ONCE, base_url=endpoint), method, "")
-    named = {"endpoint": endpoint, "virtual_hosted_style_request": "true"}
-    return _sign(build(bucket, AT_ONCE, **named), method, "")
+    overrides = {"endpoint": endpoint, "virtual_hosted_style_request": "true"}
+    return _sign(build(bucket, AT_ONCE, **overrides), method, "")
 
 
 def _unsigned_url(clients: Clients, path: str) -> str:
@@ -148,15 +148,15 @@ def _sign(client: Client, method: str, path: str) -> str:
         case "GET" | "PUT" | "POST" | "DELETE":
             return obstore.sign(client, method, path, VALID_FOR)
         case _:
-            raise StoreError(f"{method} is not a request we make")
+            raise StoreError(f"no request of ours uses {method}")
 
 
 def _parsed(body: bytes) -> ET.Element:
     try:
-        root = ET.fromstring(body)  # noqa: S314  # from the store we trust with the data
+        root = ET.fromstring(body)  # noqa: S314  # the store is trusted
     except ET.ParseError as error:
         raise StoreError(f"the store's answer is not XML: {error}") from error
-    for element in root.iter():  # names without their namespace, which servers do not agree on
+    for element in root.iter():  # drop the namespace, on which servers disagree
         element.tag = element.tag.rpartition("}")[2]
     return root
 

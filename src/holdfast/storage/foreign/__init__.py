@@ -1,1 +1,1 @@
-"""A store on a filesystem that a user brings, of fsspec's or pyarrow's kind."""
+"""A store on a filesystem of fsspec or pyarrow that a user passes."""

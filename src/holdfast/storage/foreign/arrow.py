@@ -1,4 +1,4 @@
-"""How a location looks to pyarrow: for users who open a checkpoint's files themselves."""
+"""Translates locations to pyarrow's filesystems and paths, for users who open files themselves."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def absolute(location: str | os.PathLike[str]) -> str:
     """Return a location that means the same from any working directory."""
     text = os.fspath(location)
     if has_scheme(text) or uris.is_misspelt(text):
-        return text  # what is wrong with it is said by whoever opens it
+        return text  # opening it reports what is wrong
     return os.path.abspath(uris.from_home(text))
 
 
 def filesystem_path(location: str) -> str:
-    """Return a location without its scheme and query: what filesystems call a path."""
+    """Return a location without its scheme and query, as filesystems expect it."""
     if not has_scheme(location):
         return location
     parts = urlsplit(location)
@@ -41,13 +41,13 @@ def filesystem_path(location: str) -> str:
 
 
 def path_of(store: Store) -> str:
-    """Return where a store is, as users name it to the filesystem that it is on."""
+    """Return the path of a store on its filesystem."""
     view = None if store.local is None else store.local.view
     return filesystem_path(store.url) if view is None else view.path_of(store.url)
 
 
 def filesystem_of(described: Mapping[str, Any]) -> Any:
-    """Return the filesystem of a store, given what `describe` says of it: of pyarrow, or fsspec."""
+    """Return the pyarrow or fsspec filesystem of a store that `describe` described."""
     if "filesystem" in described:
         return described["filesystem"]
     if "fsspec" in described:
@@ -67,13 +67,13 @@ def open_location(location: str, options: Mapping[str, str] | None = None) -> tu
 
     Args:
         location: A path or a URI.
-        options: What may stand in the query as well: where its store is, and how it is entered.
+        options: Further parameters of the query: endpoint, region, credentials.
     """
     try:
         from pyarrow import fs
     except ImportError:
         raise ConfigError(
-            "files are opened here by pyarrow, which is not installed",
+            "opening files here needs pyarrow, which is not installed",
             hint="pip install 'holdfast[arrow]', or use Checkpoint.as_directory() and plain files",
         ) from None
     uri = uris.split(location) if has_scheme(location) else None
@@ -86,20 +86,20 @@ def open_location(location: str, options: Mapping[str, str] | None = None) -> tu
             from holdfast.storage.bucket.options import bucket_of
 
             return _bucket_filesystem(fs, bucket_of(uri, given)), filesystem_path(location)
-        found: tuple[Any, str] = fs.FileSystem.from_uri(location)
-        return found
+        opened: tuple[Any, str] = fs.FileSystem.from_uri(location)
+        return opened
     except (ValueError, TypeError, OSError, NotImplementedError) as error:
         if isinstance(error, ConfigError):
             raise
-        # What pyarrow says may quote the location.
+        # pyarrow's message may quote the location, with its secrets.
         reason = "" if given or ":" in uri.authority else f": {error}"
         raise ConfigError(f"pyarrow has no filesystem for {place}{reason}") from None
 
 
 def _bucket_filesystem(fs: Any, bucket: Bucket) -> Any:
-    """Return a bucket's filesystem: with keys and endpoint in pyarrow's words, which are not ours.
+    """Return a bucket's filesystem, with our options translated to pyarrow's.
 
-    What it has no word for comes from the environment, as with pyarrow everywhere.
+    What pyarrow has no option for comes from the environment.
     """
     options, given = bucket.options, bucket.given
     endpoint = urlsplit(options.get("endpoint") or options.get("base_url") or "")
@@ -128,7 +128,7 @@ def _bucket_filesystem(fs: Any, bucket: Bucket) -> Any:
 
 
 def _azure_filesystem(fs: Any, options: Mapping[str, str], authority: str, scheme: str) -> Any:
-    words = {
+    names = {
         "account_name": "account_name",
         "account_key": "account_key",
         "sas_token": "sas_key",
@@ -136,7 +136,7 @@ def _azure_filesystem(fs: Any, options: Mapping[str, str], authority: str, schem
         "client_secret": "client_secret",
         "tenant_id": "tenant_id",
     }
-    keys = {theirs: options[ours] for theirs, ours in words.items() if ours in options}
+    keys = {theirs: options[ours] for theirs, ours in names.items() if ours in options}
     if authority:
         keys |= {f"{kind}_storage_authority": authority for kind in ("blob", "dfs")}
         keys |= {f"{kind}_storage_scheme": scheme for kind in ("blob", "dfs")}

@@ -1,7 +1,7 @@
-"""The filesystems users bring, fsspec's and pyarrow's, behind one small protocol.
+"""Adapters for filesystems of fsspec and pyarrow, behind one small protocol.
 
-Each adapter only translates; what a store promises is built on top, by `ForeignStore`. Errors pass
-through as they are raised here and become ours there.
+An adapter only translates and raises the library's own errors; `ForeignStore` builds the promises
+of a store on top and turns the errors into ours.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _TIME_NAMES = ("mtime", "LastModified", "last_modified", "updated", "modified", 
 
 
 class Filesystem(Protocol):
-    """Files under paths; what is missing raises `FileNotFoundError` or is None in `stat`."""
+    """Files under paths; a missing one raises `FileNotFoundError`, or is None in `stat`."""
 
     @property
     def scheme(self) -> str:
-        """The word before `://` in the URL people are shown."""
+        """The scheme of the URL shown to users."""
         ...
 
     @property
     def writes_whole(self) -> bool:
-        """Whether a write appears at once, as in an object store, and a move would be a copy."""
+        """Whether a write is atomic, as in an object store, where a move would be a copy."""
         ...
 
     def stat(self, path: str) -> Stat | None: ...
     def read(self, path: str, start: int, length: int) -> bytes: ...
     def stream(self, path: str, chunk_bytes: int) -> Iterator[bytes]: ...
     def create(self, path: str, data: bytes) -> bool:
-        """Write a file that must not exist, else raise; False if the filesystem cannot do that."""
+        """Write a file that must not exist; return False if the filesystem cannot do that."""
         ...
 
     def write(self, path: str, chunks: Iterable[Buffer]) -> None: ...
@@ -49,7 +49,7 @@ class Filesystem(Protocol):
     def remove_tree(self, path: str) -> None: ...
     def make_folder(self, path: str) -> None: ...
     def files(self, path: str) -> list[tuple[str, Stat]]:
-        """Return every file below a folder, by its path relative to it; [] if there is none."""
+        """Return every file below a folder, with its relative path; [] if there is none."""
         ...
 
     def folders(self, path: str) -> list[str]:
@@ -58,20 +58,20 @@ class Filesystem(Protocol):
 
 
 class FsspecFilesystem:
-    """A filesystem of fsspec's kind."""
+    """A filesystem of fsspec."""
 
     def __init__(self, fs: Any) -> None:
         self.fs = fs
         names = (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
         self.scheme: str = names[0]
-        # fsspec's own `mv` is a copy and a delete: no better than writing in place.
+        # fsspec's default `mv` copies and deletes, which is no better than writing in place.
         has_move = getattr(type(fs), "mv", None) is not _fsspec_base().mv
         self.writes_whole = bool(_OBJECT_STORES & set(names)) or not has_move
 
     def described(self) -> dict[str, Any]:
-        """Return plain data that fsspec makes the same filesystem from."""
-        found: dict[str, Any] = self.fs.to_dict(include_password=True)
-        return found
+        """Return plain data from which fsspec makes the same filesystem."""
+        described: dict[str, Any] = self.fs.to_dict(include_password=True)
+        return described
 
     def stat(self, path: str) -> Stat | None:
         self.fs.invalidate_cache(path.rpartition("/")[0])
@@ -99,7 +99,7 @@ class FsspecFilesystem:
         if isinstance(chunks, tuple):
             self.fs.pipe_file(path, b"".join(chunks))
             return
-        # Closing a file commits it, so what a broken source leaves must be thrown away first.
+        # Closing a file commits it, so the rest of a broken source must be discarded first.
         file = self.fs.open(path, "wb", autocommit=False)
         try:
             for chunk in chunks:
@@ -121,10 +121,10 @@ class FsspecFilesystem:
         if not _PATTERN.search(path):
             self.fs.rm(path, recursive=True)
             return
-        # fsspec would take the path for a pattern, and remove whatever matches it.
-        found = self.fs.find(path, withdirs=True, detail=True)
-        for name in sorted(found, key=len, reverse=True):  # what is inside comes first
-            if found[name]["type"] != "directory":
+        # fsspec would treat the path as a pattern, and remove everything that matches it.
+        infos = self.fs.find(path, withdirs=True, detail=True)
+        for name in sorted(infos, key=len, reverse=True):  # contents before their folder
+            if infos[name]["type"] != "directory":
                 self.fs.rm_file(name)
             elif not self.writes_whole:
                 self.fs.rmdir(name)
@@ -136,20 +136,20 @@ class FsspecFilesystem:
 
     def files(self, path: str) -> list[tuple[str, Stat]]:
         self.fs.invalidate_cache()
-        found = self.fs.find(path, detail=True)
+        infos = self.fs.find(path, detail=True)
         top = len(self._plain(path)) + 1
-        return [(self._plain(name)[top:], _fsspec_stat(info)) for name, info in found.items()]
+        return [(self._plain(name)[top:], _fsspec_stat(info)) for name, info in infos.items()]
 
     def folders(self, path: str) -> list[str]:
         self.fs.invalidate_cache()
         try:
-            found = self.fs.ls(path, detail=True)
+            infos = self.fs.ls(path, detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return []
         inside = f"{self._plain(path)}/"
         return [
             name[len(inside) :]
-            for info in found
+            for info in infos
             if info["type"] == "directory"
             and (name := self._plain(info["name"])).startswith(inside)
         ]
@@ -160,14 +160,14 @@ class FsspecFilesystem:
 
 
 class ArrowFilesystem:
-    """A filesystem of pyarrow's kind."""
+    """A filesystem of pyarrow."""
 
     def __init__(self, fs: Any) -> None:
         self.fs = fs
         inner = fs
         while hasattr(inner, "base_fs"):
             inner = inner.base_fs
-        # A wrapped filesystem is called `py::fsspec+sftp`, or with a tuple for the last word.
+        # The type of a wrapped filesystem is `py::fsspec+sftp`, or ends with a tuple of names.
         self.scheme: str = re.findall(r"[A-Za-z][\w.-]*", inner.type_name)[-1]
         self.writes_whole = self.scheme in _OBJECT_STORES or self.scheme == "mock"
 
@@ -195,7 +195,7 @@ class ArrowFilesystem:
                 for chunk in chunks:
                     file.write(chunk)
         except BaseException:
-            # Closing has published what there was; pyarrow offers no way to call a write off.
+            # Closing has published a partial file; pyarrow offers no way to cancel a write.
             with contextlib.suppress(OSError):
                 self.fs.delete_file(path)
             raise
@@ -217,8 +217,8 @@ class ArrowFilesystem:
         return [(name[top:], stat) for name, stat in self._below(path) if not stat.is_folder]
 
     def folders(self, path: str) -> list[str]:
-        found = self._below(path, recursive=False)
-        return [name.rstrip("/").rpartition("/")[2] for name, stat in found if stat.is_folder]
+        entries = self._below(path, recursive=False)
+        return [name.rstrip("/").rpartition("/")[2] for name, stat in entries if stat.is_folder]
 
     def _below(self, path: str, *, recursive: bool = True) -> Iterator[tuple[str, Stat]]:
         from pyarrow.fs import FileSelector
@@ -250,7 +250,7 @@ def _arrow_stat(info: Any) -> Stat | None:
 
 
 def _seconds(moment: object) -> float:
-    """Return seconds since 1970 from whatever a filesystem calls a time; 0 if it is none."""
+    """Return seconds since 1970 from any of the forms filesystems use; 0 if it is none."""
     if isinstance(moment, int | float):
         return float(moment)
     if isinstance(moment, str):
@@ -263,19 +263,19 @@ def _seconds(moment: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LocalView:
-    """A filesystem such as pyarrow's SubTreeFileSystem, and the folder that its paths begin at.
+    """A filesystem such as pyarrow's SubTreeFileSystem, and the local folder its paths start at.
 
-    Files are read and written past it, as those of the local disk they are. What users are shown
-    are its paths, because they look for them with this filesystem.
+    Files are accessed directly on the local disk. Users are shown the filesystem's own paths,
+    because that is how they look for them.
     """
 
     filesystem: object
     base: str
 
     def path_of(self, location: str) -> str:
-        """Return what the filesystem calls a path of this machine."""
+        """Return the filesystem's path for a local path."""
         return os.path.relpath(location, self.base)
 
     def location_of(self, path: str) -> str:
-        """Return the path of this machine that the filesystem calls `path`."""
+        """Return the local path for the filesystem's `path`."""
         return os.path.join(self.base, path.lstrip("/"))

@@ -1,9 +1,9 @@
-"""A store on any filesystem a user passes as `storage_filesystem`, of fsspec's or pyarrow's kind.
+"""A store on a filesystem of fsspec or pyarrow that a user passes as `storage_filesystem`.
 
-Where the filesystem has files, a put writes under a temporary name and moves it into place; where
-it is an object store, a write appears whole by itself. Conditions are checked before the write, not
-with it, because these interfaces offer no more: `fences` is False, and two writers in two processes
-can both win. A local filesystem is not used through its wrapper at all, but as a `LocalStore`.
+On a filesystem with files, a put writes to a temporary name and moves it into place; on an object
+store, a write is atomic by itself. Conditions are checked before the write, not with it, because
+these interfaces offer no more: `fences` is False, and two writers in two processes can both win. A
+local filesystem is not used through its wrapper, but as a `LocalStore`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from holdfast.storage.base import (
     Buffer,
     Condition,
     Entry,
-    Feed,
     IfAbsent,
     IfVersion,
     ObjectTree,
     Source,
+    SourceChunks,
     Store,
     TreeWriter,
 )
@@ -66,7 +66,7 @@ _PASSING = re.compile(
 
 
 class ForeignStore:
-    """The files of somebody else's filesystem below one of its folders."""
+    """The files of a user's filesystem below one of its folders."""
 
     fences = False
     local = None
@@ -74,7 +74,7 @@ class ForeignStore:
     def __init__(self, filesystem: Filesystem, root: str) -> None:
         self.filesystem, self.root = filesystem, root.rstrip("/") or "/"
         self._pid = os.getpid()
-        self._lock = threading.Lock()  # conditions hold at least among the threads of a process
+        self._lock = threading.Lock()  # makes conditions hold among the threads of a process
 
     def __reduce__(self) -> tuple[object, ...]:
         return ForeignStore, (self.filesystem, self.root)
@@ -84,9 +84,9 @@ class ForeignStore:
         return f"{self.filesystem.scheme}://{self.root}"
 
     def describe(self) -> dict[str, object]:
-        """Return what to open the store again from: plain data of fsspec's, or pyarrow's object.
+        """Return what `reopen` needs: plain data for fsspec, the filesystem object for pyarrow.
 
-        The object is pickled on its way to another process, so it must be one that can be.
+        The object is pickled on its way to another process, so it must be picklable.
         """
         if isinstance(self.filesystem, FsspecFilesystem):
             return {"path": self.root, "fsspec": self.filesystem.described()}
@@ -102,7 +102,7 @@ class ForeignStore:
         return {"path": self.root, "filesystem": self.filesystem.fs}
 
     def child(self, key: str) -> ForeignStore:
-        """Return the store of what is below the folder `key`."""
+        """Return the store rooted at the folder `key`."""
         return ForeignStore(self.filesystem, self._path(key))
 
     # ------------------------------------------------------------------ reading
@@ -121,10 +121,10 @@ class ForeignStore:
 
     def stat(self, key: str) -> Entry | None:
         with self._explained("look at", key):
-            found = self.filesystem.stat(self._path(key))
-        if found is None or found.is_folder:
+            info = self.filesystem.stat(self._path(key))
+        if info is None or info.is_folder:
             return None
-        return Entry(key, found.size, found.modified)
+        return Entry(key, info.size, info.modified)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         return (entry for entry in self._listed(prefix) if not entry.key.endswith(TEMPORARY))
@@ -151,24 +151,24 @@ class ForeignStore:
                 return
             case IfAbsent():
                 if self.stat(key) is not None:
-                    raise Conflict(f"{self._what(key)} exists already", key=key)
+                    raise Conflict(f"{self._url_of(key)} exists already", key=key)
             case IfVersion(version):
                 try:
                     now = self.get(key).version
                 except ObjectMissing:
                     now = ""
                 if now != version:
-                    raise Conflict(f"{self._what(key)} has changed since it was read", key=key)
+                    raise Conflict(f"{self._url_of(key)} has changed since it was read", key=key)
 
     def _create(self, key: str, data: bytes) -> bool:
-        """Write the object exclusively where the filesystem can; return whether it could."""
+        """Write the object exclusively if the filesystem can; return whether it could."""
         if not self.filesystem.writes_whole:
             return False
         with self._explained("write", key):
             try:
                 return self.filesystem.create(self._path(key), data)
             except FileExistsError:
-                raise Conflict(f"{self._what(key)} exists already", key=key) from None
+                raise Conflict(f"{self._url_of(key)} exists already", key=key) from None
 
     def _place(self, key: str, chunks: Iterable[Buffer]) -> None:
         path, filesystem = self._path(key), self.filesystem
@@ -183,7 +183,7 @@ class ForeignStore:
                 filesystem.write(temporary, chunks)
                 filesystem.move(temporary, path)
             except BaseException:
-                # The error that brought us here is the one to report; the rest is litter.
+                # The original error is the one to report; a leftover is litter.
                 with contextlib.suppress(OSError):
                     filesystem.remove(temporary)
                 raise
@@ -201,12 +201,12 @@ class ForeignStore:
         return ObjectTree(self._write_file, prefix)
 
     def _write_file(self, key: str, source: Source) -> None:
-        feed = Feed(source)
+        chunks = SourceChunks(source)
         try:
-            self._place(key, feed)
+            self._place(key, chunks)
         except BaseException:
-            if feed.error is not None:
-                raise feed.error from None
+            if chunks.error is not None:
+                raise chunks.error from None
             raise
 
     # ------------------------------------------------------------------ litter, probing
@@ -219,8 +219,8 @@ class ForeignStore:
 
     def probe(self, *, writable: bool) -> None:
         with self._explained("reach", ""):
-            found = self.filesystem.stat(self.root)
-        if found is not None and not found.is_folder:
+            info = self.filesystem.stat(self.root)
+        if info is not None and not info.is_folder:
             raise StoreError(f"{self.url} is a file, not a folder", hint="name a folder instead")
         if writable:
             key = f".{secrets.token_hex(8)}{TEMPORARY}"
@@ -232,22 +232,22 @@ class ForeignStore:
     def _listed(self, prefix: str) -> list[Entry]:
         folder = prefix.rstrip("/")
         with self._explained("list", prefix):
-            found = self.filesystem.files(self._path(folder))
+            files = self.filesystem.files(self._path(folder))
         entries = [
             Entry(f"{folder}/{name}" if folder else name, stat.size, stat.modified)
-            for name, stat in found
+            for name, stat in files
         ]
         return sorted(entries, key=lambda entry: entry.key)
 
     def _path(self, key: str) -> str:
         return f"{self.root.rstrip('/')}/{key}".rstrip("/") if key else self.root
 
-    def _what(self, key: str) -> str:
+    def _url_of(self, key: str) -> str:
         return f"{self.url}/{key}".rstrip("/")
 
     @contextlib.contextmanager
     def _explained(self, verb: str, key: str) -> Iterator[None]:
-        """Turn whatever the filesystem raises into one of our errors."""
+        """Turn whatever the filesystem raises into a store error."""
         if os.getpid() != self._pid:
             raise StoreForked(
                 f"{self.url} was opened in process {self._pid}, and this process is a fork of it",
@@ -258,12 +258,12 @@ class ForeignStore:
         except StoreError:
             raise
         except Exception as error:
-            raise _store_error(error, verb, self._what(key), key) from error
+            raise _store_error(error, verb, self._url_of(key), key) from error
 
 
-def _store_error(error: Exception, verb: str, what: str, key: str) -> StoreError:
+def _store_error(error: Exception, verb: str, url: str, key: str) -> StoreError:
     text = f"{type(error).__name__}: {error}".partition("\n")[0]
-    message = f"cannot {verb} {what}: {text}"
+    message = f"cannot {verb} {url}: {text}"
     vendor = type(error).__module__.partition(".")[0]
     if "fork-safe" in text:
         return StoreForked(message, key=key, hint="start workers with the spawn method")
@@ -280,14 +280,14 @@ def _store_error(error: Exception, verb: str, what: str, key: str) -> StoreError
     ):
         return StoreBusy(message, key=key)
     if isinstance(error, OSError) and error.errno is not None:
-        return store_error(error, verb, what, key)
+        return store_error(error, verb, url, key)
     if _PASSING.search(text):
         return StoreBusy(message, key=key)
     return StoreError(message, key=key)
 
 
 def adopt(filesystem: object, path: str) -> Store:
-    """Return the store at `path` of a filesystem a user passed."""
+    """Return the store at `path` of a user's filesystem."""
     base = _local_base(filesystem)
     if base is not None and base:
         view = LocalView(filesystem, base)
@@ -296,7 +296,7 @@ def adopt(filesystem: object, path: str) -> Store:
         return LocalStore(path)
     handler = getattr(filesystem, "handler", None)
     if _is_just(handler, "pyarrow.fs", "FSSpecHandler"):
-        return adopt(getattr(handler, "fs", None), path)  # fsspec itself can do more
+        return adopt(getattr(handler, "fs", None), path)  # fsspec itself offers more
     if _is_a(filesystem, "pyarrow.fs", "FileSystem"):
         return ForeignStore(ArrowFilesystem(filesystem), path)
     if _is_a(filesystem, "fsspec", "AbstractFileSystem"):
@@ -308,7 +308,7 @@ def adopt(filesystem: object, path: str) -> Store:
 
 
 def _local_base(filesystem: Any) -> str | None:
-    """Return the folder of this machine that the filesystem's paths begin at, or None.
+    """Return the local folder that the filesystem's paths start at, or None.
 
     Only the plain classes count: a subclass was made to do something differently.
     """
@@ -339,8 +339,8 @@ def _is_just(value: object, module: str, name: str) -> bool:
 
 
 def _class(module: str, name: str) -> type | None:
-    # A value of a class can only exist where its module is loaded, so nothing is imported for it,
-    # except that a value of pyarrow that was unpickled has loaded no more than an inner module.
+    # A value of a class can only exist if its module is loaded, so nothing is imported for it. The
+    # exception is pyarrow: unpickling one of its filesystems loads only an inner module.
     if module == "pyarrow.fs" and "pyarrow._fs" in sys.modules:
         importlib.import_module(module)
     return getattr(sys.modules.get(module), name, None)

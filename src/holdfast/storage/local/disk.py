@@ -1,8 +1,8 @@
-"""The handful of file operations durability rests on, behind one small protocol.
+"""The `Disk` protocol: the few file operations that durability depends on.
 
-`LocalStore` does everything through a `Disk`, so that a test can put a recording or failing disk
-in its place (`holdfast.testing.disk`) and the code under test is exactly the code in use. Rules a
-`Disk` promises, and the only ones the layers above rely on (see docs/assumptions.md):
+`LocalStore` does everything through a `Disk`, so that tests can use a recording or failing disk
+(`holdfast.testing.disk`) with exactly the code in use. What a `Disk` promises, and all that the
+layers above rely on (see docs/assumptions.md):
 
 - written bytes are durable once `sync` of their handle has returned, in any order before that;
 - a name (create, link, rename, remove, mkdir) is durable once `sync_dir` of its folder has;
@@ -26,16 +26,16 @@ from typing import Any, Protocol
 from holdfast.storage.base import Buffer
 
 LOCK_POLL_S = 0.005
-READABLE = 0o666  # by whoever the umask lets
-OWN = 0o600  # by nobody else
-# What says for sure that nothing is under a name: links in a circle lead nowhere.
+READABLE = 0o666  # by others, as the umask allows
+OWN = 0o600  # by this user alone
+# Errors that prove that no file has a name: a loop of links leads nowhere.
 NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _SYNC_FILE_RANGE_WRITE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What is under a name: a folder, or a file of `size` bytes, or a link to either."""
+    """What a name refers to: a folder, or a file of `size` bytes, or a link to either."""
 
     is_folder: bool
     size: int
@@ -74,7 +74,7 @@ class PosixDisk:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
     def open(self, path: str) -> int:
-        # Without blocking, and only what has an end: a record may be a pipe that nobody writes to.
+        # Refuse pipes and devices, and do not block on them: a pipe may have no writer.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -94,7 +94,7 @@ class PosixDisk:
             view = view[os.write(handle, view) :]
 
     def write_back(self, handle: int, start: int, length: int) -> None:
-        """Ask the kernel to begin writing now, so that the `sync` to come has less to wait for."""
+        """Ask the kernel to begin writing now, so that the later `sync` is faster."""
         begin = _sync_file_range()
         if begin is not None:
             begin(handle, start, length, _SYNC_FILE_RANGE_WRITE)
@@ -132,25 +132,25 @@ class PosixDisk:
 
     def stat(self, path: str) -> Stat | None:
         try:
-            found = os.stat(path)
+            info = os.stat(path)
         except OSError as error:
             if error.errno in NO_FILE:
                 return None
             raise
-        return Stat(stat.S_ISDIR(found.st_mode), found.st_size, found.st_mtime)
+        return Stat(stat.S_ISDIR(info.st_mode), info.st_size, info.st_mtime)
 
     def lstat(self, path: str) -> Stat | None:
-        """Return what is under the name itself: a link is not followed, and is no folder."""
+        """Like `stat`, but a link is not followed, and is not a folder."""
         try:
-            found = os.lstat(path)
+            info = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        is_link = stat.S_ISLNK(found.st_mode)
-        return Stat(stat.S_ISDIR(found.st_mode), found.st_size, found.st_mtime, is_link)
+        is_link = stat.S_ISLNK(info.st_mode)
+        return Stat(stat.S_ISDIR(info.st_mode), info.st_size, info.st_mtime, is_link)
 
     def scan(self, path: str) -> list[tuple[str, bool]]:
-        with os.scandir(path) as found:
-            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+        with os.scandir(path) as entries:
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
     @contextlib.contextmanager
     def lock(self, path: str, timeout_s: float) -> Iterator[None]:
@@ -173,7 +173,7 @@ class PosixDisk:
 
 @cache
 def _sync_file_range() -> Any | None:
-    """Return Linux's sync_file_range(2), or None elsewhere; it is a hint, never a promise."""
+    """Return sync_file_range(2) on Linux, None elsewhere; it is a hint and promises nothing."""
     function = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if function is not None:
         function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]

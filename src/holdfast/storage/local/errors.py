@@ -1,4 +1,4 @@
-"""What a failed file operation means to the layers above: which error, and what to do."""
+"""Turns an `OSError` into a store error with a hint."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _PASSING = {
     errno.ESTALE,
     errno.ETIMEDOUT,
 }
-# Worth another try where nothing was to be changed: after a sync that failed there is none.
+# Retried only for reads: after a failed sync, the data may be lost.
 _LOOKS = {"read", "look at", "list", "reach"}
 _PASSING_LOOK = {
-    errno.EIO: "check the disk or the mount, then give the same command again; what the disk has"
-    " lost for good must be moved away, and then counts as missing",
+    errno.EIO: "check the disk or the mount, then give the same command again; move away files that"
+    " the disk has lost for good, and they count as missing",
     errno.EMFILE: "allow this process more open files: ulimit -n",
-    errno.ENFILE: "this machine has no open files left: end what holds them",
-    errno.ENOMEM: "this machine has no memory left: end what holds it",
+    errno.ENFILE: "this machine cannot open more files: end processes that hold many",
+    errno.ENOMEM: "this machine has no memory left: end processes that hold much",
 }
 
 
-class explained:  # noqa: N801  # reads as a verb; a class, for it stands around every operation
+class explained:  # noqa: N801  # used like a function; a class, because it is cheaper
     """Turns an `OSError` into a store error that names the path and what to do."""
 
     __slots__ = ("_key", "_path", "_verb")
@@ -51,12 +51,12 @@ class explained:  # noqa: N801  # reads as a verb; a class, for it stands around
 
 
 def unnamable(path: str, key: str | None = None) -> StoreError:
-    """Return the error for a path that no file of this machine can have."""
+    """Return the error for a path that no file on this machine can have."""
     return StoreError(
-        f"{path!a} cannot be the name of a file here: it holds a NUL, or what this process cannot"
-        f" encode as {sys.getfilesystemencoding()}",
+        f"{path!a} cannot be the name of a file here: it contains a NUL, or characters that this"
+        f" process cannot encode as {sys.getfilesystemencoding()}",
         key=key,
-        hint="another name, or another locale: LC_ALL=C.UTF-8",
+        hint="use another name, or another locale: LC_ALL=C.UTF-8",
     )
 
 

@@ -1,4 +1,4 @@
-"""The files of a `LocalStore` that are handled piece by piece: trees, appended files, digests."""
+"""Parts of a `LocalStore`: trees, appended files, digests of ranges, read buffers."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ WRITE_BACK_BYTES = 8 << 20
 BUFFER_BYTES = 1 << 20  # small enough to stay in the processor's cache
 _SPARE_MAX = 16
 
-_spare: deque[memoryview] = deque(maxlen=_SPARE_MAX)  # its methods are safe to call from threads
+_spare: deque[memoryview] = deque(maxlen=_SPARE_MAX)  # thread-safe
 
 
 def borrow() -> memoryview:
-    """Return a buffer of `BUFFER_BYTES` that begins on a page; it holds what its last user left.
+    """Return a page-aligned buffer of `BUFFER_BYTES` with arbitrary contents.
 
-    The kernel copies to an address that is not a multiple of 32 at less than half the speed, and a
-    `bytearray` never is one. A new buffer is also zeroed page by page as it is touched, which for a
-    small file takes as long as reading it.
+    The kernel copies at less than half the speed to an address that is not a multiple of 32, which
+    that of a `bytearray` never is. Buffers are reused because the pages of a new one are zeroed on
+    first touch, which for a small file takes as long as reading it.
     """
     try:
         return _spare.pop()
@@ -43,12 +43,12 @@ def borrow() -> memoryview:
 
 
 def give_back(buffer: memoryview) -> None:
-    """Let another caller of `borrow` use the buffer; one that is never given back is no loss."""
+    """Return a buffer for reuse; one that is never given back is simply garbage collected."""
     _spare.append(buffer)
 
 
 class Appender:
-    """A file that grows; what was written is durable once `sync` has returned."""
+    """A file that grows; written data is durable once `sync` has returned."""
 
     def __init__(self, disk: Disk, handle: int, path: str, key: str) -> None:
         self._disk, self._handle, self._path, self._key = disk, handle, path, key
@@ -66,7 +66,7 @@ class Appender:
 
 
 class LocalTree:
-    """Files below one folder: each synced as it is written, folders synced once at the end."""
+    """Files below one folder: each is synced when written, folders once at the end."""
 
     def __init__(self, store: LocalStore, prefix: str) -> None:
         self._store, self._prefix = store, prefix
@@ -114,7 +114,7 @@ class LocalTree:
             self._store.make_folder(root)
 
     def _enter(self, folder: str) -> None:
-        """Make a folder of the tree, and remember it and those above it to be synced."""
+        """Create a folder of the tree, and mark it and its parents to be synced."""
         with self._lock:
             if folder in self._folders:
                 return
@@ -126,7 +126,7 @@ class LocalTree:
 
 @dataclass(frozen=True, slots=True)
 class Digested:
-    """The digest of a part of an object, how many bytes were there, and whether more follow."""
+    """The digest of a range of an object, its actual size, and whether more bytes follow."""
 
     digest: bytes
     size: int
@@ -136,14 +136,14 @@ class Digested:
 def digest_ranges(
     store: LocalStore, ranges: Iterable[tuple[str, int, int]]
 ) -> Iterator[Digested | None]:
-    """Yield the xxh3-128 of parts of objects, given as key, start and length; None if gone."""
+    """Yield the xxh3-128 of ranges, given as key, start and length; None for a missing object."""
     buffer = borrow()
     try:
         for key, start, length in ranges:
             path = store.path(key)
             with explained("read", path, key):
-                found = _digest_part(store.disk, path, buffer, start, start + length)
-            yield found
+                digested = _digest_part(store.disk, path, buffer, start, start + length)
+            yield digested
     finally:
         give_back(buffer)
 
@@ -178,7 +178,7 @@ def _digest_range(disk: Disk, handle: int, buffer: memoryview, start: int, end: 
 
 
 def write_new(disk: Disk, path: str, data: Buffer, mode: int = READABLE) -> None:
-    """Make a file whose bytes are durable on return; its name is not."""
+    """Create a file whose bytes are durable on return; its name is not."""
     handle = disk.create(path, mode)
     try:
         disk.write(handle, data)
@@ -188,20 +188,20 @@ def write_new(disk: Disk, path: str, data: Buffer, mode: int = READABLE) -> None
 
 
 def remove_tree(disk: Disk, path: str) -> None:
-    """Remove a file, a link, or a folder and all in it; what is gone meanwhile is no error.
+    """Remove a file, a link, or a folder with its contents; entries may vanish meanwhile.
 
-    No link is followed: what it leads to is somebody else's.
+    Links are not followed: their targets do not belong to the store.
     """
-    found = disk.lstat(path)
-    if found is None or not found.is_folder:
+    info = disk.lstat(path)
+    if info is None or not info.is_folder:
         disk.remove(path)
         return
     for name, is_folder in disk.scan(path):
-        below = os.path.join(path, name)
+        entry = os.path.join(path, name)
         if is_folder:
-            remove_tree(disk, below)
+            remove_tree(disk, entry)
         else:
             with contextlib.suppress(FileNotFoundError):
-                disk.remove(below)
+                disk.remove(entry)
     with contextlib.suppress(FileNotFoundError):
         disk.rmdir(path)

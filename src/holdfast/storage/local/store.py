@@ -1,7 +1,7 @@
-"""A store on a local (or mounted) disk: atomic by rename, durable by fsync of files and folders.
+"""A store on a local or mounted disk: atomic by rename, durable by fsync of files and folders.
 
-Names that end in `.hf-tmp` are puts in the making or deletions under way; they are never listed
-and are litter once their process is gone. All file operations go through a `Disk`.
+Names that end in `.hf-tmp` are unfinished puts or deletions; they are never listed, and are litter
+once their process is gone. All file operations go through a `Disk`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 TEMPORARY = ".hf-tmp"
 LOCK_NAME = ".hf-lock"
 LOCK_TIMEOUT_S = 10.0
-DURABLE_MAX = 4096  # names to remember; one that was forgotten is synced once more
-FIRST_READ_BYTES = 16 << 10  # enough for most files; memory for more costs as much as the read
+DURABLE_MAX = 4096  # names to remember; a forgotten one is synced once more
+FIRST_READ_BYTES = 16 << 10  # enough for most files; allocating more costs as much as the read
 
 
 class LocalStore:
@@ -54,11 +54,11 @@ class LocalStore:
         view: LocalView | None = None,
     ) -> None:
         self.root = os.path.abspath(os.fspath(root))
-        self.view = view  # the filesystem that a user gave for it, if that has paths of its own
-        self._below = os.path.join(self.root, "")  # joined once, not for every key
+        self.view = view  # the user's filesystem, if it has its own paths for this folder
+        self._root_prefix = os.path.join(self.root, "")  # joined once, not for every key
         self.disk: Disk = disk if disk is not None else PosixDisk()
-        self._mode = mode  # of what is put
-        # Folders whose names are known to be on disk for good, below the root and above it.
+        self._mode = mode  # of new files
+        # Folders whose names are known to be durable, below the root and above it.
         self._durable: set[str] = set() if durable is None else durable
 
     @property
@@ -71,23 +71,23 @@ class LocalStore:
 
     def path(self, key: str) -> str:
         """Return the file path of `key`; an empty key is the root."""
-        return self._below + key if key else self.root
+        return self._root_prefix + key if key else self.root
 
     def child(self, key: str) -> LocalStore:
-        """Return the store of what is below the folder `key`; it knows what this one knows."""
+        """Return the store rooted at the folder `key`; both share what they know to be durable."""
         return LocalStore(self.path(key), self.disk, self._durable, self._mode, self.view)
 
     def closed_to_others(self) -> LocalStore:
-        """Return the same store; what is put through it only this user can read."""
+        """Return the same store; only this user can read what it writes."""
         return LocalStore(self.root, self.disk, self._durable, OWN, self.view)
 
     @property
     def is_durable(self) -> bool:
-        """Whether the root's own name is known to be on disk for good."""
+        """Whether the root's own name is known to be durable."""
         return self.root in self._durable
 
     def trust(self) -> None:
-        """Take it from another process that the root's own name is on disk for good."""
+        """Note that, according to another process, the root's own name is durable."""
         self._durable.add(self.root)
 
     # ------------------------------------------------------------------ reading
@@ -113,10 +113,10 @@ class LocalStore:
 
     def stat(self, key: str) -> Entry | None:
         with explained("look at", self.path(key), key):
-            found = self.disk.stat(self.path(key))
-        if found is None or found.is_folder:
+            info = self.disk.stat(self.path(key))
+        if info is None or info.is_folder:
             return None
-        return Entry(key, found.size, found.modified)
+        return Entry(key, info.size, info.modified)
 
     def entries(self, prefix: str = "") -> Iterator[Entry]:
         for key, is_folder in self._walk(prefix.rstrip("/")):
@@ -127,7 +127,7 @@ class LocalStore:
                 yield entry
 
     def names(self, folder: str) -> list[str]:
-        """Return what is directly below a folder; nothing if it is not there."""
+        """Return the names directly below a folder; [] if it does not exist."""
         return [name for name, _ in self._scan(folder) if not _is_temporary(name)]
 
     def folders(self, prefix: str = "") -> list[str]:
@@ -163,14 +163,13 @@ class LocalStore:
                 try:
                     self.disk.link(temporary, path)
                 except FileExistsError:
-                    # Whoever hears of it may rely on it, so it has to be there for good.
+                    # The caller may rely on the existing object, so its name must be durable.
                     self.disk.sync_dir(os.path.dirname(path))
                     raise Conflict(f"{path} exists already", key=key) from None
                 self.disk.remove(temporary)
             case IfVersion(version):
                 with self._locked(os.path.dirname(path)):
-                    now = self._version(path)
-                    if now != version:
+                    if self._version(path) != version:
                         raise Conflict(f"{path} has changed since it was read", key=key)
                     self.disk.rename(temporary, path)
 
@@ -195,7 +194,7 @@ class LocalStore:
                 if self.disk.stat(os.path.dirname(path)) is not None:
                     self.disk.sync_dir(os.path.dirname(path))
                 return
-            # First out of sight in one step, so that no reader ever sees half a folder.
+            # Renamed first, so that no reader ever sees half a folder.
             doomed = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}{TEMPORARY}")
             self.disk.rename(path, doomed)
             self.disk.sync_dir(os.path.dirname(path))
@@ -203,25 +202,25 @@ class LocalStore:
             remove_tree(self.disk, doomed)
 
     def discard_tree(self, key: str) -> None:
-        """Remove a folder that nobody reads; it may come back as litter after a power cut."""
+        """Remove a folder that has no readers; it may come back as litter after a power cut."""
         path = self.path(key)
         with explained("delete", path, key), contextlib.suppress(FileNotFoundError):
             self._forget(path)
             remove_tree(self.disk, path)
 
     def has(self, key: str) -> bool:
-        """Whether there is anything of that name: a file, a folder even if empty, or a link."""
+        """Whether a file, a folder (even an empty one) or a link has that name."""
         with explained("look at", self.path(key), key):
             return self.disk.lstat(self.path(key)) is not None
 
     def link_above(self, key: str) -> str | None:
-        """Return the first folder between the root and `key` that is a link, None if none is."""
+        """Return the first folder between the root and `key` that is a link, or None."""
         parts = key.split("/")[:-1]
         for depth in range(1, len(parts) + 1):
             folder = "/".join(parts[:depth])
             with explained("look at", self.path(folder), folder):
-                found = self.disk.lstat(self.path(folder))
-            if found is not None and found.is_link:
+                info = self.disk.lstat(self.path(folder))
+            if info is not None and info.is_link:
                 return folder
         return None
 
@@ -229,7 +228,7 @@ class LocalStore:
         return LocalTree(self, prefix.rstrip("/"))
 
     def move_tree(self, old: str, new: str, *, durably: bool = True) -> None:
-        """Give a folder a new key in one step; `Conflict` if `new` holds anything."""
+        """Rename a folder atomically; raise `Conflict` if `new` is not empty."""
         source, target = self.path(old), self.path(new)
         with explained("rename", target, new):
             self.make_folder(os.path.dirname(target))
@@ -240,25 +239,25 @@ class LocalStore:
                     raise Conflict(f"{target} exists already", key=new) from None
                 raise
             self._forget(source)
-            if durably:  # a rename is durable with either folder
+            if durably:  # syncing either folder makes a rename durable
                 self.disk.sync_dir(os.path.dirname(target))
 
     def move_file(self, old: str, new: str) -> None:
-        """Rename one file, making folders as needed; durable with `sync_folders` of its folder."""
+        """Rename one file, creating folders; durable after `sync_folders` of its folder."""
         target = self.path(new)
         with explained("rename", target, new):
             self.make_folder_soon(os.path.dirname(target))
             self.disk.rename(self.path(old), target)
 
     def sync_folders(self, keys: Iterable[str]) -> None:
-        """Make the names in these folders durable; a folder that is missing is made."""
+        """Make the names in these folders durable; missing folders are created."""
         for key in keys:
             with explained("sync", self.path(key), key):
                 self.make_folder_soon(self.path(key))
                 self.disk.sync_dir(self.path(key))
 
     def appender(self, key: str) -> Appender:
-        """Create the object `key`, which must not exist, as a file that grows."""
+        """Create the object `key`, which must not exist, and return an appender for it."""
         path = self.path(key)
         with explained("write", path, key):
             self.make_folder(os.path.dirname(path))
@@ -278,21 +277,21 @@ class LocalStore:
     def litter(self, prefix: str = "") -> Iterator[Entry]:
         for key, _ in self._walk(prefix.rstrip("/"), into_temporary=False):
             if _is_temporary(key):
-                found = self.disk.stat(self.path(key))
-                if found is not None:
-                    yield Entry(key, found.size, found.modified)
+                info = self.disk.stat(self.path(key))
+                if info is not None:
+                    yield Entry(key, info.size, info.modified)
 
     def delete_litter(self, entry: Entry) -> None:
         self.discard_tree(entry.key)
 
     def probe(self, *, writable: bool) -> None:
         with explained("reach", self.root, None):
-            found = self.disk.stat(self.root)
-            if found is not None and not found.is_folder:
+            info = self.disk.stat(self.root)
+            if info is not None and not info.is_folder:
                 raise StoreError(
                     f"{self.root} is a file, not a folder", hint="name a folder as storage path"
                 )
-            if found is not None:
+            if info is not None:
                 self.disk.scan(self.root)
             if writable:
                 self.make_folder(self.root)
@@ -300,35 +299,35 @@ class LocalStore:
     # ------------------------------------------------------------------ folders
 
     def keep_folder(self, key: str) -> None:
-        """Make the folder `key`, for good."""
+        """Create the folder `key` durably."""
         with explained("make", self.path(key), key):
             self.make_folder(self.path(key))
 
     def make_folder(self, path: str) -> None:
-        """Make `path` and what is missing above it, with names that are on disk for good.
+        """Create `path` and its missing parents, with durable names.
 
-        A folder that exists may have been made by a process that died before it synced the name,
+        An existing folder may have been created by a process that died before it synced the name,
         so every name on the way is synced once by each store object that relies on it.
         """
         parent = os.path.dirname(path)
         if path in self._durable or path == parent:
             return
         if len(self._durable) >= DURABLE_MAX:
-            self._durable.clear()  # before those above it are added: see `_forget`
+            self._durable.clear()  # before its parents are added: see `_forget`
         self.make_folder(parent)
         is_made = self._make_if_missing(path)
         try:
             self.disk.sync_dir(parent)
         except OSError:
-            # Above the root lie folders that are not ours, which perhaps we may not even read.
+            # Folders above the root are not ours, and we may not even be allowed to read them.
             if is_made or self._is_below_root(path):
                 raise
         self._durable.add(path)
 
     def make_folder_soon(self, path: str) -> None:
-        """Make `path` and what is missing above it; durable only once somebody syncs the names.
+        """Create `path` and its missing parents; the names are durable only after a later sync.
 
-        Only the root's own name is, because nobody below it would think of syncing that.
+        The root's own name is durable on return, because later syncs happen only below it.
         """
         if not self._is_below_root(path):
             self.make_folder(path)
@@ -347,14 +346,13 @@ class LocalStore:
         return path != self.root and path.startswith(self.root + os.sep)
 
     def _forget(self, path: str) -> None:
-        """Take in that a folder is gone; one that is not known has none below it that is."""
+        """Note that a folder is gone; if it is not in `_durable`, no folder below it is."""
         if path not in self._durable:
             return
-        below = path + os.sep
-        # Other threads, and stores that share it, may add to it: a copy is made in one step.
-        known = self._durable.copy()
+        # Iterate over a copy, made in one step: other threads and stores may add to the set.
+        durable = self._durable.copy()
         self._durable.difference_update(
-            one for one in known if one == path or one.startswith(below)
+            folder for folder in durable if folder == path or folder.startswith(path + os.sep)
         )
 
     # ------------------------------------------------------------------ pieces
@@ -363,11 +361,11 @@ class LocalStore:
         path = self.path(prefix)
         with explained("list", path, prefix):
             try:
-                found = self.disk.scan(path)
+                names = self.disk.scan(path)
             except (FileNotFoundError, NotADirectoryError):
                 return []
-        # A folder sorts as its keys do, which have a slash after its name.
-        return sorted(found, key=lambda item: item[0] + "/" if item[1] else item[0])
+        # A folder sorts like its keys, which continue with a slash.
+        return sorted(names, key=lambda item: item[0] + "/" if item[1] else item[0])
 
     def _walk(self, prefix: str, *, into_temporary: bool = False) -> Iterator[tuple[str, bool]]:
         for name, is_folder in self._scan(prefix):
@@ -421,7 +419,7 @@ class LocalStore:
             raise StoreBusy(f"{path} has been locked for {LOCK_TIMEOUT_S:.0f} s") from None
 
     def _remove_quietly(self, path: str) -> None:
-        # The error that brought us here is the one to report; a leftover is litter for a sweep.
+        # The original error is the one to report; a leftover is litter for a sweep.
         with contextlib.suppress(OSError):
             self.disk.remove(path)
 

@@ -83,7 +83,7 @@ def test_what_is_done_to_metrics_after_they_were_taken_changes_nothing(store: St
 def test_metrics_that_cannot_be_kept_are_refused_at_once_and_cost_no_others(store: Store) -> None:
     rows = MetricRows(store, 1)
     rows.append(1, 1, {"loss": 1.0}, 0.0)
-    with pytest.raises(ConfigError, match="cannot keep this as JSON"):
+    with pytest.raises(ConfigError, match="cannot store this as JSON"):
         rows.append(2, 1, {"loss": object()}, 0.0)
     rows.close()
 

@@ -74,7 +74,7 @@ def test_retention_leaves_what_lies_behind_a_link(
         assert "best/one" in run.retain(Retention(keep=1))
 
     assert contents(elsewhere) == before
-    assert "best/one is left: it lies behind the link" in caplog.text
+    assert "best/one is not removed: it is behind the link" in caplog.text
 
 
 @pytest.mark.parametrize("is_dangling", [False, True])

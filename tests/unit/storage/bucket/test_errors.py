@@ -1,4 +1,4 @@
-"""What object stores answer, and what we make of it."""
+"""How answers of object stores become store errors."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_condition_that_does_not_hold_is_a_conflict(error: type[Exception]) ->
 
 
 def test_two_writers_at_the_same_moment_may_both_try_again() -> None:
-    """S3 answers so while another conditional write is under way: nobody has won yet."""
+    """S3 answers so while another conditional write is under way; neither has won yet."""
     with pytest.raises(StoreBusy), explained(LAB, "write", "s3://lab/a", "a"):
         raise AlreadyExistsError(answered("409 Conflict", "ConditionalRequestConflict"))
 

@@ -1,4 +1,4 @@
-"""Filesystems that users bring: how their failures come out, and that nothing half-done does."""
+"""Filesystems of users: how their failures are reported, and that no put is left half done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failed file operation means: damage it never is, and worth another try only sometimes."""
+"""How failed file operations become store errors: never damage, and only sometimes retried."""
 
 from __future__ import annotations
 

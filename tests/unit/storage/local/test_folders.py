@@ -1,4 +1,4 @@
-"""What a store on a local disk remembers of its folders: enough, and never more and more."""
+"""What a store on a local disk remembers about its folders: enough, and within a limit."""
 
 from __future__ import annotations
 
