@@ -15,7 +15,7 @@ from holdfast.core.plain_data import as_loose_json
 if TYPE_CHECKING:
     from holdfast.control.record.run_view import RunView
     from holdfast.core.study.trial import Trial
-    from holdfast.tune.results.study_view import StudyLook
+    from holdfast.tune.results.study_view import StudyInspection
 
 _ROWS_MAX = 20
 _ERRORS_MAX = 10
@@ -24,7 +24,7 @@ _ERRORS_MAX = 10
 # ---------------------------------------------------------------------- for programs
 
 
-def study_facts(study: StudyLook) -> dict[str, object]:
+def study_facts(study: StudyInspection) -> dict[str, object]:
     """Return all that is known of a study, with all trials."""
     from holdfast.tune.study.fork import read_origin
 
@@ -59,7 +59,7 @@ def study_facts(study: StudyLook) -> dict[str, object]:
     }
 
 
-def trial_facts(study: StudyLook, trial: Trial) -> dict[str, object]:
+def trial_facts(study: StudyInspection, trial: Trial) -> dict[str, object]:
     """Return all that is known of a trial."""
     view = study.view_of(trial)
     return {
@@ -77,7 +77,7 @@ def trial_facts(study: StudyLook, trial: Trial) -> dict[str, object]:
     }
 
 
-def _best_facts(study: StudyLook, name: str, value: float) -> dict[str, object]:
+def _best_facts(study: StudyInspection, name: str, value: float) -> dict[str, object]:
     trial = study.trial(name)
     params = trial.evaluated_params or trial.config
     return {"trial": trial.trial_id, "name": name, "value": value, "params": as_loose_json(params)}
@@ -107,7 +107,7 @@ def _facts_of(trial: Trial) -> dict[str, object]:
 # ---------------------------------------------------------------------- for people
 
 
-def print_study(study: StudyLook) -> None:
+def print_study(study: StudyInspection) -> None:
     """Print what is known of a study: how it goes, its trials, what is wrong, how to go on."""
     from holdfast.tune.outputs.tables import (
         Layout,
@@ -140,7 +140,7 @@ def print_study(study: StudyLook) -> None:
         say("\n" + "\n".join(lines))
 
 
-def _study_facts(study: StudyLook) -> dict[str, object]:
+def _study_facts(study: StudyInspection) -> dict[str, object]:
     from holdfast.tune.outputs.tables import best_line, status_line
     from holdfast.tune.study.fork import read_origin
 
@@ -175,7 +175,7 @@ def _held(view: RunView) -> dict[str, object]:
     return {verb: said}
 
 
-def _problems(study: StudyLook) -> Iterator[str]:
+def _problems(study: StudyInspection) -> Iterator[str]:
     yield from (f"journal: {what}" for what in study.run.journal_damage)
     for key, problems in study.damage.items():
         yield from (f"{key}: {what}" for what in problems)
@@ -184,7 +184,7 @@ def _problems(study: StudyLook) -> Iterator[str]:
             yield f"{trial.folder}/{kept.directory}: {'; '.join(kept.problems)}"
 
 
-def _how_to_go_on(study: StudyLook) -> Iterator[str]:
+def _how_to_go_on(study: StudyInspection) -> Iterator[str]:
     if study.run.is_live or study.stored is None:
         return
     arguments = f"{study.run.store.url!r}, {study.stored.trainable}"
@@ -206,7 +206,7 @@ def _attempts(trial: Trial) -> str:
     return f"{trial.run.attempts}{failed}"
 
 
-def print_trial(study: StudyLook, trial: Trial) -> None:
+def print_trial(study: StudyInspection, trial: Trial) -> None:
     """Print what is known of a trial."""
     from holdfast.tune.result import AUTO_RESULT_KEYS
 

@@ -11,13 +11,13 @@ from holdfast.cli.output import print_json, say, say_printed
 
 if TYPE_CHECKING:
     from holdfast.core.study.trial import Trial
-    from holdfast.tune.results.study_view import StudyLook
+    from holdfast.tune.results.study_view import StudyInspection
 
 TRIALS_MAX = 10  # that are printed when none is named
 _ATTEMPT = re.compile(r"attempt-(\d+)\.log")
 
 
-def trial_logs(study: StudyLook, trial: Trial) -> dict[int, str]:
+def trial_logs(study: StudyInspection, trial: Trial) -> dict[int, str]:
     """Return the logs of a trial by attempt, rising: with the study, or on its driver's machine."""
     folder = trial_log_folder(study, trial)
     try:
@@ -28,7 +28,7 @@ def trial_logs(study: StudyLook, trial: Trial) -> dict[int, str]:
     return dict(sorted((int(m[1]), os.path.join(folder, name)) for name, m in matches if m))
 
 
-def trial_log_folder(study: StudyLook, trial: Trial) -> str:
+def trial_log_folder(study: StudyInspection, trial: Trial) -> str:
     """Return where the logs of a trial are."""
     from holdfast.control.host.log_folders import find_log_folder
 
@@ -39,7 +39,7 @@ def trial_log_folder(study: StudyLook, trial: Trial) -> str:
 
 
 def print_trial_logs(
-    study: StudyLook, trial: Trial | None, attempt: int | None, lines: int, *, as_json: bool
+    study: StudyInspection, trial: Trial | None, attempt: int | None, lines: int, *, as_json: bool
 ) -> None:
     """Print the end of a trial's log, or of those of a few trials; raise if there is none.
 
@@ -99,7 +99,7 @@ def _of_attempt(logs: Mapping[int, str], attempt: int | None) -> tuple[int, str]
     return number, logs[number]
 
 
-def _no_logs(study: StudyLook, trial: Trial | None) -> Exception:
+def _no_logs(study: StudyInspection, trial: Trial | None) -> Exception:
     from holdfast.errors import ConfigError
 
     view, where = study.run, ""

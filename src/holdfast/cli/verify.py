@@ -15,7 +15,7 @@ from holdfast.core.quantities import counted
 if TYPE_CHECKING:
     from holdfast.control.record.run_view import RunView, Verification
     from holdfast.storage.parallel import Progress
-    from holdfast.tune.results.study_view import StudyLook
+    from holdfast.tune.results.study_view import StudyInspection
     from holdfast.tune.results.upkeep import StudyVerification
 
 
@@ -140,7 +140,7 @@ def _on_run(view: RunView, result: Verification, what: str | None) -> Iterator[s
         yield f"The {what} resumes from {newest}."
 
 
-def _on_study(study: StudyLook, result: StudyVerification) -> Iterator[str]:
+def _on_study(study: StudyInspection, result: StudyVerification) -> Iterator[str]:
     for trial, directory in result.resumes.items():
         yield f"{trial} resumes from {directory or 'the beginning: no checkpoint is whole'}."
     if study.unsure is not None:
