@@ -319,7 +319,7 @@ def test_checkpoints_are_made_every_ten_steps_and_survive_a_crash(
     assert [metrics["training_iteration"] for _, metrics in trial.checkpoints] == saved
     assert [row["steps"] for row in rows(study)[0]] == [*range(1, 26)]
     assert "restored at 10" in said(study)[1]
-    assert "arguments of older eras: checkpoint_freq" in errors
+    assert "deprecated arguments: checkpoint_freq" in errors
 
 
 NOT_YET = {"resume=True": "resume=False"}

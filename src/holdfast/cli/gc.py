@@ -68,9 +68,9 @@ def _run_litter(store: Store, *, dry_run: bool) -> list[Litter]:
 
 def _study_litter(store: Store, *, dry_run: bool) -> list[Litter]:
     from holdfast.control.record.identity import find_identity
-    from holdfast.tune.results.study_view import look_at_study
+    from holdfast.tune.results.study_view import inspect_study
     from holdfast.tune.results.upkeep import find_study_litter, sweep_study
 
     if dry_run:
-        return find_study_litter(look_at_study(store))
+        return find_study_litter(inspect_study(store))
     return sweep_study(store, find_identity(store)[0].name)

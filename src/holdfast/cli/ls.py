@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.control.record.identity import RunIdentity
     from holdfast.control.record.run_view import RunView
     from holdfast.core.checkpoint.record import Kept
-    from holdfast.tune.results.study_view import StudyLook
+    from holdfast.tune.results.study_view import StudyInspection
 
 COLUMNS = ("NAME", "KIND", "STATUS", "CHECKPOINTS", "NEWEST", "STEP", "SAVED")
 
@@ -25,7 +25,7 @@ def ls(storage: str, as_json: bool) -> None:
     from holdfast.control.record.run_view import STRANGE, find_runs, look
     from holdfast.errors import HoldfastError, StoreBusy
     from holdfast.storage.locate import child, open_store
-    from holdfast.tune.results.study_view import is_study, look_at_study
+    from holdfast.tune.results.study_view import inspect_study, is_study
 
     store = open_store(storage)
     store.probe(writable=False)
@@ -37,7 +37,7 @@ def ls(storage: str, as_json: bool) -> None:
             if isinstance(identity, HoldfastError):
                 raise identity
             if is_study(home):
-                rows.append(row | _study_row(look_at_study(home)))
+                rows.append(row | _study_row(inspect_study(home)))
             else:
                 rows.append(row | _run_row(look(home), identity))
         except StoreBusy:
@@ -65,7 +65,7 @@ def _run_row(view: RunView, identity: RunIdentity) -> dict[str, object]:
     }
 
 
-def _study_row(study: StudyLook) -> dict[str, object]:
+def _study_row(study: StudyInspection) -> dict[str, object]:
     newest = filter(None, (trial.checkpoints.newest() for trial in study.trials))
     count = sum(len(trial.checkpoints.usable()) for trial in study.trials)
     best, (metric, mode) = study.best(), study.metric

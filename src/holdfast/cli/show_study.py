@@ -19,7 +19,7 @@ from holdfast.core.plain_data import as_loose_json
 if TYPE_CHECKING:
     from holdfast.control.record.run_view import RunView
     from holdfast.core.study.trial import Trial
-    from holdfast.tune.results.study_view import StudyLook
+    from holdfast.tune.results.study_view import StudyInspection
 
 _ROWS_MAX = 20
 _ERRORS_MAX = 10
@@ -28,7 +28,7 @@ _ERRORS_MAX = 10
 # ---------------------------------------------------------------------- for programs
 
 
-def study_facts(study: StudyLook) -> dict[str, object]:
+def study_facts(study: StudyInspection) -> dict[str, object]:
     """Return the facts of a study and all its trials."""
     from holdfast.tune.study.fork import read_origin
 
@@ -63,7 +63,7 @@ def study_facts(study: StudyLook) -> dict[str, object]:
     }
 
 
-def trial_facts(study: StudyLook, trial: Trial) -> dict[str, object]:
+def trial_facts(study: StudyInspection, trial: Trial) -> dict[str, object]:
     """Return the facts of a trial."""
     view = study.view_of(trial)
     return {
@@ -81,7 +81,7 @@ def trial_facts(study: StudyLook, trial: Trial) -> dict[str, object]:
     }
 
 
-def _best_facts(study: StudyLook, name: str, value: float) -> dict[str, object]:
+def _best_facts(study: StudyInspection, name: str, value: float) -> dict[str, object]:
     trial = study.trial(name)
     params = trial.evaluated_params or trial.config
     return {"trial": trial.trial_id, "name": name, "value": value, "params": as_loose_json(params)}
@@ -111,7 +111,7 @@ def _trial_row(trial: Trial) -> dict[str, object]:
 # ---------------------------------------------------------------------- for people
 
 
-def print_study(study: StudyLook) -> None:
+def print_study(study: StudyInspection) -> None:
     """Print a study: its state, its trials, its problems, and how to resume it."""
     from holdfast.tune.outputs.tables import Layout, Progress, as_text, error_table, trial_table
 
@@ -135,7 +135,7 @@ def print_study(study: StudyLook) -> None:
         say("\n" + "\n".join(lines))
 
 
-def _study_facts(study: StudyLook) -> dict[str, object]:
+def _study_facts(study: StudyInspection) -> dict[str, object]:
     from holdfast.tune.outputs.tables import best_line, status_line
     from holdfast.tune.study.fork import read_origin
 
@@ -170,7 +170,7 @@ def holder(view: RunView) -> dict[str, object]:
     return {verb: f"{view.lease.owner}, {age(view.lease.renewed)} ago"}
 
 
-def _problems(study: StudyLook) -> Iterator[str]:
+def _problems(study: StudyInspection) -> Iterator[str]:
     yield from (f"journal: {damage}" for damage in study.run.journal_damage)
     for key, problems in study.damage.items():
         yield from (f"{key}: {problem}" for problem in problems)
@@ -179,7 +179,7 @@ def _problems(study: StudyLook) -> Iterator[str]:
             yield f"{trial.folder}/{entry.directory}: {'; '.join(entry.problems)}"
 
 
-def _how_to_resume(study: StudyLook) -> Iterator[str]:
+def _how_to_resume(study: StudyInspection) -> Iterator[str]:
     if study.run.is_live or study.stored is None:
         return
     arguments = f"{study.run.store.url!r}, {study.stored.trainable}"
@@ -201,7 +201,7 @@ def _attempts(trial: Trial) -> str:
     return f"{trial.run.attempts}{failed}"
 
 
-def print_trial(study: StudyLook, trial: Trial) -> None:
+def print_trial(study: StudyInspection, trial: Trial) -> None:
     """Print a trial: its state, its last result, its checkpoints and its problems."""
     from holdfast.tune.result import AUTO_RESULT_KEYS
 

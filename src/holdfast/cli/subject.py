@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.control.record.run_view import RunView
     from holdfast.core.study.trial import Trial
-    from holdfast.tune.results.study_view import StudyLook
+    from holdfast.tune.results.study_view import StudyInspection
 
 
 @dataclass(frozen=True)
 class StudySubject:
     """A study."""
 
-    study: StudyLook
+    study: StudyInspection
 
 
 @dataclass(frozen=True)
 class TrialSubject:
     """One trial of a study."""
 
-    study: StudyLook
+    study: StudyInspection
     trial: Trial
 
 
@@ -33,12 +33,12 @@ def subject_at(path: str) -> RunView | StudySubject | TrialSubject:
     """
     from holdfast.control.record.run_view import look
     from holdfast.storage.locate import open_store
-    from holdfast.tune.results.study_view import is_study, look_at_study, study_above
+    from holdfast.tune.results.study_view import inspect_study, is_study, study_above
 
     store = open_store(path)
     if is_study(store):
-        return StudySubject(look_at_study(store))
+        return StudySubject(inspect_study(store))
     if (above := study_above(path)) is not None:
-        study = look_at_study(above[0])
+        study = inspect_study(above[0])
         return TrialSubject(study, study.trial(above[1]))
     return look(store)

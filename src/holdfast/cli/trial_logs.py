@@ -11,7 +11,7 @@ from holdfast.cli.output import print_json, say, say_printed
 
 if TYPE_CHECKING:
     from holdfast.core.study.trial import Trial
-    from holdfast.tune.results.study_view import StudyLook
+    from holdfast.tune.results.study_view import StudyInspection
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ TRIALS_MAX = 10  # printed when no trial is named
 _ATTEMPT = re.compile(r"attempt-(\d+)\.log")
 
 
-def trial_logs(study: StudyLook, trial: Trial) -> dict[int, str]:
+def trial_logs(study: StudyInspection, trial: Trial) -> dict[int, str]:
     """Return the logs of a trial by attempt, in order of attempts.
 
     They are in the folder of the study, or on the machine of its driver.
@@ -41,7 +41,7 @@ def trial_logs(study: StudyLook, trial: Trial) -> dict[int, str]:
 
 
 def print_trial_logs(
-    study: StudyLook, trial: Trial | None, attempt: int | None, lines: int, *, as_json: bool
+    study: StudyInspection, trial: Trial | None, attempt: int | None, lines: int, *, as_json: bool
 ) -> None:
     """Print the end of a trial's log, or of those of a few trials; raise if there is none.
 
@@ -100,7 +100,7 @@ def logs_of_attempt(logs: Mapping[int, T], attempt: int | None) -> tuple[int, T]
     return number, logs[number]
 
 
-def _no_logs(study: StudyLook, trial: Trial | None) -> Exception:
+def _no_logs(study: StudyInspection, trial: Trial | None) -> Exception:
     from holdfast.errors import ConfigError
 
     view, where = study.run, ""

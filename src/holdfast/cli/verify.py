@@ -15,7 +15,7 @@ from holdfast.core.quantities import counted
 if TYPE_CHECKING:
     from holdfast.control.record.run_view import RunView, Verification
     from holdfast.storage.parallel import Progress
-    from holdfast.tune.results.study_view import StudyLook
+    from holdfast.tune.results.study_view import StudyInspection
     from holdfast.tune.results.upkeep import StudyVerification
 
 
@@ -144,7 +144,7 @@ def _run_notes(view: RunView, result: Verification, kind: str | None) -> Iterato
         yield f"The {kind} resumes from {newest}."
 
 
-def _study_notes(study: StudyLook, result: StudyVerification) -> Iterator[str]:
+def _study_notes(study: StudyInspection, result: StudyVerification) -> Iterator[str]:
     for trial, directory in result.resumes.items():
         yield f"{trial} resumes from {directory or 'the beginning: no checkpoint is whole'}."
     if study.unsure is not None:

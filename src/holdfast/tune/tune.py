@@ -20,9 +20,16 @@ from holdfast.tune.experiment import Experiment
 from holdfast.tune.resources import bundles_of
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.results.summary import StoredTrial, TrialSummary, error_of
-from holdfast.tune.study.names import claimed, newest_unnamed
+from holdfast.tune.study.names import newest_unnamed, with_claimed_name
 from holdfast.tune.study.older_arguments import warn_of_older
-from holdfast.tune.study.resume_modes import NEW, Ask, begun, goes_on, make_room, mode_of
+from holdfast.tune.study.resume_modes import (
+    NEW,
+    Ask,
+    make_room,
+    mode_of,
+    resumed_spec,
+    should_resume,
+)
 from holdfast.tune.study.spec import StudySpec
 from holdfast.tune.tune_config import ResumeConfig
 from holdfast.tune.tuner import Tuner
@@ -240,11 +247,11 @@ def _outcome(experiment: Experiment, given: Mapping[str, Any]) -> _Outcome:
     store = spec.store()
     uploads = experiment.upload_dir is not None
     resumption = Resumption()
-    if goes_on(mode, store, uploads=uploads, ask=given["_prompt"]):
-        spec, resumption = begun(spec, store), mode.how
+    if should_resume(mode, store, uploads=uploads, ask=given["_prompt"]):
+        spec, resumption = resumed_spec(spec, store), mode.how
     else:
         _must_work(spec)
-        spec = claimed(spec)
+        spec = with_claimed_name(spec)
         store = spec.store()
         make_room(spec, store)
     grid = Tuner(_restored=(spec, resumption)).fit()

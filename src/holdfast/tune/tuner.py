@@ -34,16 +34,15 @@ from holdfast.tune.outputs.files import ErrorFiles, SchedulerFiles
 from holdfast.tune.result_grid import ResultGrid
 from holdfast.tune.results.reader import read_results, results_of
 from holdfast.tune.search.objects import must_have_same_keys
-from holdfast.tune.study.ending import Preempted, extension_plan, what_goes_on
-from holdfast.tune.study.fork import Origin, fork_plan, forked, start_of
-from holdfast.tune.study.launch import Launch, opened
-from holdfast.tune.study.names import claimed, name_for
+from holdfast.tune.study.fork import Origin, extension_plan, fork_plan, forked, start_of
+from holdfast.tune.study.launch import Launch, Preempted, open_launch
+from holdfast.tune.study.names import name_for, with_claimed_name
 from holdfast.tune.study.spec import (
     StudySpec,
-    place_of,
     restored_spec,
     samples_in_all,
     space_of,
+    split_study_path,
     with_given,
 )
 from holdfast.tune.study.stored_spec import (
@@ -158,7 +157,7 @@ class Tuner:
                 hint="pass the trainable that the study was started with",
             )
         spec = restored_spec(
-            study, place_of(path, storage_filesystem), storage_filesystem, run, param_space
+            study, split_study_path(path, storage_filesystem), storage_filesystem, run, param_space
         )
         if param_space is not None:
             must_have_same_keys(study.keys, spec.param_space)
@@ -296,13 +295,13 @@ class Tuner:
                 "RunConfig(resume='must') has no name, without which every study is a new one",
                 hint="pass the name of the study to resume: RunConfig(name=…)",
             )
-        spec = self._spec = claimed(spec)
+        spec = self._spec = with_claimed_name(spec)
         store = spec.store()
         if not self._is_restored:
             spec = self._begin_or_resume(spec, store)
         is_open = False
         try:
-            with opened(spec, self._resumption) as launch:
+            with open_launch(spec, self._resumption) as launch:
                 callbacks = _callbacks(spec)
                 display = StudyDisplay(spec, launch.study, launch.search.total)
                 if self._origin is not None and launch.is_new:
@@ -333,7 +332,7 @@ class Tuner:
             controller = launch.drive(observers, files=[results, notes])
             interrupted = controller.is_stopped and not launch.study.is_over
             self._results = results_of(launch, controller.errors, interrupted=interrupted)
-            resume = what_goes_on(launch, controller)
+            resume = launch.remaining_call(controller)
             returns = not controller.departures.takes_driver
             display.output.end(
                 display.progress(), resume=resume, interrupted=interrupted and returns

@@ -42,7 +42,7 @@ from holdfast.train import Result
 from holdfast.train.restore.record import StoredTrainer
 from holdfast.train.restore.restore import can_restore
 from holdfast.tune import ExperimentAnalysis, Tuner
-from holdfast.tune.results.study_view import look_at_study
+from holdfast.tune.results.study_view import inspect_study
 from holdfast.tune.schedulers import AsyncHyperBandScheduler
 from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
 from tests.faults.records import mutations
@@ -208,7 +208,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
         if path.is_file() and path.suffix in (".json", ".jsonl", ".csv")
     ]
     assert len(changed) > 15
-    study = look_at_study(open_store(root / "study"))
+    study = inspect_study(open_store(root / "study"))
     assert (study.run.journal_damage, study.damage, study.unsure) == ([], {}, None)
     assert dict(study.counts) == {"PENDING": 2, "TERMINATED": 2}
     assert look(open_store(root / "run")).journal_damage == []

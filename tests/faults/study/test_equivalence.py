@@ -177,7 +177,7 @@ def test_who_changes_configs_goes_with_no_searcher_that_learns(scheduler: str) -
             search_alg=SEARCHERS[searcher](),
         )
         spec = StudySpec(trainable=runnable(Trainable), tune_config=config, run_config=RunConfig())
-        with pytest.raises(ConfigError, match="changes configs itself and goes with no search_alg"):
+        with pytest.raises(ConfigError, match="changes configs itself and cannot be combined with"):
             spec.search()
 
 

@@ -13,7 +13,7 @@ from holdfast import tune
 from holdfast.control.record.open_run import OpenStudy
 from holdfast.control.study import journal as study_journal
 from holdfast.storage.locate import open_store
-from holdfast.tune.results.study_view import StudyLook, look_at_study
+from holdfast.tune.results.study_view import StudyInspection, inspect_study
 from holdfast.tune.results.upkeep import find_study_litter, verify_study
 from holdfast.tune.schedulers import ASHAScheduler
 from tests.integration.train.loops import is_first
@@ -137,14 +137,14 @@ def test_a_study_is_known_without_the_record_of_its_kind(
 class Onlooking(tune.Callback):
     """Looks at the study at every result, as somebody else would."""
 
-    def __init__(self, study: Path, looks: list[StudyLook]) -> None:
+    def __init__(self, study: Path, looks: list[StudyInspection]) -> None:
         self._study, self._looks = study, looks
 
     def on_trial_result(
         self, iteration: int, trials: Sequence[Any], trial: Any, result: dict[str, Any], **_: Any
     ) -> None:
         del iteration, trials, trial, result
-        self._looks.append(look_at_study(open_store(self._study)))
+        self._looks.append(inspect_study(open_store(self._study)))
 
 
 def test_a_live_study_is_seen_as_it_is_beside_its_driver(lab: Lab) -> None:
@@ -157,7 +157,7 @@ def test_a_live_study_is_seen_as_it_is_beside_its_driver(lab: Lab) -> None:
                 raise RuntimeError("the first time only")
             save(step)
 
-    looks: list[StudyLook] = []
+    looks: list[StudyInspection] = []
     results = lab.fit(
         train,
         max_failures=1,
@@ -178,13 +178,13 @@ def test_a_checkpoint_that_its_driver_removes_meanwhile_is_not_damaged(lab: Lab)
     class Late(tune.Callback):
         """Verifies what was there at the result before."""
 
-        look: StudyLook | None = None
+        look: StudyInspection | None = None
 
         def on_trial_result(self, *_: Any, **__: Any) -> None:
             if self.look is not None:
                 found.append(verify_study(self.look).damaged)
                 found.append(find_study_litter(self.look))
-            self.look = look_at_study(open_store(lab.study))
+            self.look = inspect_study(open_store(lab.study))
 
     def train(config: dict[str, Any]) -> None:
         for step in range(begin(notes), 6):
@@ -205,7 +205,7 @@ def test_verify_takes_back_checkpoints_of_trials_that_are_whole(
 ) -> None:
     """Of trials that go on, and of those that are over."""
     stopped_search(lab)
-    trials = look_at_study(open_store(lab.study)).trials
+    trials = inspect_study(open_store(lab.study)).trials
     with OpenStudy.open(open_store(lab.study)) as run:
         for trial in trials:
             for kept in trial.checkpoints.usable():
@@ -213,7 +213,7 @@ def test_verify_takes_back_checkpoints_of_trials_that_are_whole(
                 event = {"id": trial.trial_id, "what": "checkpoint_quarantined", "facts": facts}
                 run.note("trial_checkpoint", event)
     before = {trial.folder: len(trial.checkpoints.usable()) for trial in trials}
-    set_aside = look_at_study(open_store(lab.study)).trials
+    set_aside = inspect_study(open_store(lab.study)).trials
     assert {len(trial.checkpoints.usable()) for trial in set_aside} == {0}
 
     one = next(trial.folder for trial in trials if before[trial.folder])
@@ -223,5 +223,5 @@ def test_verify_takes_back_checkpoints_of_trials_that_are_whole(
     assert (of_trial.code, of_study.code) == (0, 0)
     assert of_trial.out.count("restored     ") == before[one]
     assert of_study.out.count("restored     ") == sum(before.values()) - before[one]
-    after = look_at_study(open_store(lab.study)).trials
+    after = inspect_study(open_store(lab.study)).trials
     assert {trial.folder: len(trial.checkpoints.usable()) for trial in after} == before

@@ -12,7 +12,7 @@ import pytest
 from holdfast import tune
 from holdfast.control.study import journal as study_journal
 from holdfast.storage.locate import open_store
-from holdfast.tune.results.study_view import look_at_study
+from holdfast.tune.results.study_view import inspect_study
 from holdfast.tune.schedulers import FIFOScheduler
 from holdfast.tune.study.stored_spec import CannotRestoreStudy
 from tests.integration.train.loops import is_first
@@ -92,16 +92,16 @@ def test_a_trial_that_waits_goes_on_from_a_checkpoint_whose_record_is_lost(lab: 
         checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
         tune={"max_concurrent_trials": 1, "scheduler": PausesAtThree(str(lab.folder / "left"))},
     )
-    trial = look_at_study(open_store(lab.study)).trials[0]
+    trial = inspect_study(open_store(lab.study)).trials[0]
     saved = f'"id":"{trial.trial_id}","what":"checkpoint_committed","facts":{{"number":'
     damage(lab, f"{saved}1,", f"{saved}2,", '"study_state"')
-    before = look_at_study(open_store(lab.study)).trials[0]
+    before = inspect_study(open_store(lab.study)).trials[0]
     assert (str(before.status), sorted(before.checkpoints.kept)) == ("PAUSED", [0])
 
     results = lab.restore(Counter)
 
     assert [last(one)["count"] for one in results] == [5, 50]
-    after = look_at_study(open_store(lab.study)).trials[0]
+    after = inspect_study(open_store(lab.study)).trials[0]
     assert sorted(after.checkpoints.kept)[:3] == [0, 1, 2]
     assert after.checkpoints.kept[2].step == 3
 

@@ -46,7 +46,7 @@ def test_a_fork_searches_another_space_and_leaves_the_old_study_as_it_was(
 
     assert capsys.readouterr().out.splitlines() == [
         "'study-fork' is a new study, with the settings of 'study'.",
-        "  stay     3 trials of 'study', where and as they are",
+        "  kept     3 trials of 'study', unchanged",
         "  space    x, y (y is new)",
         "  new      2 trials",
     ]
@@ -171,7 +171,7 @@ def test_a_study_is_extended_by_at_least_one_sample(lab: Lab, more: Any) -> None
     lab.fit(Counter, stop={"training_iteration": 1})
     restored = Tuner.restore(str(lab.study), Counter)
 
-    with pytest.raises(ConfigError, match="it is how many to take besides, at least 1"):
+    with pytest.raises(ConfigError, match="must be the number of samples to add, at least 1"):
         restored.extend(num_samples=more)
 
 
@@ -192,7 +192,7 @@ def test_a_study_without_end_has_no_more_samples_to_take(lab: Lab) -> None:
     lab.fit(train, tune={"num_samples": -1}, stop=Enough())
     restored = Tuner.restore(str(lab.study), train, run_config=tune.RunConfig(stop=Enough()))
 
-    with pytest.raises(ConfigError, match="no end of its samples"):
+    with pytest.raises(ConfigError, match="its samples have no end"):
         restored.extend(num_samples=5)
 
 

@@ -244,7 +244,7 @@ class SavesNumber(Counter):
 @pytest.mark.parametrize(
     ("trainable", "said"),
     [
-        (SavesElsewhere, "SavesElsewhere was to be saved to .* and says it is at .*elsewhere"),
+        (SavesElsewhere, "SavesElsewhere was to be saved to .*, and returned .*elsewhere"),
         (SavesNumber, "SavesNumber returned 7 when it was saved"),
     ],
 )

@@ -50,7 +50,7 @@ class Once(tune.Trainable):
 def test_an_older_argument_works_and_says_what_to_write(
     tmp_path: Path, given: dict[str, Any], said: str
 ) -> None:
-    with pytest.warns(DeprecationWarning, match="arguments of older eras") as warned:
+    with pytest.warns(DeprecationWarning, match="deprecated arguments") as warned:
         tune.run(Once, storage_path=str(tmp_path), **given)
 
     [warning] = warned
@@ -71,7 +71,7 @@ def test_arguments_that_nothing_needs_are_ignored_with_one_warning(tmp_path: Pat
         "ray_auto_init": False,
         "chdir_to_trial_dir": True,
     }
-    with pytest.warns(DeprecationWarning, match="arguments of older eras") as warned:
+    with pytest.warns(DeprecationWarning, match="deprecated arguments") as warned:
         analysis = tune.run(Once, storage_path=str(tmp_path), **ignored)
 
     assert len(analysis.trials) == 1

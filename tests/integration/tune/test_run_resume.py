@@ -265,7 +265,7 @@ def test_changes_are_ignored_and_each_is_told(old_lab: OldLab) -> None:
     [text] = [str(one.message) for one in warned]
     for change in (
         "config['x']={'grid_search': [1, 2]}",
-        "config has no 'y', and it had",
+        "config has no 'y', which it had",
         "config['z'], which it did not have",
         "stop={'training_iteration': 9}, it is {'training_iteration': 2}",
         "num_samples=5, it is 1",

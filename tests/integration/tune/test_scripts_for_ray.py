@@ -239,8 +239,8 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         (TypeError, "a trainable is a function", lambda: tune.register_trainable("x", 3)),
         (TypeError, "is made by a function", lambda: tune.register_env("x", NOTHING)),
         (TypeError, "neither a function", lambda: Tuner(3)),
-        (TypeError, "is no Trainable", lambda: Tuner(dict)),
-        (TypeError, "dict is no Trainable", lambda: tune.with_parameters(dict, a=1)),
+        (TypeError, "is not a subclass of Trainable", lambda: Tuner(dict)),
+        (TypeError, "dict is not a subclass of Trainable", lambda: tune.with_parameters(dict, a=1)),
         (TypeError, "3 is neither a function", lambda: tune.with_resources(3, {"cpu": 1})),
         (ValueError, "no trainable is registered", lambda: Tuner("no such name")),
         (tune.TuneError, "no trainable is registered", lambda: Tuner("no such name")),
@@ -442,7 +442,7 @@ def test_a_class_that_only_saves_fails_when_it_must_go_on(lab: Lab) -> None:
 def test_a_class_that_only_saves_goes_with_no_scheduler_that_pauses(lab: Lab) -> None:
     scheduler = HyperBandScheduler(metric="count", mode="max", max_t=9)
 
-    with pytest.raises(ValueError, match="cannot be saved and go on"):
+    with pytest.raises(ValueError, match="cannot be saved and resumed"):
         lab.fit(OnlySaves, tune={"scheduler": scheduler})
 
 
@@ -524,9 +524,7 @@ def test_a_result_says_with_which_config_it_was_made(tmp_path: Path) -> None:
 
 def test_an_experiment_is_refused_when_it_is_made_if_a_function_is_to_be_saved() -> None:
     for options in ({"checkpoint_at_end": True}, {"checkpoint_frequency": 1}):
-        with pytest.raises(
-            ValueError, match="the function `train` saves itself by what it reports"
-        ):
+        with pytest.raises(ValueError, match="the function `train` saves its checkpoints itself"):
             tune.Experiment("e", train, checkpoint_config=tune.CheckpointConfig(**options))
 
 

@@ -124,7 +124,7 @@ def test_a_trainers_run_config_is_no_part_of_the_search_space() -> None:
     trainer = DataParallelTrainer(report_size)
     space = {"run_config": train.RunConfig(name="ignored")}
 
-    with pytest.raises(ValueError, match="is kept in the folder of the trial"):
+    with pytest.raises(ValueError, match="is stored in the trial's folder"):
         tune.Tuner(trainer, param_space=space)
     tune.Tuner(lambda config: None, param_space=space)  # a name of the function's own
 

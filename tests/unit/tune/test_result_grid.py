@@ -299,7 +299,7 @@ def test_the_error_of_a_trial_is_read_unless_it_went_on_to_its_end(tmp_path: Pat
 def test_a_folder_of_the_wrong_level_says_which_is_right(tmp_path: Path) -> None:
     write_study(tmp_path / "study", {0: [3.0], 1: [2.0]})
 
-    with pytest.raises(RuntimeError, match="that of a study, whose trials are 'train_00000'"):
+    with pytest.raises(RuntimeError, match="the folder of a study, with the trials 'train_00000'"):
         Result.from_path(tmp_path / "study")
     with pytest.raises(RuntimeError, match=r"is part of the trial in .*train_00001"):
         Result.from_path(tmp_path / "study" / "train_00001" / "checkpoint_000000")

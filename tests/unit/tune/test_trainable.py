@@ -103,7 +103,7 @@ def test_a_path_outside_the_folder_is_refused(
     folder.mkdir()
     returned = outside if outside == "model" else str(folder / outside)
 
-    with pytest.raises(ValueError, match="says it is at"):
+    with pytest.raises(ValueError, match="which is outside of it"):
         class_checkpoints.store(str(folder), returned, "Mine")
 
 

@@ -1,1 +1,1 @@
-"""What a study has come to, read from its storage."""
+"""The results of a study, read from its storage."""

@@ -1,4 +1,4 @@
-"""Which trial, and which checkpoint, is best: arithmetic on what was reported."""
+"""Finds the best trial and the best checkpoint by a reported metric."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=TrialSummary)
 
 SCOPES = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 _NAMES_MAX = 40
-_MEANT = {
+_MODE_SYNONYMS = {
     "maximum": "max",
     "maximize": "max",
     "maximise": "max",
@@ -30,25 +30,26 @@ _MEANT = {
 
 
 def checked_mode(mode: object) -> str:
-    """Return a mode if it is one."""
+    """Return a valid mode; raise `ConfigError` for any other."""
     if mode in ("min", "max"):
         return str(mode)
-    meant = _MEANT.get(str(mode).strip().lower(), str(mode).strip().lower())
+    word = str(mode).strip().lower()
+    meant = _MODE_SYNONYMS.get(word, word)
     hint = f"mode={meant!r}" if meant in ("min", "max") else "mode='min' for a loss"
     raise ConfigError(f"mode={mode!r}: must be 'min' or 'max'", hint=hint)
 
 
 def checked_scope(scope: object) -> str:
-    """Return a scope if it is one."""
+    """Return a valid scope; raise `ConfigError` for any other."""
     if scope in SCOPES:
         return str(scope)
     raise ConfigError(f"scope={scope!r}: must be one of {', '.join(map(repr, SCOPES))}")
 
 
 def metric_of(metric: str | None, mode: object) -> str | None:
-    """Return what trials are compared by: with a mode alone, the number that a trainable returns.
+    """Return what trials are compared by: given a mode alone, the number that a trainable returns.
 
-    None if neither is known.
+    None if neither is given.
     """
     return DEFAULT_METRIC if metric is None and isinstance(mode, str) else metric
 
@@ -56,9 +57,9 @@ def metric_of(metric: str | None, mode: object) -> str | None:
 def wanted(
     metric: str | None, mode: str | None, call: str, trials: Iterable[TrialSummary] = ()
 ) -> tuple[str, str]:
-    """Return metric and mode once both are known.
+    """Return metric and mode; raise `ConfigError` if one is missing.
 
-    With a mode alone it is the number that a trainable returned, if any of `trials` did.
+    Given a mode alone, the metric is the number that a trainable returned, if any of `trials` did.
     """
     if metric is None and mode is not None and any(map(_returned_number, trials)):
         metric = DEFAULT_METRIC
@@ -78,11 +79,11 @@ def _returned_number(trial: TrialSummary) -> bool:
 
 
 def value_of(trial: TrialSummary, metric: str, mode: str, scope: str) -> float | None:
-    """Return what a trial is compared by; None if it never reported the metric as a number."""
-    found = trial.statistics.get(metric)
-    if found is None:
+    """Return the value a trial is compared by; None if it never reported the metric as a number."""
+    statistics = trial.statistics.get(metric)
+    if statistics is None:
         return score_of(trial.last_result, metric) if scope == "last" else None
-    return found.summary()[mode if scope == "all" else scope]
+    return statistics.summary()[mode if scope == "all" else scope]
 
 
 def best_trial(
@@ -93,29 +94,29 @@ def best_trial(
     *,
     filter_nan_and_inf: bool = True,
 ) -> T | None:
-    """Return the best trial, of equals the first; None if none can be compared."""
+    """Return the best trial, the first among equals; None if none can be compared."""
     mode, scope = checked_mode(mode), checked_scope(scope)
     best: T | None = None
-    best_worth = (-1, 0.0)
+    best_rank = (-1, 0.0)
     for trial in trials:
         value = value_of(trial, metric, mode, scope)
         if value is None or (filter_nan_and_inf and not math.isfinite(value)):
             continue
-        # NaN, where it counts at all, is worse than everything else.
-        worth = (0, 0.0) if math.isnan(value) else (1, value if mode == "max" else -value)
-        if best is None or worth > best_worth:
-            best, best_worth = trial, worth
+        # NaN, unless it is filtered, ranks below everything else.
+        rank = (0, 0.0) if math.isnan(value) else (1, value if mode == "max" else -value)
+        if best is None or rank > best_rank:
+            best, best_rank = trial, rank
     return best
 
 
 def no_best(trials: Sequence[TrialSummary], metric: str, scope: str) -> str:
-    """Return why there is no best trial: what was asked for, and what was reported instead."""
+    """Return a message that says why there is no best trial, and what was reported instead."""
     if not trials:
         return "there is no best trial: the study has none"
     if any(metric in trial.statistics for trial in trials):
         return (
             f"there is no best trial: no {scope!r} value of {metric!r} is a finite number"
-            " (filter_nan_and_inf=False lets others in)"
+            " (filter_nan_and_inf=False includes the others)"
         )
     return f"there is no best trial: none has reported {metric!r}; reported were: " + reported(
         [name for trial in trials for name in _reported_by(trial)]
@@ -123,11 +124,11 @@ def no_best(trials: Sequence[TrialSummary], metric: str, scope: str) -> str:
 
 
 def reported(names: Iterable[str]) -> str:
-    """Return names of metrics for a message, each once, what every result has behind the others."""
-    found = sorted(set(names), key=lambda name: (name in AUTO_RESULT_KEYS, name))
-    if len(found) > _NAMES_MAX:
-        found = [*found[:_NAMES_MAX], f"and {len(found) - _NAMES_MAX} more"]
-    return ", ".join(found) or "nothing at all"
+    """Return names of metrics for a message, each once; those that every result has come last."""
+    ordered = sorted(set(names), key=lambda name: (name in AUTO_RESULT_KEYS, name))
+    if len(ordered) > _NAMES_MAX:
+        ordered = [*ordered[:_NAMES_MAX], f"and {len(ordered) - _NAMES_MAX} more"]
+    return ", ".join(ordered) or "nothing at all"
 
 
 def _reported_by(trial: TrialSummary) -> Iterable[str]:
@@ -137,27 +138,27 @@ def _reported_by(trial: TrialSummary) -> Iterable[str]:
 
 
 def best_checkpoint(
-    kept: Sequence[tuple[Checkpoint, Mapping[str, Any]]], metric: str, mode: str
+    checkpoints: Sequence[tuple[Checkpoint, Mapping[str, Any]]], metric: str, mode: str
 ) -> Checkpoint:
-    """Return the checkpoint with the highest or lowest `metric`, of equals the last.
+    """Return the checkpoint with the highest or lowest `metric`, the last among equals.
 
     Raises `RuntimeError` if none has a number for it.
     """
     sign = 1.0 if checked_mode(mode) == "max" else -1.0
-    if not kept:
+    if not checkpoints:
         raise RuntimeError(f"there is no checkpoint to choose by {metric!r}")
     scored = [
-        (sign * score, place)
-        for place, (_, metrics) in enumerate(kept)
+        (sign * score, index)
+        for index, (_, metrics) in enumerate(checkpoints)
         if (score := score_of(metrics, metric)) is not None and not math.isnan(score)
     ]
     if not scored:
         names = [
             name
-            for _, metrics in kept
+            for _, metrics in checkpoints
             for name in flattened({k: v for k, v in metrics.items() if k != "config"})
         ]
         raise RuntimeError(
             f"no checkpoint has a number for {metric!r}; reported were: {reported(names)}"
         )
-    return kept[max(scored)[1]][0]
+    return checkpoints[max(scored)[1]][0]

@@ -1,4 +1,4 @@
-"""The results of a study, from its journal and archive; nothing is written, nothing is run."""
+"""Reads the results of a study from its journal and archive; writes nothing, runs no user code."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from holdfast.storage.base import Store
 from holdfast.storage.locate import child
 from holdfast.tune.result import CONFIG, EXPERIMENT_TAG
 from holdfast.tune.result_grid import ResultGrid
-from holdfast.tune.results.study_view import look_at_study
+from holdfast.tune.results.study_view import inspect_study
 from holdfast.tune.results.summary import StoredTrial
 from holdfast.tune.results.trial_folder import stored_trials
 from holdfast.tune.study.launch import Launch
 from holdfast.tune.study.spec import StudySpec
-from holdfast.tune.study.stored_spec import StoredStudy, has_study, kept_config
+from holdfast.tune.study.stored_spec import StoredStudy, has_study, recorded_config
 from holdfast.worker.job import unpack_value
 
 _NAMES_MAX = 5
@@ -29,51 +29,51 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class LazyList(Sequence[T_co]):
-    """The list that `make` returns, which is called once, when the list is first read, or never."""
+    """The list that `make` returns; `make` is called once, when the list is first read."""
 
     def __init__(self, make: Callable[[], Sequence[T_co]]) -> None:
         self._make: Callable[[], Sequence[T_co]] | None = make
         self._made: Sequence[T_co] = ()
 
-    def _all(self) -> Sequence[T_co]:
+    def _items(self) -> Sequence[T_co]:
         if self._make is not None:
             self._made, self._make = self._make(), None
         return self._made
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._items())
 
     @overload
-    def __getitem__(self, place: int) -> T_co: ...
+    def __getitem__(self, index: int) -> T_co: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[T_co]: ...
-    def __getitem__(self, place: int | slice) -> T_co | Sequence[T_co]:
-        return self._all()[place]
+    def __getitem__(self, index: slice) -> Sequence[T_co]: ...
+    def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
+        return self._items()[index]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, (list(self._all()),)
+        return list, (list(self._items()),)
 
 
 def results_of(
     launch: Launch, errors: Mapping[str, bytes | None], *, interrupted: bool
 ) -> ResultGrid:
-    """Return what a study has come to, right after it was driven."""
+    """Return the results of a study that this process has just driven."""
     spec = launch.spec
     retention = retention_of(spec.run_config.checkpoint_config)
 
     def read() -> list[StoredTrial]:
         damage: dict[str, list[str]] = {}
-        found = [
+        trials = [
             summary(
                 trial,
                 launch.run.store,
                 retention,
-                error=_raised(errors.get(trial.trial_id)),
-                config=launch.config_as_known(trial),
+                error=_unpickled_error(errors.get(trial.trial_id)),
+                config=launch.reported_config(trial),
             )
             for trial in launch.all_trials(damage)
         ]
-        return _with_lost(found, launch.run.store, damage)
+        return _with_unarchived(trials, launch.run.store, damage)
 
     return ResultGrid.of_trials(
         LazyList(read),
@@ -86,12 +86,12 @@ def results_of(
 
 
 def read_results(store: Store, spec: StudySpec, filesystem: Any = None) -> ResultGrid:
-    """Return what a study has come to so far, whoever drives it; nothing of it is made or run."""
+    """Return the results of a study so far; safe while another process drives it."""
     retention = retention_of(spec.run_config.checkpoint_config)
-    study = look_at_study(store)
-    found = [summary(trial, store, retention) for trial in study.trials]
+    study = inspect_study(store)
+    trials = [summary(trial, store, retention) for trial in study.trials]
     return ResultGrid.of_trials(
-        _with_lost(found, store, study.damage),
+        _with_unarchived(trials, store, study.damage),
         store,
         metric=spec.tune_config.metric,
         mode=spec.tune_config.mode,
@@ -108,37 +108,37 @@ def summary(
     error: Exception | None = None,
     config: dict[str, Any] | None = None,
 ) -> StoredTrial:
-    """Return a trial for those who look at results.
+    """Return a trial as plain values.
 
-    `config` is what it was called with, if more is known of that than the record tells. It is in
-    the last result, too, as in the rows of result.json.
+    `config` is what it was called with, if that is not just what the record holds. The last result
+    holds it too, as the rows of result.json do.
     """
     config = trial.reported_as.config if config is None else config
-    whose = {CONFIG: config, EXPERIMENT_TAG: trial.reported_as.tag}
+    identity = {CONFIG: config, EXPERIMENT_TAG: trial.reported_as.tag}
     home = child(store, trial.folder)
-    order = [one.number for one in ranked(retention, trial.checkpoints.candidates())]
-    kept = trial.checkpoints.kept
+    order = [candidate.number for candidate in ranked(retention, trial.checkpoints.candidates())]
+    entries = trial.checkpoints.kept
     checkpoints: Sequence[tuple[Checkpoint, dict[str, Any]]] = [
-        (Checkpoint.in_run(home, kept[number].directory), dict(kept[number].metrics))
+        (Checkpoint.in_run(home, entries[number].directory), dict(entries[number].metrics))
         for number in order
     ]
     newest = None if not order else checkpoints[order.index(max(order))][0]
-    failed = trial.status is Status.ERROR
+    has_failed = trial.status is Status.ERROR
     return StoredTrial(
         trial_id=trial.trial_id,
         status=trial.status,
         config=config,
-        last_result={**trial.last_result, **whose} if trial.last_result else {},
+        last_result={**trial.last_result, **identity} if trial.last_result else {},
         statistics=trial.statistics,
         folder=trial.folder,
-        error=(error or trial.error) if failed else None,
+        error=(error or trial.error) if has_failed else None,
         checkpoints=checkpoints,
         checkpoint=newest,
         evaluated_params=trial.reported_as.params,
         experiment_tag=trial.reported_as.tag,
         name=str(trial),
         path=home.url,
-        local_path=_local(store, trial.folder),
+        local_path=None if store.local is None else f"{store.local.root}/{trial.folder}",
         trainable_name=trial.trainable_name,
         num_failures=sum(trial.run.losses.values()),
         start_time=trial.started_at,
@@ -146,50 +146,47 @@ def summary(
 
 
 def known_trials(store: Store) -> tuple[list[StoredTrial], bool]:
-    """Return the trials of the study in a folder, and whether it was interrupted; without its code.
+    """Return the trials of the study in a folder, and whether it was interrupted.
 
-    As the study has kept them, or, if there is nothing of a study, as their own folders tell.
+    If the record of the study is gone, the trials are read from their own folders.
     """
     if not has_study(store):
         return stored_trials(store), False
-    study = look_at_study(store)
-    found = [summary(trial, store, _retention(study.stored)) for trial in study.trials]
-    return _with_lost(found, store, study.damage), study.is_interrupted
+    study = inspect_study(store)
+    retention = _retention(study.stored)
+    trials = [summary(trial, store, retention) for trial in study.trials]
+    return _with_unarchived(trials, store, study.damage), study.is_interrupted
 
 
-def _with_lost(
-    found: list[StoredTrial], store: Store, damage: Mapping[str, list[str]]
+def _with_unarchived(
+    trials: list[StoredTrial], store: Store, damage: Mapping[str, list[str]]
 ) -> list[StoredTrial]:
-    """Return trials with those whose records in the archive are damaged, as their folders tell."""
+    """Return `trials` and those lost from a damaged archive, which are read from their folders."""
     parts = {key: problems for key, problems in damage.items() if key.startswith(f"{ARCHIVE}/")}
     if not parts:
-        return found
-    lost = stored_trials(store, {trial.folder for trial in found})
-    told = "; ".join(f"{key}: {', '.join(problems)}" for key, problems in parts.items())
+        return trials
+    lost = stored_trials(store, {trial.folder for trial in trials})
+    details = "; ".join(f"{key}: {', '.join(problems)}" for key, problems in parts.items())
     names = ", ".join(trial.folder for trial in lost[:_NAMES_MAX]) or "none"
-    more = f" and {len(lost) - _NAMES_MAX} more" if len(lost) > _NAMES_MAX else ""
+    rest = f" and {len(lost) - _NAMES_MAX} more" if len(lost) > _NAMES_MAX else ""
     warn_user(
-        f"the archive of trials of the study at {store.url} is damaged ({told}). Of trials that are"
-        f" in it no more, the results are taken from their folders: {names}{more}"
+        f"the trial archive of the study at {store.url} is damaged ({details}). The results of"
+        f" trials missing from it are read from their folders: {names}{rest}"
     )
-    return [*found, *lost]
+    return [*trials, *lost]
 
 
 def _retention(stored: StoredStudy | None) -> Retention:
-    """Return which checkpoints a study keeps, as far as its record can tell."""
+    """Return which checkpoints a study keeps; the default if its record cannot tell."""
     fields = {} if stored is None else stored.run_config
     try:
-        return retention_of(kept_config(fields, "checkpoint_config", CheckpointConfig))
+        return retention_of(recorded_config(fields, "checkpoint_config", CheckpointConfig))
     except CannotBeMade:
         return retention_of(CheckpointConfig())
 
 
-def _local(store: Store, folder: str) -> str | None:
-    return None if store.local is None else f"{store.local.root}/{folder}"
-
-
-def _raised(pickled: bytes | None) -> Exception | None:
-    """Return what a trial raised, if it can be had back."""
+def _unpickled_error(pickled: bytes | None) -> Exception | None:
+    """Return what a trial raised, None if it cannot be unpickled here."""
     if pickled is None:
         return None
     try:

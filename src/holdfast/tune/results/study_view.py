@@ -1,6 +1,6 @@
-"""A study as somebody sees it who only looks on: no lease, no writes, safe beside a live driver.
+"""Reads a study without its lease: no writes, safe beside a live driver.
 
-No code of the user's is imported or run. What cannot be read is told, and the rest is shown.
+No user code is imported or run. What cannot be read is reported as damage; the rest is returned.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from holdfast.storage.locate import child, open_store
 from holdfast.tune.outputs.tables import Best, best_of, counts_of
 from holdfast.tune.result import DEFAULT_METRIC
 from holdfast.tune.schedulers import FIFOScheduler, TrialScheduler, create_scheduler
-from holdfast.tune.stopper import CombinedStopper, Stopper, TimeoutStopper, stopper_of
-from holdfast.tune.study.spec import place_of
+from holdfast.tune.stopper import Stopper
+from holdfast.tune.study.spec import split_study_path, stopper_for
 from holdfast.tune.study.stored_spec import (
     CannotRestoreStudy,
     StoredStudy,
@@ -51,24 +51,24 @@ from holdfast.tune.study.stored_spec import (
 )
 from holdfast.tune.tune_config import TuneConfig
 
-_DEPTH_MAX = 8  # of what is shown
-_ASKED = frozenset({"scheduler", "metric", "mode", "time_budget_s", "stop"})
+_DEPTH_MAX = 8
+_JUDGE_FIELDS = frozenset({"scheduler", "metric", "mode", "time_budget_s", "stop"})
 
 
 @dataclass(frozen=True, slots=True)
-class StudyLook:
-    """What can be known of a study without holding it.
+class StudyInspection:
+    """The state of a study, read without holding it.
 
     Attributes:
-        run: What a study has in common with every run: who it is, its lease, its journal.
-        stored: How it was begun, None if that cannot be read.
+        run: What a study has in common with every run: its identity, lease and journal.
+        stored: Its specification, None if that cannot be read.
         trials: All trials that can be read, in the order in which they were made. Those that ran
             under a driver that is gone are pending, and cut off.
         counts: How many trials there are of each status, unreadable ones included.
         planned: How many trials there will be, None if that is not known.
-        is_over: Whether every trial that will ever be is over.
-        damage: What is not as it was written, by key, besides what `run` tells.
-        unsure: Why the last decisions may not be known, None if they are.
+        is_over: Whether no trial runs and none will be added.
+        damage: Problems by key, besides those in `run`.
+        unsure: Why the last decisions may be shown wrongly, None if they are certain.
     """
 
     run: RunView
@@ -82,7 +82,7 @@ class StudyLook:
 
     @property
     def status(self) -> str:
-        """How the study goes or has come out."""
+        """The state of the study in one or two words."""
         if self.run.is_live:
             return "running"
         if self.is_interrupted:
@@ -91,62 +91,63 @@ class StudyLook:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether it is not over, and nobody drives it."""
+        """Whether it is not over, and no process drives it."""
         return not (self.is_over or self.run.is_live)
 
     @property
     def metric(self) -> tuple[str | None, str | None]:
-        """What trials are judged by, and whether its max or min is best; None for what nobody said.
+        """The metric and mode that trials are judged by; None for what was not given.
 
-        Said in the TuneConfig, or else to the scheduler or the searcher. If a mode is all that was
-        said, it is the number that trials return.
+        Taken from the TuneConfig, else from the scheduler or the searcher. Given a mode alone, the
+        metric is the number that trials return.
         """
-        said = {} if self.stored is None else self.stored.tune_config
-        for values in (said, _arguments(said.get("scheduler")), _arguments(said.get("search_alg"))):
+        config = {} if self.stored is None else self.stored.tune_config
+        judges = (_arguments(config.get(field)) for field in ("scheduler", "search_alg"))
+        for values in (config, *judges):
             metric, mode = values.get("metric"), values.get("mode")
             if isinstance(metric, str):
                 return metric, mode if isinstance(mode, str) else None
-        mode = said.get("mode")
+        mode = config.get("mode")
         return (DEFAULT_METRIC, mode) if isinstance(mode, str) else (None, None)
 
     def best(self) -> Best | None:
-        """Return the best trial by its last result, None if nobody can tell."""
+        """Return the best trial by its last result, None if trials cannot be compared."""
         return best_of(self.trials, *self.metric)
 
-    def judge(self, what: str) -> str | None:
-        """Return in words which "scheduler" or "search_alg" there is, None for the usual one."""
+    def judge(self, field: str) -> str | None:
+        """Return the "scheduler" or "search_alg" as source text, None for the default one."""
         if self.stored is None:
             return "not known"
-        if f"TuneConfig.{what}" in self.stored.not_kept:
-            return "one of your own, to be given again"
-        said = self.stored.tune_config.get(what)
-        return None if said is None else said if isinstance(said, str) else _in_words(said)
+        if f"TuneConfig.{field}" in self.stored.not_kept:
+            return "your own, which must be given again"
+        judge = self.stored.tune_config.get(field)
+        return None if judge is None else judge if isinstance(judge, str) else _as_source(judge)
 
     def trial(self, name: str) -> Trial:
         """Return the trial with that id, name or folder; raise an error that names some."""
         for trial in self.trials:
             if name in (trial.trial_id, str(trial), trial.folder):
                 return trial
-        known = ", ".join(str(trial) for trial in self.trials[:5]) or "none"
-        more = ", …" if len(self.trials) > 5 else ""
+        names = ", ".join(str(trial) for trial in self.trials[:5]) or "none"
+        rest = ", …" if len(self.trials) > 5 else ""
         raise ConfigError(
-            f"study {self.run.identity.name!r} has no trial {name!r}; there are {known}{more}",
+            f"study {self.run.identity.name!r} has no trial {name!r}; there are {names}{rest}",
             hint=f"holdfast show {self.run.store.url}",
         )
 
     def view_of(self, trial: Trial) -> RunView:
-        """Return a trial as the run that it is, with commits that the journal does not know yet."""
+        """Return a trial as a run, with commits that are not in the journal yet."""
         view = self._view(trial.folder, str(trial), record_of(trial.checkpoints.to_events()))
         return dataclasses.replace(view, is_live=view.is_live and not trial.is_finished())
 
-    def unknown(self) -> Iterator[RunView]:
+    def unclaimed_folders(self) -> Iterator[RunView]:
         """Yield folders with checkpoints of the study that belong to no trial that can be read.
 
-        Nobody knows what else is in them, so they count as in use.
+        Their other contents are unknown, so they count as in use.
         """
-        known = {trial.folder for trial in self.trials}
+        trial_folders = {trial.folder for trial in self.trials}
         for folder in self.run.store.folders():
-            if folder in known or folder.startswith("."):
+            if folder in trial_folders or folder.startswith("."):
                 continue
             view = self._view(folder, folder, RunRecord())
             if view.record.kept or view.unreadable:
@@ -155,8 +156,8 @@ class StudyLook:
     def _view(self, folder: str, name: str, record: RunRecord) -> RunView:
         store, run = child(self.run.store, folder), self.run
         unreadable = {}
-        known = {kept.directory for kept in record.kept.values()}
-        for directory, manifest in read_manifests(store, known):
+        recorded = {entry.directory for entry in record.kept.values()}
+        for directory, manifest in read_manifests(store, recorded):
             if isinstance(manifest, Damaged):
                 unreadable[directory] = manifest.message
             elif manifest.run_id != run.identity.run_id:
@@ -173,7 +174,7 @@ class StudyLook:
 
 
 def is_study(store: Store) -> bool:
-    """Whether a study is in `store`, also one of which only a part is left."""
+    """Whether a study, or a part of one, is in `store`."""
     try:
         if read_identity(store).kind == "tune":
             return True
@@ -186,21 +187,21 @@ def study_above(path: str | os.PathLike[str]) -> tuple[Store, str] | None:
     """Return the study that `path` is a folder of, and the folder's name; None if there is none."""
     if open_store(path).stat(RUN_KEY) is not None:
         return None  # a run of its own
-    parent, folder = place_of(path)
+    parent, folder = split_study_path(path)
     try:
         store = open_store(parent)
         return (store, folder) if folder and is_study(store) else None
     except StoreBusy:
         raise
     except HoldfastError:
-        return None  # what is above cannot be a study, or is none of our business
+        return None  # the parent is no store, or we may not read it
 
 
 # ---------------------------------------------------------------------- reading
 
 
-def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
-    """Return what there is to know of the study in `store`; raise `RunMissing` if there is none."""
+def inspect_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyInspection:
+    """Return the state of the study in `store`; raise `RunMissing` if there is none."""
     run, records = look_with_records(store, clock)
     tail = StudyTail()
     for record in records:
@@ -210,16 +211,16 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
     try:
         stored = read_study(store)
     except CannotRestoreStudy as error:
-        if tail.state is not None or tail.events or has_study(store):  # or it was not begun yet
+        if tail.state is not None or tail.events or has_study(store):  # else it has not begun yet
             damage[STUDY_KEY] = [error.message.removeprefix(f"{store.url}/{STUDY_KEY}: ")]
     except StoreDenied:
-        # It is another user's, who alone may read how it was begun; the rest is for all to see.
+        # On a local disk only the owner may read this file, while everyone may read the rest.
         if store.local is None:
             raise
-    study, unsure = _as_begun(stored)
+    study, unsure = _empty_study(stored)
     has_results = any(kind == TrialReported.kind for kind, _ in tail.events)
     rebuild(study, tail, run.journal_damage)
-    if isinstance(study.judges, _QuietJudges):
+    if isinstance(study.judges, _ReadOnlyJudges):
         unsure = unsure or study.judges.failure
     for trial in study.trials.values():
         if trial.status is Status.RUNNING and not run.is_live:
@@ -227,7 +228,7 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
     counts = counts_of(study.trials.values())
     for status, count in study.counts.items():
         counts[str(status)] = counts.get(str(status), 0) + count
-    return StudyLook(
+    return StudyInspection(
         run=run,
         stored=stored,
         trials=all_trials(store, study, damage),
@@ -240,43 +241,43 @@ def look_at_study(store: Store, clock: Clock = SYSTEM_CLOCK) -> StudyLook:
 
 
 def _planned(study: Study, stored: StoredStudy | None) -> int | None:
-    """Return how many trials a study will have made, None if nobody knows."""
+    """Return how many trials a study will have made, None if that is not known."""
     if study.is_search_over or stored is None or stored.planned is None:
         return study.made if study.is_search_over else None
     return max(stored.planned, study.made)
 
 
-# ---------------------------------------------------------------------- who judges
+# ---------------------------------------------------------------------- scheduler and stopper
 
 
-def _as_begun(stored: StoredStudy | None) -> tuple[Study, str | None]:
-    """Return an empty study with its own rules, and why it may decide otherwise, if it may.
+def _empty_study(stored: StoredStudy | None) -> tuple[Study, str | None]:
+    """Return an empty study with the recorded rules, and why its decisions may differ, if they may.
 
     The searcher is not needed: what it proposed is in the journal.
     """
-    nobody = NoJudge()
+    no_judge = NoJudge()
     if stored is None:
-        why = f"{STUDY_KEY} cannot be read, so nobody knows who judged the last results"
-        return Study(_QuietJudges(nobody, nobody, nobody), Rules()), why
-    tune, run, refused = configs_of(stored, Trust.LOOKING, only=_ASKED)
-    not_asked = [
+        why = f"{STUDY_KEY} cannot be read, and with it which scheduler judged the last results"
+        return Study(_ReadOnlyJudges(no_judge, no_judge, no_judge), Rules()), why
+    tune, run, refused = configs_of(stored, Trust.LOOKING, only=_JUDGE_FIELDS)
+    not_run = [
         name
         for name in ("TuneConfig.scheduler", "RunConfig.stop")
         if name in refused or name in stored.not_kept
     ]
     try:
         rules = rules_of_stored(stored)
-        stopper = nobody if "RunConfig.stop" in not_asked else _stopper(tune, run)
-        scheduler = nobody if "TuneConfig.scheduler" in not_asked else _scheduler(tune)
+        stopper = no_judge if "RunConfig.stop" in not_run else _stopper(tune, run)
+        scheduler = no_judge if "TuneConfig.scheduler" in not_run else _scheduler(tune)
     except STRANGE as error:
-        why = f"those who judged the last results cannot be made again: {error}"
-        return Study(_QuietJudges(nobody, nobody, nobody), Rules()), why
-    why = f"{' and '.join(not_asked)} is your own, and is not asked by those who look on"
-    return Study(_QuietJudges(nobody, scheduler, stopper), rules), why if not_asked else None
+        why = f"the scheduler or stopper of the last results cannot be rebuilt: {error}"
+        return Study(_ReadOnlyJudges(no_judge, no_judge, no_judge), Rules()), why
+    why = f"{' and '.join(not_run)} is your own code, which is not run to look at a study"
+    return Study(_ReadOnlyJudges(no_judge, scheduler, stopper), rules), why if not_run else None
 
 
-class _QuietJudges(Judges):
-    """Those who judge, for who only looks on: what one of them raises is kept, not logged."""
+class _ReadOnlyJudges(Judges):
+    """Judges that keep the first failure instead of logging it: the driver has logged it."""
 
     failure: str | None = None
 
@@ -284,7 +285,7 @@ class _QuietJudges(Judges):
         self.failure = self.failure or f"{whom} of the record failed: {error}"
 
     def look_for(self, metric: str | None, trial: Trial, result: Mapping[str, Any]) -> None:
-        pass  # whoever drove the study was told
+        pass  # the driver has warned
 
 
 def _scheduler(tune: Mapping[str, Any]) -> TrialScheduler:
@@ -293,44 +294,43 @@ def _scheduler(tune: Mapping[str, Any]) -> TrialScheduler:
         scheduler = create_scheduler(scheduler)
     if not isinstance(scheduler, TrialScheduler | None):
         raise TypeError(f"{shown(scheduler)} is not a scheduler")
-    found: TrialScheduler = FIFOScheduler() if scheduler is None else scheduler
+    judge: TrialScheduler = FIFOScheduler() if scheduler is None else scheduler
     metric, mode = tune.get("metric"), tune.get("mode")
     if not isinstance(metric, str | None) or mode not in (None, "min", "max"):
-        raise TypeError(f"nothing is judged by metric={shown(metric)}, mode={shown(mode)}")
-    found.set_search_properties(metric, mode)
-    found.check_ready()  # which says by what it judges, if nobody has
-    return found
+        raise TypeError(f"metric={shown(metric)}, mode={shown(mode)} cannot be judged by")
+    judge.set_search_properties(metric, mode)
+    judge.check_ready()  # sets the default metric
+    return judge
 
 
 def _stopper(tune: Mapping[str, Any], run: Mapping[str, Any]) -> Stopper:
     budget_s = TuneConfig(time_budget_s=tune.get("time_budget_s")).budget_s
-    found = stopper_of(run.get("stop"))
-    return found if budget_s is None else CombinedStopper(found, TimeoutStopper(budget_s))
+    return stopper_for(run.get("stop"), budget_s)
 
 
-def _in_words(plain: Any, depth: int = 0) -> str:
-    """Return what a record says that an object was made by, as its user would have written it."""
+def _as_source(plain: Any, depth: int = 0) -> str:
+    """Return recorded data as the Python expression that its user would have written."""
     if depth > _DEPTH_MAX:
         return "…"
     if isinstance(plain, list):
-        return f"[{', '.join(_in_words(value, depth + 1) for value in plain)}]"
+        return f"[{', '.join(_as_source(value, depth + 1) for value in plain)}]"
     if not isinstance(plain, dict):
         return repr(plain)
-    for mark, named in (("@made", "kwargs"), ("@dataclass", "fields")):
+    for mark, keywords in (("@made", "kwargs"), ("@dataclass", "fields")):
         call = plain.get(mark)
         if isinstance(call, dict):
-            args, kwargs = call.get("args", []), call.get(named, {})
+            args, kwargs = call.get("args", []), call.get(keywords, {})
             args = args if isinstance(args, list) else []
-            given = [_in_words(value, depth + 1) for value in args]
+            arguments = [_as_source(value, depth + 1) for value in args]
             if isinstance(kwargs, dict):
-                given += [f"{name}={_in_words(kwargs[name], depth + 1)}" for name in kwargs]
-            return f"{str(call.get('class')).rpartition(':')[2]}({', '.join(given)})"
-    said = (f"{name!r}: {_in_words(value, depth + 1)}" for name, value in plain.items())
-    return f"{{{', '.join(said)}}}"
+                arguments += [f"{name}={_as_source(kwargs[name], depth + 1)}" for name in kwargs]
+            return f"{str(call.get('class')).rpartition(':')[2]}({', '.join(arguments)})"
+    items = (f"{name!r}: {_as_source(value, depth + 1)}" for name, value in plain.items())
+    return f"{{{', '.join(items)}}}"
 
 
 def _arguments(plain: Any) -> Mapping[str, Any]:
-    """Return by what a scheduler or searcher was made, as far as it was said by name."""
-    made = plain.get("@made") if isinstance(plain, dict) else None
-    given = made.get("kwargs") if isinstance(made, dict) else None
-    return given if isinstance(given, dict) else {}
+    """Return the keyword arguments that a recorded scheduler or searcher was made with."""
+    call = plain.get("@made") if isinstance(plain, dict) else None
+    kwargs = call.get("kwargs") if isinstance(call, dict) else None
+    return kwargs if isinstance(kwargs, dict) else {}

@@ -1,4 +1,4 @@
-"""What results are made of: a trial as its study has kept it, whether or not it still runs."""
+"""Summaries of trials, which results are made of."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.tune.result import EXPR_ERROR_FILE
 
 
 class TrialSummary(Protocol):
-    """One trial for those who look at results.
+    """A trial as results need it.
 
-    There may be very many, so whatever takes reading is read when it is asked for.
+    A study can have very many, so whatever has to be read is read when it is asked for.
     """
 
     @property
@@ -35,12 +35,12 @@ class TrialSummary(Protocol):
 
     @property
     def statistics(self) -> Mapping[str, Statistics]:
-        """What is remembered of every metric, by its path."""
+        """The statistics of every metric, by its path."""
         ...
 
     @property
     def folder(self) -> str:
-        """Where its files are, below the study's folder."""
+        """Where its files are, relative to the study's folder."""
         ...
 
     @property
@@ -73,20 +73,18 @@ class TrialSummary(Protocol):
 
     @property
     def error_file(self) -> str | None:
-        """The file with what it failed of, None if it has not, or if that is elsewhere."""
+        """The local file with its failures; None if it never failed or its files are elsewhere."""
         ...
 
-    def has_checkpoint(self) -> bool:
-        """Whether a checkpoint of it is kept."""
-        ...
+    def has_checkpoint(self) -> bool: ...
 
 
 @dataclass(repr=False)
 class StoredTrial:
-    """A trial that does not run here: all that is known of it, as plain values.
+    """A trial that does not run here, as plain values.
 
     Attributes:
-        name: What people call it, '' for its folder's name.
+        name: '' for its folder's name.
         path: Where its files are, None if that is not known.
         local_path: The folder of its files on this machine, None if they are elsewhere.
         trainable_name: '' if that is not known.
@@ -114,12 +112,12 @@ class StoredTrial:
 
     @property
     def logdir(self) -> str | None:
-        """The same as `local_path`, by the name of before 2.7."""
+        """The same as `local_path`, by its name before Ray 2.7."""
         return self.local_path
 
     @property
     def error_file(self) -> str | None:
-        """The file with what it failed of, None if it has not, or if that is elsewhere."""
+        """The local file with its failures; None if it never failed or its files are elsewhere."""
         if self.local_path is None or not (self.error or self.num_failures):
             return None
         return f"{self.local_path}/{EXPR_ERROR_FILE}"
@@ -129,13 +127,13 @@ class StoredTrial:
         return self.checkpoint is not None
 
     def is_finished(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether it is over."""
         return self.status in OVER
 
     @property
     def metric_analysis(self) -> dict[str, dict[str, float]]:
         """The statistics of every metric, by its path."""
-        return {name: found.summary() for name, found in self.statistics.items()}
+        return {name: statistics.summary() for name, statistics in self.statistics.items()}
 
     def __str__(self) -> str:
         return self.name or self.folder or self.trial_id
@@ -145,7 +143,7 @@ class StoredTrial:
 
 
 def error_of(trial: TrialSummary) -> Exception | None:
-    """Return why a trial failed as something that can be raised; None if it did not."""
+    """Return why a trial failed as an exception; None if it did not."""
     if isinstance(trial.error, Exception):
         return trial.error
     if trial.error is not None:

@@ -1,1 +1,1 @@
-"""A study from its user's words to its launch: specs, names, resuming and forking."""
+"""Studies from their specification to their launch: specs, names, resuming and forking."""

@@ -1,4 +1,4 @@
-"""One launch of a study: from what a tuner says to what it has come to."""
+"""One launch of a study: opens it, checks that it can run, and drives it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from holdfast.core.study.events import SearchEnded, TrialAdded
 from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.reservations import reserve, total
-from holdfast.core.study.trial import Trial
+from holdfast.core.study.trial import Status, Trial
 from holdfast.engine.base import Engine
 from holdfast.engine.selection import new_engine
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.tune.resources import bundles_of
 from holdfast.tune.search.generator import Proposal
 from holdfast.tune.study.spec import StudySpec
-from holdfast.tune.study.stored_spec import PER_TRIAL, CannotRestoreStudy, stored
+from holdfast.tune.study.stored_spec import PER_TRIAL, CannotRestoreStudy, stored_study
 from holdfast.tune.study.trial_names import Namer
 from holdfast.tune.trial import Trial as PublicTrial
 from holdfast.worker.context import current
@@ -40,6 +40,7 @@ from holdfast.worker.job import Task, pack
 log = logging.getLogger(__name__)
 
 _NAMES_MAX = 5
+_RESUMABLE = 75  # the exit code that tells a scheduler to start the same command again
 ENTRY = "holdfast.worker.entry:main"
 MODULES = (
     "holdfast.worker.entry",
@@ -50,8 +51,16 @@ MODULES = (
 )
 
 
+class Preempted(SystemExit):
+    """The machine of this driver is being taken away; the study can resume elsewhere."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(_RESUMABLE)
+        self.url = url
+
+
 class Launch:
-    """A study that is open, and all that belongs to driving it."""
+    """An open study with everything that is needed to drive it; raises if it cannot run."""
 
     def __init__(self, spec: StudySpec, run: OpenStudy, engine: Engine, how: Resumption) -> None:
         self.spec, self.run, self.engine, self.how = spec, run, engine, how
@@ -63,21 +72,22 @@ class Launch:
         self._recalled = rebuild(self.study, tail)
         self._must_know_its_trials()
         if how.num_samples is not None:
-            self.search.extend(how.num_samples)  # so that all know how many there will be
+            self.search.extend(how.num_samples)  # before the total is read
         self._namer = Namer(spec, self.study, run.identity.created)
         self._resources = spec.resources or spec.trainable.resources
         self._must_fit()
         self._must_be_resolved()
         self.search.objects.must_travel()
-        self._must_suit_the_first()
-        self._plan = self._planned()
+        self._must_accept_first_trial()
+        self._plan = self._study_plan()
 
     def keep(self) -> None:
-        """Write down what `restore`, and whoever looks on, needs."""
-        kept, saves_at_end = self.spec.stored, self.study.rules.saves_at_end
-        is_kept = kept is not None and kept.saves_at_end == saves_at_end
-        if self.is_new or not is_kept or self._is_extended():
-            record = stored(
+        """Write study.json, unless the one that is there still holds."""
+        stored, saves_at_end = self.spec.stored, self.study.rules.saves_at_end
+        is_current = stored is not None and stored.saves_at_end == saves_at_end
+        is_extended = self.how.finished or self.how.num_samples is not None
+        if self.is_new or not is_current or is_extended:
+            record = stored_study(
                 self.spec.trainable.name,
                 self.search.keys,
                 self.search.space_data,
@@ -89,13 +99,10 @@ class Launch:
             )
             record.write(self.run.store)
 
-    def _is_extended(self) -> bool:
-        return self.how.finished or self.how.num_samples is not None
-
     def drive(
         self, observers: Sequence[StudyObserver], files: Sequence[ResultFiles]
     ) -> StudyController:
-        """Run until the study is over, or somebody wants this driver to stop."""
+        """Run until the study is over, or this driver is asked to stop."""
         self.run.wait_without_end("trials go on, and their results and checkpoints wait")
         controller = StudyController(
             self.run, self.study, self.engine, self._plan, observers=observers, files=files
@@ -107,9 +114,9 @@ class Launch:
         return controller
 
     def all_trials(self, damage: dict[str, list[str]]) -> list[Trial]:
-        """Return all trials there are, in the order in which they were made.
+        """Return all trials in the order in which they were made.
 
-        What is damaged in the archive of those that are over is noted in `damage`.
+        Damage of the archive of finished trials is added to `damage`.
         """
         return all_trials(self.run.store, self.study, damage)
 
@@ -117,18 +124,25 @@ class Launch:
         """Return the config that a trial's process is given."""
         return self.search.resolve(trial.config)
 
-    def config_as_known(self, trial: Trial) -> dict[str, Any]:
-        """Return what a trial's newest result was made with, and what is known of objects in it."""
+    def reported_config(self, trial: Trial) -> dict[str, Any]:
+        """Return the config of a trial's newest result, with its objects if they all exist."""
         config = trial.reported_as.config
         return config if self.search.missing(config) else self.search.resolve(config)
 
     def restore_call(self, *, errored: bool = False) -> str:
-        """Return the call that goes on with the study."""
-        more = ", resume_errored=True" if errored else ""
-        return self.spec.trainable.restore_call(self.run.store.url, more)
+        """Return the call that resumes the study."""
+        arguments = ", resume_errored=True" if errored else ""
+        return self.spec.trainable.restore_call(self.run.store.url, arguments)
 
-    def _planned(self) -> StudyPlan:
-        """Return what the study does with its trials; what cannot be done is told now."""
+    def remaining_call(self, controller: StudyController) -> str | None:
+        """Return the call that does what this launch has left undone, None if it is nothing."""
+        if controller.is_stopped:
+            return self.restore_call()
+        has_errors = self.study.counts.get(Status.ERROR, 0) > 0
+        return self.restore_call(errored=True) if has_errors else None
+
+    def _study_plan(self) -> StudyPlan:
+        """Return what the study does with its trials; raise if that cannot work."""
         spec = self.spec
         config = spec.run_config
         program = spec.trainable.program(config.checkpoint_config, spec.export_formats)
@@ -136,7 +150,6 @@ class Launch:
         first = None if spec.restore_path is None else Checkpoint(spec.restore_path)
         if first is not None and self.is_new:
             first.verify()
-        most = spec.tune_config.max_concurrent_trials
         variables = config.worker_runtime_env.get("env_vars") or {}
         return StudyPlan(
             program=pack(Task(program)),
@@ -147,7 +160,7 @@ class Launch:
             log_folder=log_folder(self.run.store, self.run.run_id),
             environment=_working_folder()
             | {str(name): str(value) for name, value in variables.items()},
-            max_concurrent=most or None,
+            max_concurrent=spec.tune_config.max_concurrent_trials or None,
             reuses=spec.tune_config.reuse_actors,
             hang_timeout_s=config.failure_config.hang_timeout_s,
             again=self.restore_call(errored=True),
@@ -165,17 +178,17 @@ class Launch:
         except Exception as error:  # it may be the user's own code
             if not self.study.trials:
                 raise
-            then = "is asked again while there are trials that go on"
-            self.study.judges.tell_failure("the searcher", error, then)
+            consequence = "is asked again while there are unfinished trials"
+            self.study.judges.tell_failure("the searcher", error, consequence)
             return None
         if isinstance(proposal, str):
             return SearchEnded()
         return None if proposal is None else self._added(proposal)
 
     def _added(self, proposal: Proposal) -> TrialAdded:
-        """Return a new trial with what the user's functions say of it, or why it is refused.
+        """Return a new trial, named and sized by the user's functions, or why it is refused.
 
-        What is wrong with the first is taken to be wrong with all, and raised.
+        An error of these functions for the very first trial is raised: others would fail, too.
         """
         refused = None
         try:
@@ -203,9 +216,9 @@ class Launch:
         )
 
     def _needs_of(self, trial: Trial) -> Sequence[Mapping[str, float]]:
-        """Return what a trial that goes on reserves: what its trainable needs now.
+        """Return what a resumed trial reserves: what its trainable needs now.
 
-        Unless the scheduler has given it more or less, and there is room for that.
+        Or what the scheduler has resized it to, if there is room for that.
         """
         rooms = {node.name: node.room for node in self.engine.nodes()}
         if trial.is_resized and reserve(rooms, trial.resources) is not None:
@@ -224,27 +237,27 @@ class Launch:
     # ------------------------------------------------------------------ before anything starts
 
     def _must_know_its_trials(self) -> None:
-        """Raise if damage has left no trial of a study; say which are lost if it has left some."""
+        """Raise if damage has left no trial of the study; warn of those that are lost."""
         url = self.run.store.url
         is_damaged = self.run.record.known_damage or self.run.journal.damages
         if is_damaged and not self.study.made:
             raise CannotRestoreStudy(
-                f"the journal of the study at {url} is damaged, and no trial is known any more: to"
-                " go on would be to begin anew, over what its trials have written",
+                f"the journal of the study at {url} is damaged, and no trial is known any more:"
+                " going on would start over and overwrite what its trials have written",
                 hint=f"put {url}/.holdfast/journal back from a copy, or begin a study of another"
                 " name; results and checkpoints are in the folders of the trials as before",
             )
         if lost := self.search.lost:
-            more = f" and {len(lost) - _NAMES_MAX} more" if len(lost) > _NAMES_MAX else ""
+            rest = f" and {len(lost) - _NAMES_MAX} more" if len(lost) > _NAMES_MAX else ""
             warn_user(
                 f"the journal of the study at {url} is damaged, and trials are lost:"
-                f" {', '.join(lost[:_NAMES_MAX])}{more}. They do not run, and are not among the"
-                " results; their folders stay as they are. For as many others:"
+                f" {', '.join(lost[:_NAMES_MAX])}{rest}. They do not run, and are not among the"
+                " results; their folders stay as they are. To add as many new ones:"
                 f" .extend(num_samples={len(lost)}).fit()"
             )
 
     def _must_fit(self) -> None:
-        """Raise at once if there is not, and will not be, room for a trial."""
+        """Raise if there will never be room for a trial, as far as that is known now."""
         if self.engine.can_grow() or _depends_on_config(self._resources):
             return
         self._must_have_room(bundles_of(self._resources, {}))
@@ -253,28 +266,30 @@ class Launch:
         """Raise if what a trial needs is more than there is."""
         rooms = {node.name: node.room for node in self.engine.nodes()}
         if reserve(rooms, bundles) is None:
-            have = total(rooms)
-            asked = dict.fromkeys(name for one in bundles for name, amount in one.items() if amount)
-            there = ", ".join(f"{name}={have.get(name, 0.0):g}" for name in asked)
+            amounts = total(rooms)
+            names = dict.fromkeys(
+                name for bundle in bundles for name, amount in bundle.items() if amount
+            )
+            available = ", ".join(f"{name}={amounts.get(name, 0.0):g}" for name in names)
             raise ConfigError(
-                f"a trial needs {bundles} at once, but only {there} is available",
+                f"a trial needs {bundles} at once, but only {available} is available",
                 hint="ask for less: tune.with_resources(trainable, {'cpu': 1})",
             )
 
-    def _must_suit_the_first(self) -> None:
-        """Raise if what the user's functions say of the first trial, if it is known, is wrong.
+    def _must_accept_first_trial(self) -> None:
+        """Raise if the user's functions for names and resources fail for the first trial.
 
-        Nothing is drawn if they say nothing: what draws may be the user's, too.
+        Without such functions no trial is drawn early, since drawing may run user code, too.
         """
         config = self.spec.tune_config
-        asked = config.trial_name_creator or config.trial_dirname_creator
-        if self.is_new and (asked or _depends_on_config(self._resources)):
+        has_creator = config.trial_name_creator or config.trial_dirname_creator
+        if self.is_new and (has_creator or _depends_on_config(self._resources)):
             first = self.search.preview()
             if first is not None:
                 self._added(first)
 
     def _must_be_resolved(self) -> None:
-        """Raise if trials that go on, or that will be made, have objects that are gone."""
+        """Raise if unfinished or future trials have objects that no longer exist."""
         missing = {
             path
             for trial in self.study.trials.values()
@@ -293,7 +308,7 @@ class Launch:
 def _working_folder() -> dict[str, str]:
     """Return the variable in which scripts for Ray find the driver's working directory.
 
-    It is that of trials, too; Ray changes theirs. One that was removed has no name.
+    Trials run in that directory; Ray changes theirs. A directory that was removed has no name.
     """
     try:
         return {"TUNE_ORIG_WORKING_DIR": os.getcwd()}
@@ -309,7 +324,7 @@ def _depends_on_config(resources: Any) -> bool:
 def _listening(
     config: RunConfig, controller: StudyController, engine: Engine, run: OpenRun
 ) -> Iterator[None]:
-    """Pass signals and the notices of a cloud on to the study while it goes on."""
+    """Pass signals and preemption notices on to the study while it runs."""
     departures = controller.departures
 
     def wake() -> None:
@@ -323,7 +338,7 @@ def _listening(
         def reasons_to_stop() -> Iterator[str]:
             for interrupt in interrupts.take():
                 if interrupt is Interrupt.STOP:
-                    yield "Ctrl+C; once more ends it on the spot"
+                    yield "Ctrl+C; once more ends it at once"
                 else:
                     departures.announce(Notice(None, None, "a signal to the driver"))
 
@@ -338,24 +353,24 @@ def _listening(
 
 
 @contextmanager
-def opened(spec: StudySpec, how: Resumption) -> Iterator[Launch]:
-    """Open a study for driving; nothing of it runs any more when this ends."""
-    trial = current()  # of another study, if this is the process of one
-    offer = None if trial is None else trial.job.offer
+def open_launch(spec: StudySpec, how: Resumption) -> Iterator[Launch]:
+    """Open a study for driving; when this ends, none of its processes is left."""
+    worker = current()  # set if this study is nested in a trial of another one
+    offer = None if worker is None else worker.job.offer
     engine = new_engine(ENTRY, MODULES, of_user=_modules_of(spec), offer=offer)
     try:
-        engine.warm_up()  # first: it is made quickest before any storage is loaded
+        engine.warm_up()  # first: forking is fastest before any storage library is loaded
         store = spec.store()
         with OpenStudy.open(store, name=spec.name, waits=True) as run:
             try:
                 yield Launch(spec, run, engine, how)
             finally:
-                engine.close()
+                engine.close()  # while the lease is still held
     finally:
         engine.close()
 
 
 def _modules_of(spec: StudySpec) -> list[str]:
-    """Return the module of the trainable, which its processes need."""
-    home = getattr(spec.trainable.function or spec.trainable.kind, "__module__", None)
-    return [home] if home is not None and home != "__main__" and home in sys.modules else []
+    """Return the module of the trainable, which its processes import."""
+    module = getattr(spec.trainable.function or spec.trainable.kind, "__module__", None)
+    return [module] if module not in (None, "__main__") and module in sys.modules else []

@@ -1,4 +1,4 @@
-"""Names of studies that were given none, and how such a study is found again."""
+"""Makes up names for studies without one, claims them, and finds such studies again."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _TIME = r"_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d(_[0-9a-f]+)?"
 
 
 def name_for(trainable: str) -> tuple[str, bool]:
-    """Return the name of a study that was given none, and whether it is to be claimed first.
+    """Return the name of a study without one, and whether it must be claimed.
 
-    It is the trainable's with the time; or without, if that is what the user has set, which is
-    then as good as a name that was given.
+    It is the trainable's name with the time. If the user has turned the time off, it is the
+    trainable's name, which need not be claimed, as if the user had given it.
     """
     short = cut_name(safe_name(trainable), _TRAINABLE_BYTES_MAX)
     if not settings.dates_studies():
@@ -34,8 +34,8 @@ def name_for(trainable: str) -> tuple[str, bool]:
     return f"{short}_{time.strftime('%Y-%m-%d_%H-%M-%S')}", True
 
 
-def claimed(spec: StudySpec) -> StudySpec:
-    """Return a study under a name that is its own from now on; one that was given stays."""
+def with_claimed_name(spec: StudySpec) -> StudySpec:
+    """Return a study whose name no other study has or gets; a given name stays as it is."""
     if not spec.has_made_up_name:
         return spec
     name = claim(_storage(spec), spec.name, kind="tune", clock=SYSTEM_CLOCK)
@@ -43,27 +43,28 @@ def claimed(spec: StudySpec) -> StudySpec:
 
 
 def newest_unnamed(spec: StudySpec) -> StudySpec | None:
-    """Return a study under the name of the newest of its trainable; None if there is none.
+    """Return `spec` with the name of its trainable's newest unnamed study; None if there is none.
 
-    One that has the trainable's name alone comes first.
+    A study that is called by the trainable's name alone is preferred.
     """
     storage = _storage(spec)
-    short = cut_name(safe_name(spec.trainable.name), _TRAINABLE_BYTES_MAX)
-    if not has_study(child(storage, short)):
-        pattern = re.compile(re.escape(short) + _TIME)
-        dated = [name for name in storage.folders() if pattern.fullmatch(name)]
-        begun = {name: _created(child(storage, name)) for name in dated}
-        known = [name for name, created in begun.items() if created is not None]
-        if not known:
+    name = cut_name(safe_name(spec.trainable.name), _TRAINABLE_BYTES_MAX)
+    if not has_study(child(storage, name)):
+        pattern = re.compile(re.escape(name) + _TIME)
+        dated = (folder for folder in storage.folders() if pattern.fullmatch(folder))
+        created = {
+            folder: _created(study)
+            for folder in dated
+            if has_study(study := child(storage, folder))
+        }
+        if not created:
             return None
-        short = max(known, key=lambda name: (begun[name] or 0.0, name))
-    return replace(spec, name=short, has_made_up_name=False)
+        name = max(created, key=lambda folder: (created[folder], folder))
+    return replace(spec, name=name, has_made_up_name=False)
 
 
-def _created(store: Store) -> float | None:
-    """Return when the study in `store` was begun, 0 if nobody knows, None if there is none."""
-    if not has_study(store):
-        return None
+def _created(store: Store) -> float:
+    """Return when the study in `store` was begun, 0 if that cannot be read."""
     try:
         return read_identity(store).created
     except CannotResume:

@@ -1,4 +1,4 @@
-"""Names, arguments and habits of `tune.run`'s era, in the words of today."""
+"""Translates older arguments and function signatures of `tune.run` to the current ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPLACED = {
     "loggers": "callbacks=[…]",
     "return_trials": "the trials of what is returned",
 }
-# What these did is always done, or needs nobody to ask for it.
+# What these did is always done, or is not needed here.
 IGNORED = (
     "sync_to_cloud",
     "sync_to_driver",
@@ -42,23 +42,19 @@ IGNORED = (
 
 
 def warn_of_older(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Warn, once for a call, of arguments of older eras that are not as they are by themselves."""
-    usual = inspect.signature(function).parameters
+    """Warn, once for a call, of older arguments that do not have their default values."""
+    parameters = inspect.signature(function).parameters
     older = [
-        name
+        f"{name}: write {REPLACED[name]}" if name in REPLACED else f"{name}: is ignored"
         for name in (*REPLACED, *IGNORED)
-        if name in given and not _is(given[name], usual[name].default)
+        if name in given and not _is_default(given[name], parameters[name].default)
     ]
     if older:
-        said = [
-            f"{name}: write {REPLACED[name]}" if name in REPLACED else f"{name}: is ignored"
-            for name in older
-        ]
-        warn_deprecated(f"arguments of older eras: {'; '.join(said)}")
+        warn_deprecated(f"deprecated arguments: {'; '.join(older)}")
 
 
-def _is(value: object, usual: object) -> bool:
-    return value is usual or (type(value) is type(usual) and bool(value == usual))
+def _is_default(value: object, default: object) -> bool:
+    return value is default or (type(value) is type(default) and bool(value == default))
 
 
 # ---------------------------------------------------------------------- checkpoints
@@ -72,9 +68,9 @@ def checkpoints_of(
     keep_checkpoints_num: int | None = None,
     checkpoint_score_attr: str | None = None,
 ) -> CheckpointConfig:
-    """Return what is said about checkpoints in either way; raise if they contradict each other.
+    """Return `config` with the older arguments merged in; raise if they contradict each other.
 
-    In `tune.run` a trial is not saved at its end unless that is asked for.
+    In `tune.run` a trial is not saved at its end by default.
     """
     if config is not None and not isinstance(config, CheckpointConfig):
         raise ConfigError(
@@ -90,15 +86,14 @@ def checkpoints_of(
     if keep_checkpoints_num is not None:
         older["num_to_keep"] = "keep_checkpoints_num", keep_checkpoints_num
     if checkpoint_score_attr is not None:
-        given = "checkpoint_score_attr", checkpoint_score_attr
-        older["checkpoint_score_attribute"] = given
-    usual = CheckpointConfig()
+        older["checkpoint_score_attribute"] = "checkpoint_score_attr", checkpoint_score_attr
+    default = CheckpointConfig()
     for name, (argument, value) in older.items():
-        said = getattr(config, name)
-        if said not in (getattr(usual, name), value):
+        configured = getattr(config, name)
+        if configured not in (getattr(default, name), value):
             raise ConfigError(
-                f"{argument}={shown(value)}, and checkpoint_config says {name}={shown(said)}",
-                hint="say it once, in checkpoint_config",
+                f"{argument}={shown(value)}, and checkpoint_config says {name}={shown(configured)}",
+                hint="give it once, in checkpoint_config",
             )
     changes = {name: value for name, (_, value) in older.items()}
     if isinstance(checkpoint_score_attr, str) and checkpoint_score_attr.startswith(PREFIXES):
@@ -112,7 +107,7 @@ def checkpoints_of(
 
 
 class Reporter:
-    """What a function `f(config, reporter)` is given: calling it reports metrics."""
+    """The second argument of a function `f(config, reporter)`; calling it reports metrics."""
 
     def __call__(self, **metrics: Any) -> None:
         """Report the metrics of a step."""
@@ -125,41 +120,41 @@ class Reporter:
 
 
 def with_reporter(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of a config alone, if `function` wants a reporter besides."""
+    """Return a function of a config alone, if `function` also takes a reporter."""
     try:
-        wanted = inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return function  # a builtin, which tells nobody
-    if "reporter" not in wanted:
+        return function  # a builtin without a signature
+    if "reporter" not in parameters:
         return function
 
     @functools.wraps(function)
-    def reports(config: dict[str, Any], **more: Any) -> Any:
-        return function(config, reporter=Reporter(), **more)
+    def reporting(config: dict[str, Any], **arguments: Any) -> Any:
+        return function(config, reporter=Reporter(), **arguments)
 
-    del reports.__wrapped__  # what is asked for from now on is the config
-    return reports
+    del reporting.__wrapped__  # or its signature would still have the reporter
+    return reporting
 
 
 def with_checkpoint_dir(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of a config alone, if `function` wants its checkpoint's folder besides."""
+    """Return a function of a config alone, if `function` also takes its checkpoint's folder."""
     try:
-        wanted = inspect.signature(function).parameters.get("checkpoint_dir")
+        parameter = inspect.signature(function).parameters.get("checkpoint_dir")
     except (TypeError, ValueError):
-        return function  # a builtin, which tells nobody
-    if wanted is None or wanted.default is not None:
+        return function  # a builtin without a signature
+    if parameter is None or parameter.default is not None:
         return function
 
     @functools.wraps(function)
-    def resumes(config: dict[str, Any], **more: Any) -> Any:
+    def resuming(config: dict[str, Any], **arguments: Any) -> Any:
         checkpoint = get_checkpoint()
         if checkpoint is None:
-            return function(config, checkpoint_dir=None, **more)
+            return function(config, checkpoint_dir=None, **arguments)
         with checkpoint.as_directory() as folder:
-            return function(config, checkpoint_dir=folder, **more)
+            return function(config, checkpoint_dir=folder, **arguments)
 
-    del resumes.__wrapped__  # what is asked for from now on is the config
-    return resumes
+    del resuming.__wrapped__  # or its signature would still have the folder
+    return resuming
 
 
 def function(f: Callable[..., Any]) -> Callable[..., Any]:

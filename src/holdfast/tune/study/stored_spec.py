@@ -1,10 +1,10 @@
-"""What is kept of a study so that `Tuner.restore` needs nothing but its folder and the trainable.
+"""The stored specification of a study, `.holdfast/study.json`, which `Tuner.restore` reads.
 
-One sealed line of JSON, `.holdfast/study.json`. It holds the configs and the search space as far as
-they are plain data: schedulers, searchers and stoppers as the calls that made them. No code, no
-storage path, nothing of what opens a store. But values are kept as they were given: a token in the
-search space, or in an argument of a searcher, is in here and in the files of each trial. On a disk
-nobody else can read this one. What is not plain must be given again, and is named when missed.
+One sealed line of JSON. It holds the configs and the search space as far as they are plain data:
+schedulers, searchers and stoppers as the calls that made them. No code, no storage path, no
+credentials of a store. But values are stored as given: a token in the search space, or in an
+argument of a searcher, is in here and in the files of each trial. On a disk only the owner can read
+this file. What is not plain must be given again on restore; an error names what is missing.
 """
 
 from __future__ import annotations
@@ -44,27 +44,26 @@ class CannotRestoreStudy(CannotResume, ValueError):
 
 
 class StudyMissing(CannotRestoreStudy, FileNotFoundError):
-    """There is no study where the path leads."""
+    """There is no study at the path."""
 
-    def __new__(cls, message: str = "", **more: Any) -> Self:
-        """Return one made as an OSError is, which alone knows how large it must be."""
-        del more
+    def __new__(cls, message: str = "", **_: Any) -> Self:
+        """Return an instance allocated as an OSError, whose layout differs from Exception's."""
         return FileNotFoundError.__new__(cls, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredStudy:
-    """A study as its record says it.
+    """The content of study.json.
 
     Attributes:
         trainable: Its name.
         keys: The paths of all values of the search space.
         space: The search space as data.
-        tune_config, run_config: Fields that are not as they are by themselves.
-        per_trial: What `tune.run` was told of every trial, as far as it is plain.
-        not_kept: What could not be kept and must be given again.
-        saves_at_end: Whether trials save themselves when they are stopped, which their class says;
-            None in a record of before that was kept.
+        tune_config, run_config: Fields that differ from their defaults.
+        per_trial: Settings of `tune.run` for every trial, as far as they are plain.
+        not_kept: Fields that could not be stored and must be given again.
+        saves_at_end: Whether trials are saved when they are stopped; None in records that are older
+            than this field.
         planned: How many trials there will be, None if that is not known.
     """
 
@@ -79,12 +78,12 @@ class StoredStudy:
     planned: int | None = None
 
     def write(self, store: Store) -> None:
-        """Put it to rest."""
+        """Write it to the folder of the study."""
         line = seal({"format": FORMAT, **dataclasses.asdict(self)}) + b"\n"
         closed_to_others(store).put(STUDY_KEY, line)
 
 
-def stored(
+def stored_study(
     trainable: str,
     keys: list[str],
     space: Any,
@@ -95,7 +94,7 @@ def stored(
     saves_at_end: bool,
     planned: int | None,
 ) -> StoredStudy:
-    """Return what is to be kept of a study."""
+    """Return the record of a study."""
     not_kept: list[str] = []
     return StoredStudy(
         trainable=trainable,
@@ -111,35 +110,34 @@ def stored(
 
 
 def _plain_only(values: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {}
-    for name, given in values.items():
-        is_place = name == "restore_path" and given is not None
-        value = without_credentials(given) if is_place else given
-        with contextlib.suppress(NotPlain):  # it comes again with the script
-            kept[name] = to_plain(value)
-    return kept
+    plain = {}
+    for name, value in values.items():
+        is_path = name == "restore_path" and value is not None
+        with contextlib.suppress(NotPlain):  # the script gives it again
+            plain[name] = to_plain(without_credentials(value) if is_path else value)
+    return plain
 
 
 def _fields(
     config: TuneConfig | RunConfig, skipped: frozenset[str], not_kept: list[str]
 ) -> dict[str, Any]:
-    usual = type(config)()
-    kept = {}
-    for one in dataclasses.fields(config):
-        value = getattr(config, one.name)
-        if one.name == "verbose" and value is not None:
-            value = int(value)  # some have names for these numbers
-        if one.name in skipped or value == getattr(usual, one.name):
+    default = type(config)()
+    plain = {}
+    for setting in dataclasses.fields(config):
+        value = getattr(config, setting.name)
+        if setting.name == "verbose" and value is not None:
+            value = int(value)  # it may be an enum
+        if setting.name in skipped or value == getattr(default, setting.name):
             continue
         try:
-            kept[one.name] = to_plain(value)
+            plain[setting.name] = to_plain(value)
         except NotPlain:
-            not_kept.append(f"{type(config).__name__}.{one.name}")
-    return kept
+            not_kept.append(f"{type(config).__name__}.{setting.name}")
+    return plain
 
 
 def read_study(store: Store) -> StoredStudy:
-    """Return what is kept of the study in `store`; raise `StudyMissing` if nothing is."""
+    """Return the record of the study in `store`; raise `StudyMissing` if there is none."""
     try:
         line = store.get(STUDY_KEY).data
     except ObjectMissing:
@@ -156,13 +154,13 @@ def read_study(store: Store) -> StoredStudy:
                 hint="use the version of Holdfast that wrote it, or a newer one",
             )
         study = fit(record, StoredStudy)
-        if odd := [what for what in study.not_kept if not what.startswith(_CONFIGS)]:
-            raise Damaged(f"not_kept names {odd[0]!r:.80}, which is no field of a config")
+        if strange := [name for name in study.not_kept if not name.startswith(_CONFIGS)]:
+            raise Damaged(f"not_kept names {strange[0]!r:.80}, which is no field of a config")
         return study
     except Damaged as error:
         raise CannotRestoreStudy(
             f"{store.url}/{STUDY_KEY}: {error.message}",
-            hint="build the Tuner as before with RunConfig(resume='auto'): it carries on",
+            hint="build the Tuner as before with RunConfig(resume='auto'), which resumes the study",
         ) from None
 
 
@@ -172,12 +170,12 @@ def has_study(store: Store) -> bool:
 
 
 def _right_level(store: Store) -> str:
-    """Return which folder may have been meant: one below, or the one above."""
-    below = [name for name in store.folders() if store.stat(f"{name}/{STUDY_KEY}") is not None]
-    if below:
-        more = f", or one of {len(below) - _NAMES_MAX} more" if len(below) > _NAMES_MAX else ""
-        named = " or ".join(f"{store.url}/{name}" for name in below[:_NAMES_MAX])
-        return f"give the folder of the study itself: {named}{more}"
+    """Return a hint at the folder that may have been meant: one inside, or the parent."""
+    studies = [name for name in store.folders() if store.stat(f"{name}/{STUDY_KEY}") is not None]
+    if studies:
+        rest = f", or one of {len(studies) - _NAMES_MAX} more" if len(studies) > _NAMES_MAX else ""
+        paths = " or ".join(f"{store.url}/{name}" for name in studies[:_NAMES_MAX])
+        return f"give the folder of the study itself: {paths}{rest}"
     parent = store.url.rstrip("/").rpartition("/")[0]
     if parent and store.local is not None:
         from holdfast.storage.locate import open_store
@@ -190,9 +188,9 @@ def _right_level(store: Store) -> str:
 def rules_of(
     failures: FailureConfig, metric: str | None, *, saves_at_end: bool, exports_at_end: bool
 ) -> Rules:
-    """Return what is said about losses and ends, in the words of the layers below.
+    """Return the rules for failures and ends of trials.
 
-    For who drives a study and for who looks on: the same journal must mean the same for both.
+    Shared by drivers and readers of a study: the same journal must mean the same to both.
     """
     return Rules(
         budget=budget_of(failures),
@@ -205,9 +203,9 @@ def rules_of(
 
 
 def rules_of_stored(study: StoredStudy) -> Rules:
-    """Return the rules that a study is driven by, from its record alone; raise `CannotBeMade`."""
-    failures = kept_config(study.run_config, "failure_config", FailureConfig)
-    checkpoints = kept_config(study.run_config, "checkpoint_config", CheckpointConfig)
+    """Return the rules of a study from its record alone; raise `CannotBeMade` if they are odd."""
+    failures = recorded_config(study.run_config, "failure_config", FailureConfig)
+    checkpoints = recorded_config(study.run_config, "checkpoint_config", CheckpointConfig)
     metric = study.tune_config.get("metric")
     saves = study.saves_at_end
     return rules_of(
@@ -220,8 +218,8 @@ def rules_of_stored(study: StoredStudy) -> Rules:
     )
 
 
-def kept_config(fields: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """Return a config of ours that a record holds, or the usual one; raise `CannotBeMade`."""
+def recorded_config(fields: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    """Return a config from a record, or the default one; raise `CannotBeMade` for anything else."""
     if name not in fields:
         return kind()
     config = from_plain(fields[name], trust=Trust.LOOKING)
@@ -233,20 +231,20 @@ def kept_config(fields: Mapping[str, Any], name: str, kind: type[T]) -> T:
 def configs_of(
     study: StoredStudy, trust: Trust = Trust.RESTORING, only: Collection[str] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
-    """Return the fields of both configs that were kept, as they were, and what cannot be made.
+    """Return the recorded fields of the `TuneConfig` and the `RunConfig`, and what was refused.
 
-    That is by its name, `TuneConfig.scheduler`, with the reason. `only` leaves out other fields.
+    The last maps names such as `TuneConfig.scheduler` to reasons. `only` leaves out other fields.
     """
     tune, run, refused = dict[str, Any](), dict[str, Any](), dict[str, str]()
-    for kind, kept, made in (
+    for kind, recorded, rebuilt in (
         ("TuneConfig", study.tune_config, tune),
         ("RunConfig", study.run_config, run),
     ):
-        for name, value in kept.items():
+        for name, value in recorded.items():
             if only is not None and name not in only:
                 continue
             try:
-                made[name] = from_plain(value, trust=trust)
+                rebuilt[name] = from_plain(value, trust=trust)
             except CannotBeMade as error:
                 refused[f"{kind}.{name}"] = str(error)
     return tune, run, refused

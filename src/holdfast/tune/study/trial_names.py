@@ -1,4 +1,4 @@
-"""What trials and their folders are called."""
+"""Names of trials and of their folders."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from holdfast.tune.study.spec import StudySpec
 class Namer:
     """Gives every trial a name and a folder of its own.
 
-    No two trials of a study have the same folder: either the id of the trial is in its name, or it
-    was chosen by the user and the study remembers it. Names are cut, never an id.
+    No two trials of a study have the same folder: either the id of the trial is in its name, or the
+    user chose it and the study remembers it. Long names are cut, but never an id.
 
-    The same trial gets the same folder. A driver that is killed before it is written down that a
-    trial was added may have made its folder, and the next one adds that trial again; so the day in
-    the name is that of the study.
+    The same trial gets the same folder: a driver can be killed after it has made the folder of a
+    trial and before the journal has the trial, and the next driver adds the trial again. So the
+    time in the name is that of the study.
     """
 
     def __init__(self, spec: StudySpec, study: Study, created: float) -> None:
         self._spec, self._study = spec, study
-        self._day = time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(created))
+        self._time = time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(created))
         self._longest = settings.longest_trial_name()
 
     @property
     def is_chosen(self) -> bool:
-        """Whether it is the user who says what folders are called."""
+        """Whether functions of the user name the folders."""
         config = self._spec.tune_config
         return not (config.trial_name_creator is None and config.trial_dirname_creator is None)
 
     def names_of(self, proposal: Proposal) -> tuple[str | None, str]:
-        """Return a trial's name, None for the usual one, and its folder."""
+        """Return a trial's name, None for the default one, and its folder."""
         config = self._spec.tune_config
         if not self.is_chosen:
             return None, self.usual_folder(proposal)
@@ -50,40 +50,40 @@ class Namer:
             experiment_tag=proposal.experiment_tag,
         )
         if config.trial_name_creator is not None:
-            trial.custom_name = _valid(str(config.trial_name_creator(trial)))
+            trial.custom_name = _valid_name(str(config.trial_name_creator(trial)))
         if config.trial_dirname_creator is None:
             folder = self._folder_of(str(trial), proposal)
         else:
-            folder = _folder_said(str(config.trial_dirname_creator(trial)))
+            folder = _valid_folder(str(config.trial_dirname_creator(trial)))
         return trial.custom_name, self._free(folder, proposal.trial_id)
 
     def usual_folder(self, proposal: Proposal) -> str:
-        """Return the folder of a trial if nobody says another name for it."""
-        own = safe_name(f"{self._spec.trainable.name}_{proposal.trial_id}")
-        folder = self._folder_of(own, proposal)
-        if not folder.startswith(f"{own}_"):
-            folder = _with(folder, proposal.trial_id)
+        """Return the folder that a trial has by default."""
+        name = safe_name(f"{self._spec.trainable.name}_{proposal.trial_id}")
+        folder = self._folder_of(name, proposal)
+        if not folder.startswith(f"{name}_"):
+            folder = _with_suffix(folder, proposal.trial_id)
         return self._free(folder, proposal.trial_id)
 
     def _folder_of(self, name: str, proposal: Proposal) -> str:
         long = safe_name(f"{name}_{proposal.experiment_tag}")[: self._longest]
-        return f"{cut_name(long, NAME_BYTES_MAX - len(self._day) - 1)}_{self._day}"
+        return f"{cut_name(long, NAME_BYTES_MAX - len(self._time) - 1)}_{self._time}"
 
     def _free(self, folder: str, trial_id: str) -> str:
-        """Return `folder`, or if some trial has it, one like it with the trial's id."""
+        """Return `folder`, with the trial's id added if another trial has that folder."""
         taken, free = self._study.folders, folder
         for number in itertools.count(1):
             if free not in taken:
                 break
-            free = _with(folder, trial_id if number == 1 else f"{trial_id}_{number}")
+            free = _with_suffix(folder, trial_id if number == 1 else f"{trial_id}_{number}")
         return free
 
 
-def _with(folder: str, suffix: str) -> str:
+def _with_suffix(folder: str, suffix: str) -> str:
     return f"{cut_name(folder, NAME_BYTES_MAX - len(suffix) - 1)}_{suffix}"
 
 
-def _valid(name: str) -> str:
+def _valid_name(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -94,8 +94,8 @@ def _valid(name: str) -> str:
     return name
 
 
-def _folder_said(folder: str) -> str:
-    """Return the folder that the user's function says, cut if it is long; raise if it is none."""
+def _valid_folder(folder: str) -> str:
+    """Return a folder name of the user's function, cut if it is long; raise if it is invalid."""
     rule = broken_name_rule(folder, bytes_max=None)
     if folder.startswith("."):
         rule = "it begins with a dot"

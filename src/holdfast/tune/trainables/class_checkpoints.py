@@ -1,7 +1,7 @@
-"""What a class trainable returns when it is saved, in a folder, and back for when it is loaded.
+"""Stores what a class trainable returns from a save, and returns it for the load.
 
-A class writes files, or returns a dictionary, or, of older eras, a path or the prefix of paths
-inside the folder. The first needs nothing; what else there is to know is a file beside the user's.
+A class writes files, or returns a dictionary, or, in older code, a path or a prefix of paths inside
+the folder. Files need nothing more; the others are stored in a file beside the user's.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ COUNTERS = ".tune_counters.json"  # beside what is saved outside a trial
 
 
 def store(folder: str, returned: object, name: str) -> None:
-    """Keep what a save has returned."""
-    for left in (DICTIONARY, PREFIX):  # by an earlier save to the same folder
+    """Store in `folder` what a save of the trainable `name` returned."""
+    for file_name in (DICTIONARY, PREFIX):  # of an earlier save to the same folder
         with contextlib.suppress(FileNotFoundError):
-            os.remove(os.path.join(folder, left))
+            os.remove(os.path.join(folder, file_name))
     if returned is None:
         return
     if isinstance(returned, dict):
@@ -43,16 +43,17 @@ def store(folder: str, returned: object, name: str) -> None:
         return
     if not isinstance(returned, str | os.PathLike):
         raise ConfigError(
-            f"{name} returned {shown(returned)} when it was saved: that is neither a dictionary nor"
-            " a path",
+            f"{name} returned {shown(returned)} when it was saved, which is neither a dictionary"
+            " nor a path",
             hint="write files to the folder and return nothing, or return the state as a dict",
         )
     inside = os.path.relpath(os.fspath(returned), folder)
-    if _is_outside(inside):  # or the folder was reached by another way
+    if _is_outside(inside):  # unless the path and the folder differ by a symbolic link
         inside = os.path.relpath(os.path.realpath(returned), os.path.realpath(folder))
     if _is_outside(inside):
         raise ConfigError(
-            f"{name} was to be saved to {folder} and says it is at {os.fspath(returned)}",
+            f"{name} was to be saved to {folder}, and returned {os.fspath(returned)}, which is"
+            " outside of it",
             hint="save inside the folder that is given to the method",
         )
     if inside != os.curdir:
@@ -65,26 +66,26 @@ def _is_outside(relative: str) -> bool:
 
 
 def folder_of(path: str | os.PathLike[str]) -> str:
-    """Return the folder of a checkpoint from its path, or from what a save returned into it.
+    """Return the folder of a checkpoint from its path, or from a path that a save returned.
 
-    Raises if there is none.
+    Raises `ConfigError` if there is none.
     """
-    given = from_home(os.fspath(path))
-    if os.path.isdir(given):
-        return given
-    above, name = os.path.split(given)
-    if os.path.isdir(above):
-        inside = load(above)
+    location = from_home(os.fspath(path))
+    if os.path.isdir(location):
+        return location
+    parent, name = os.path.split(location)
+    if os.path.isdir(parent):
+        inside = load(parent)
         if isinstance(inside, str) and os.path.basename(inside) == name:
-            return above
+            return parent
     raise ConfigError(
-        f"there is no checkpoint at {without_secrets(given)}",
+        f"there is no checkpoint at {without_secrets(location)}",
         hint="give the folder of one, such as {storage_path}/{name}/{trial}/checkpoint_000000",
     )
 
 
 def packed(folder: str) -> bytes:
-    """Return all files of a folder as one object."""
+    """Return all files of a folder as a tar archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(folder, arcname=".")
@@ -102,16 +103,17 @@ def unpack(files: bytes, folder: str) -> None:
 
 
 def _must_stay_inside(members: Sequence[tarfile.TarInfo]) -> None:
-    """Raise if something in an archive would be written, or lead, outside the folder it is for."""
-    links = {posixpath.normpath(one.name) for one in members if one.issym()}
-    for one in members:
-        above = {str(part) for part in PurePosixPath(one.name).parents}
-        base = posixpath.dirname(one.name) if one.issym() else ""
-        target = one.linkname if one.issym() or one.islnk() else ""
-        is_plain = one.isreg() or one.isdir() or one.issym() or one.islnk()
-        if not is_plain or above & links or _leads_out("", one.name) or _leads_out(base, target):
+    """Raise if a member of an archive would be written, or links, outside of its folder."""
+    links = {posixpath.normpath(member.name) for member in members if member.issym()}
+    for member in members:
+        name, is_link = member.name, member.issym() or member.islnk()
+        parents = {str(parent) for parent in PurePosixPath(name).parents}
+        base = posixpath.dirname(name) if member.issym() else ""
+        target = member.linkname if is_link else ""
+        is_plain = member.isreg() or member.isdir() or is_link
+        if not is_plain or parents & links or _leads_out("", name) or _leads_out(base, target):
             raise ConfigError(
-                f"{one.name!r} in a saved trainable is not a file inside its folder",
+                f"{name!r} in a saved trainable is not a file inside its folder",
                 hint="give restore_from_object what save_to_object has returned",
             )
 
@@ -119,16 +121,16 @@ def _must_stay_inside(members: Sequence[tarfile.TarInfo]) -> None:
 def _leads_out(base: str, path: str) -> bool:
     """Whether a path leads out of an archive, from its folder `base`, or goes up after going down.
 
-    What follows a link is not known from its name, so neither is what lies above it.
+    A `..` after a name is refused because that name may be a link to anywhere.
     """
     parts = PurePosixPath(path).parts
     down = list(itertools.dropwhile(lambda part: part == os.pardir, parts))
-    whole = posixpath.normpath(posixpath.join(base, path))
-    return posixpath.isabs(path) or os.pardir in down or _is_outside(whole)
+    joined = posixpath.normpath(posixpath.join(base, path))
+    return posixpath.isabs(path) or os.pardir in down or _is_outside(joined)
 
 
 def load(folder: str) -> Any:
-    """Return what a load is to be given: a dictionary, a path inside the folder, or the folder."""
+    """Return the argument of a load: a dictionary, a path inside the folder, or the folder."""
     dictionary = os.path.join(folder, DICTIONARY)
     if os.path.exists(dictionary):
         with open(dictionary, "rb") as file:
@@ -141,15 +143,15 @@ def load(folder: str) -> Any:
 
 
 def counters_of(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    """Return what is known of how far a trial had come when it was saved, by the names of results.
+    """Return how far a trial had come when it was saved, under the names that results use.
 
-    A checkpoint of a study has that in its manifest; one that was saved outside a trial, in a file.
+    A checkpoint of a study has them in its manifest; one saved outside a trial has them in a file.
     """
     with checkpoint.as_directory() as folder:
         path = os.path.join(folder, COUNTERS)
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
-                found: dict[str, Any] = json.load(file)
-                return found
+                counters: dict[str, Any] = json.load(file)
+                return counters
     manifest = checkpoint._manifest()  # noqa: SLF001  # ours, not the user's
     return {} if manifest is None else manifest.metrics

@@ -1,4 +1,4 @@
-"""What can be a trainable, and what its processes run."""
+"""Turns functions, classes and trainers into what a study can run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.tune.study.older_arguments import with_checkpoint_dir, with_report
 from holdfast.tune.trainable import Trainable, arguments_of, can_load, can_save
 from holdfast.tune.trainables.program import ClassProgram, FunctionProgram
 
-PARAMETERS = "_tune_parameters"  # where `with_parameters` leaves its word
+PARAMETERS = "_tune_parameters"  # the attribute that `with_parameters` sets
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -32,7 +32,7 @@ class Runnable:
 
     Attributes:
         kind: The class, None if it is a function.
-        resources: What trials reserve, in any of the forms users have; None if nobody said.
+        resources: What trials reserve, in any form that users may give; None if not given.
         is_trainer: Whether it is a trainer, whose trials are training runs.
     """
 
@@ -45,18 +45,18 @@ class Runnable:
 
     @property
     def can_save(self) -> bool:
-        """Whether a trial may be able to save itself; of a function nobody knows."""
+        """Whether a trial can be saved; assumed of a function, which cannot be asked."""
         return self.kind is None or can_save(self.kind)
 
     @property
     def can_go_on(self) -> bool:
-        """Whether a trial may be able to save itself and go on from there."""
+        """Whether a trial can be saved and resumed; assumed of a function."""
         return self.kind is None or (can_save(self.kind) and can_load(self.kind))
 
-    def restore_call(self, url: str, more: str = "") -> str:
-        """Return the line of code that goes on with its study at `url`."""
+    def restore_call(self, url: str, arguments: str = "") -> str:
+        """Return the line of code that resumes its study at `url`."""
         is_name = self.name.isidentifier() and not keyword.iskeyword(self.name)
-        return f"Tuner.restore({url!r}, {self.name if is_name else 'trainable'}{more}).fit()"
+        return f"Tuner.restore({url!r}, {self.name if is_name else 'trainable'}{arguments}).fit()"
 
     def program(
         self, checkpoints: CheckpointConfig, export_formats: Sequence[str] = ()
@@ -72,41 +72,40 @@ class Runnable:
                 )
             _must_not_be_saved(self.name, checkpoints)
             return FunctionProgram(self.function, self.parameters)
-        at_end = self.saves_at_end(checkpoints)
         return ClassProgram(
             self.kind,
             self.parameters,
             frequency=checkpoints.checkpoint_frequency,
-            at_end=at_end,
+            at_end=self.saves_at_end(checkpoints),
             exports=tuple(export_formats),
             load_retries=settings.restore_retries(),
         )
 
     def saves_at_end(self, checkpoints: CheckpointConfig) -> bool:
-        """Whether trials are saved when they end."""
-        wanted = checkpoints.checkpoint_at_end
+        """Return whether trials are saved when they end; raise if they must, and cannot be."""
+        at_end = checkpoints.checkpoint_at_end
         if self.kind is None:
             return False
-        if not self.can_save and (wanted or checkpoints.checkpoint_frequency):
+        if not self.can_save and (at_end or checkpoints.checkpoint_frequency):
             raise ConfigError(
                 f"{self.name} cannot be saved: it has no save_checkpoint",
                 hint="write save_checkpoint and load_checkpoint, or leave out checkpoint_frequency"
                 " and checkpoint_at_end",
             )
-        return self.can_go_on if wanted is None else wanted
+        return self.can_go_on if at_end is None else at_end
 
     def warn_if_it_only_saves(self, checkpoints: CheckpointConfig) -> None:
-        """Warn if trials are to be saved although they could not go on from that."""
+        """Warn if trials are to be saved although they could not resume from that."""
         saves = checkpoints.checkpoint_at_end or checkpoints.checkpoint_frequency
         if saves and self.can_save and not self.can_go_on:
             warn_user(
-                f"{self.name} has save_checkpoint and no load_checkpoint: trials are saved, and one"
-                " that must go on from its checkpoint, as after a failure, will fail"
+                f"{self.name} has save_checkpoint and no load_checkpoint: trials are saved, but a"
+                " trial that must resume from its checkpoint, as after a failure, will fail"
             )
 
 
 def runnable(trainable: Any) -> Runnable:
-    """Return a trainable in the form that a study needs; raise if it cannot be one."""
+    """Return a trainable in the form that a study needs; raise if it is none."""
     if trainable is None:
         raise TuneError("there is nothing to run", hint="Tuner(trainable)")
     if isinstance(trainable, str):
@@ -116,23 +115,23 @@ def runnable(trainable: Any) -> Runnable:
     if isinstance(trainable, type):
         if not issubclass(trainable, Trainable):
             raise NotRunnable(
-                f"the class {trainable.__name__} is no Trainable",
+                f"the class {trainable.__name__} is not a subclass of Trainable",
                 hint="class MyTrainable(tune.Trainable): def step(self): …",
             )
-        arguments_of(trainable, {})  # what cannot be made is told now
-        if resources is None and _has_own(trainable, "default_resource_request"):
+        arguments_of(trainable, {})  # raises if no object can be made
+        if resources is None and _overrides(trainable, "default_resource_request"):
             resources = trainable.default_resource_request
         return Runnable(_name(trainable), None, trainable, parameters, resources)
-    if (as_function := getattr(trainable, "as_trainable", None)) is not None:
-        made = as_function()
-        name = getattr(made, "__name__", type(trainable).__name__)
-        needs = getattr(made, ATTRIBUTE, resources)
-        return Runnable(name, made, None, {}, needs, is_trainer=True)
+    if (as_trainable := getattr(trainable, "as_trainable", None)) is not None:
+        function = as_trainable()
+        name = getattr(function, "__name__", type(trainable).__name__)
+        needs = getattr(function, ATTRIBUTE, resources)
+        return Runnable(name, function, None, {}, needs, is_trainer=True)
     if not callable(trainable):
         raise NotRunnable(
             f"trainable={shown(trainable)} is neither a function, nor a Trainable class, nor the"
             " name of one that was registered",
-            hint="Tuner(train_function), with a function of one argument, its config",
+            hint="Tuner(train_function), with a function of one argument, the config",
         )
     if "reporter" not in parameters:
         trainable = with_reporter(trainable)
@@ -143,47 +142,44 @@ def runnable(trainable: Any) -> Runnable:
 
 
 def with_parameters(trainable: Any, **parameters: Any) -> Any:
-    """Return a trainable that is given more arguments than its config, the same in every trial.
+    """Return a trainable with additional arguments, which are the same in every trial.
 
-    A function gets them by name; so does the `setup` of a class. What is larger than a megabyte is
-    put once, now, and read by all processes where it lies (see `holdfast.put`): its arrays cannot
-    be written to.
+    A function gets them by name; so does the `setup` of a class. Values larger than a megabyte are
+    put once, now, into memory that all processes read (see `holdfast.put`), so their arrays are
+    read-only.
     """
     parameters = {name: share_if_large(value) for name, value in parameters.items()}
     if isinstance(trainable, type):
         if not issubclass(trainable, Trainable):
-            raise NotRunnable(f"the class {trainable.__name__} is no Trainable")
+            raise NotRunnable(f"the class {trainable.__name__} is not a subclass of Trainable")
         return type(trainable.__name__, (trainable,), {PARAMETERS: parameters})
     if not callable(trainable):
         raise NotRunnable(f"{shown(trainable)} is neither a function nor a Trainable class")
 
     @functools.wraps(trainable)
-    def with_more(config: dict[str, Any], **more: Any) -> Any:
-        return trainable(config, **more)
+    def with_arguments(config: dict[str, Any], **arguments: Any) -> Any:
+        return trainable(config, **arguments)
 
-    setattr(with_more, PARAMETERS, {**getattr(trainable, PARAMETERS, {}), **parameters})
-    return with_more
+    setattr(with_arguments, PARAMETERS, {**getattr(trainable, PARAMETERS, {}), **parameters})
+    return with_arguments
 
 
-def _has_own(trainable: type[Trainable], name: str) -> bool:
-    """Whether a class says itself what `Trainable` says for all."""
-    mine, usual = (inspect.getattr_static(one, name) for one in (trainable, Trainable))
-    return mine is not usual
+def _overrides(trainable: type[Trainable], name: str) -> bool:
+    return inspect.getattr_static(trainable, name) is not inspect.getattr_static(Trainable, name)
 
 
 def _name(trainable: Any) -> str:
-    named = getattr(trainable, "_name", None) or getattr(trainable, "__name__", None)
-    if named is None and isinstance(trainable, functools.partial):
-        named = getattr(trainable.func, "__name__", None)
-    name = str(named or "trainable")
-    return "lambda" if name == "<lambda>" else name
+    name = getattr(trainable, "_name", None) or getattr(trainable, "__name__", None)
+    if name is None and isinstance(trainable, functools.partial):
+        name = getattr(trainable.func, "__name__", None)
+    return "lambda" if name == "<lambda>" else str(name or "trainable")
 
 
 def _must_not_be_saved(name: str, checkpoints: CheckpointConfig) -> None:
-    for what in ("checkpoint_frequency", "checkpoint_at_end"):
-        if getattr(checkpoints, what):
+    for field_name in ("checkpoint_frequency", "checkpoint_at_end"):
+        if value := getattr(checkpoints, field_name):
             raise ConfigError(
-                f"{what}={getattr(checkpoints, what)}: the function `{name}` saves itself by what"
+                f"{field_name}={value}: the function `{name}` saves its checkpoints itself, when"
                 " it reports",
                 hint="tune.report(metrics, checkpoint=…), or write a Trainable class",
             )
@@ -191,19 +187,19 @@ def _must_not_be_saved(name: str, checkpoints: CheckpointConfig) -> None:
 
 def _must_take_config(function: Callable[..., Any], parameters: Mapping[str, Any]) -> None:
     try:
-        wanted = inspect.signature(function).parameters.values()
+        arguments = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return  # a builtin, which tells nobody
+        return  # a builtin without a signature
+    positional = [argument for argument in arguments if argument.kind in _POSITIONAL]
     required = [
-        one.name
-        for one in wanted
-        if one.kind in _POSITIONAL and one.default is one.empty and one.name not in parameters
+        argument
+        for argument in positional
+        if argument.default is argument.empty and argument.name not in parameters
     ]
-    takes_any = any(one.kind is one.VAR_POSITIONAL for one in wanted)
-    positional = [one for one in wanted if one.kind in _POSITIONAL]
+    takes_any = any(argument.kind is argument.VAR_POSITIONAL for argument in arguments)
     if len(required) > 1 or not (positional or takes_any):
         raise ConfigError(
-            f"the trainable `{_name(function)}` wants {len(required)} arguments; it gets one, its"
-            " config",
+            f"the trainable `{_name(function)}` requires {len(required)} arguments, but it gets"
+            " one, its config",
             hint="def train(config): …; tune.with_parameters(train, data=data) adds others",
         )

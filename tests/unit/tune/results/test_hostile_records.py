@@ -1,4 +1,4 @@
-"""Whatever a study's folder names: looking runs nothing, and going on only what is the user's."""
+"""Hostile records of studies: reading one runs nothing, and resuming one only the user's code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CONFIG_OF = {"stop": "run_config"}
 
 
 def train(config: dict[str, Any]) -> None:
-    """Stand in for what the study runs."""
+    """The trainable of the study."""
 
 
 def made(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def made(path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
 
 
 def attacks(canary: Path) -> dict[str, Any]:
-    """Return ways to have something called that leaves a file behind."""
+    """Return records that would call something that makes the file `canary`."""
     command = ["touch", str(canary)]
     code = f"open({str(canary)!r}, 'w')"
     expression = made("holdfast.tune.search.variant_generator:Expression", code)
@@ -87,7 +87,7 @@ def plain_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a file that is made by whatever is run, and have a module that makes it."""
+    """Return a file that any code run from the record makes, such as the module `evil_at_rest`."""
     canary = tmp_path / "ran"
     home = tmp_path / "modules"
     home.mkdir()
@@ -102,8 +102,8 @@ def test_looking_at_a_study_runs_nothing_that_its_record_names(
 ) -> None:
     study = Path(shutil.copytree(plain_study, tmp_path / "lab" / "study"))
     for attack, bad in attacks(canary).items():
-        said = {"scheduler": bad, "search_alg": bad, "metric": "loss", "mode": "min"}
-        rewrite(study / STUDY_KEY, tune_config=said, run_config={"stop": bad})
+        config = {"scheduler": bad, "search_alg": bad, "metric": "loss", "mode": "min"}
+        rewrite(study / STUDY_KEY, tune_config=config, run_config={"stop": bad})
 
         with contextlib.suppress(SystemExit):
             LOOKS[look](study)
@@ -112,7 +112,7 @@ def test_looking_at_a_study_runs_nothing_that_its_record_names(
 
 
 @pytest.mark.parametrize("field", ["scheduler", "search_alg", "trial_name_creator", "stop"])
-def test_a_study_goes_on_with_nothing_that_only_its_record_names(
+def test_a_study_does_not_resume_with_code_that_only_its_record_names(
     field: str, tmp_path: Path, plain_study: Path, canary: Path
 ) -> None:
     study = Path(shutil.copytree(plain_study, tmp_path / "study"))
@@ -125,7 +125,7 @@ def test_a_study_goes_on_with_nothing_that_only_its_record_names(
         assert not canary.exists() and "evil_at_rest" not in sys.modules, attack
 
 
-def test_what_is_given_again_takes_the_place_of_what_cannot_be_made(
+def test_settings_that_are_given_again_replace_those_that_cannot_be_rebuilt(
     tmp_path: Path, plain_study: Path
 ) -> None:
     study = Path(shutil.copytree(plain_study, tmp_path / "study"))
@@ -133,9 +133,9 @@ def test_what_is_given_again_takes_the_place_of_what_cannot_be_made(
 
     tuner = Tuner.restore(study, train, run_config=RunConfig(stop={"loss": 1}))
 
-    whose = {"config": {"x": 0}, "experiment_tag": "0_x=0"}
-    assert [one.metrics for one in tuner.get_results()] == [
-        {"training_iteration": 1, "loss": 0.5, "done": True, **whose}
+    identity = {"config": {"x": 0}, "experiment_tag": "0_x=0"}
+    assert [result.metrics for result in tuner.get_results()] == [
+        {"training_iteration": 1, "loss": 0.5, "done": True, **identity}
     ]
 
 
@@ -159,7 +159,7 @@ def test_an_expression_is_evaluated_only_if_the_script_gives_it_again(
     _, given = Objects.of({"x": {"eval": code}})
     again = space_from_data(unseal(data), given)
 
-    assert Objects().missing(alone), "it is named as something to be given again"
+    assert Objects().missing(alone), "it must be given again"
     assert not (tmp_path / "ran").exists()
     assert not given.missing(again)
     assert 7 in [config_of(tree_of(again), i, Picks()).get("x") for i in range(tree_of(again).size)]

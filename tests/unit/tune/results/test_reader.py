@@ -1,4 +1,4 @@
-"""Results of a study that are read when they are first looked at."""
+"""Results of a study are read when they are first used."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import pickle
 from holdfast.tune.results.reader import LazyList
 
 
-def test_nothing_is_made_before_somebody_looks_and_then_once() -> None:
+def test_a_lazy_list_is_made_once_when_it_is_first_read() -> None:
     calls: list[int] = []
 
     def make() -> list[str]:
         calls.append(1)
         return ["a", "b", "c"]
 
-    found = LazyList(make)
+    items = LazyList(make)
 
     assert calls == []
-    assert (len(found), found[1], list(found[1:]), list(found)) == (3, "b", ["b", "c"], [*"abc"])
+    assert (len(items), items[1], list(items[1:]), list(items)) == (3, "b", ["b", "c"], [*"abc"])
     assert calls == [1]
 
 
-def test_it_travels_as_a_plain_list() -> None:
+def test_a_lazy_list_is_pickled_as_a_plain_list() -> None:
     shift = 1
-    found = LazyList(lambda: [shift, shift + 1])
+    items = LazyList(lambda: [shift, shift + 1])
 
-    assert pickle.loads(pickle.dumps(found)) == [1, 2]
+    assert pickle.loads(pickle.dumps(items)) == [1, 2]

@@ -13,7 +13,7 @@ from holdfast.core.study.trial import Trial
 from holdfast.errors import StoreBusy
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.records import seal
-from holdfast.tune.results.study_view import _scheduler, look_at_study
+from holdfast.tune.results.study_view import _scheduler, inspect_study
 from holdfast.tune.schedulers import AsyncHyperBandScheduler
 
 KEY = f"{ARCHIVE}/000001-000000.jsonl"
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> LocalStore:
 def test_an_archive_that_cannot_be_read_is_not_taken_for_one_that_is_lost(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert [trial.trial_id for trial in look_at_study(store).trials] == ["a"]
+    assert [trial.trial_id for trial in inspect_study(store).trials] == ["a"]
     get = store.get
 
     def fails_on_the_archive(key: str) -> Any:
@@ -45,19 +45,19 @@ def test_an_archive_that_cannot_be_read_is_not_taken_for_one_that_is_lost(
 
     monkeypatch.setattr(store, "get", fails_on_the_archive)
     with pytest.raises(StoreBusy, match="no answer"):
-        look_at_study(store)
+        inspect_study(store)
 
 
-def test_an_archive_that_is_lost_is_told(store: LocalStore) -> None:
+def test_a_missing_archive_is_reported_as_damage(store: LocalStore) -> None:
     store.delete(KEY)
-    study = look_at_study(store)
+    study = inspect_study(store)
 
     assert study.trials == []
     assert study.damage[KEY] == ["it is missing, and with it 1 finished trial"]
 
 
-def test_who_looks_on_judges_by_the_number_that_trials_return_if_only_a_mode_was_said() -> None:
-    """Also where no trial is added any more, as after the last state of a study."""
+def test_a_scheduler_with_a_mode_alone_is_rebuilt_with_the_default_metric() -> None:
+    """Even if no trial is added any more, as after the last state of a study."""
     scheduler = _scheduler({"scheduler": AsyncHyperBandScheduler(), "mode": "max"})
 
     assert scheduler.metric == "_metric"

@@ -1,4 +1,4 @@
-"""What trials and their folders are called."""
+"""Names of trials and of their folders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def proposal_of(number: int, tag: str = "lr=0.1") -> Proposal:
 
 
 def add(namer: Namer, study: Study, proposal: Proposal) -> str:
-    """Return the folder of a trial, which the study has then."""
+    """Add a trial to the study and return its folder."""
     name, folder = namer.names_of(proposal)
     data = proposal.to_data()
     study.take(
@@ -57,8 +57,8 @@ def add(namer: Namer, study: Study, proposal: Proposal) -> str:
     return folder
 
 
-def put_to_rest(study: Study) -> None:
-    """Have all trials of a study be over and archived, and the study written down and read."""
+def archive_all(study: Study) -> None:
+    """Finish and archive all trials of a study, and restore the study from its state."""
     for trial in study.get_trials():
         study.stop_trial(trial)
     study.take(TrialsArchived("k", list(study.finished)))
@@ -90,7 +90,7 @@ def test_the_id_of_a_trial_is_never_cut(
 
 
 @pytest.mark.parametrize("limit", ["many", "-1", "1.5"])
-def test_a_limit_that_is_none_is_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_limit_is_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNE_MAX_LEN_IDENTIFIER", limit)
 
     with pytest.raises(ConfigError, match=f"TUNE_MAX_LEN_IDENTIFIER={limit}"):
@@ -102,7 +102,7 @@ def test_names_that_agree_make_folders_that_do_not(name: str) -> None:
     namer, study = namer_of(trial_name_creator=lambda trial: name)
 
     folders = [add(namer, study, proposal_of(number, "x=1" * 50)) for number in range(3)]
-    put_to_rest(study)
+    archive_all(study)
     folders += [add(namer, study, proposal_of(number)) for number in range(3, 6)]
 
     assert len(set(folders)) == 6
@@ -117,7 +117,7 @@ def test_a_folder_is_given_out_once_even_if_its_trial_is_archived() -> None:
     for number in range(3 * len(names)):
         folders.append(add(namer, study, proposal_of(number)))
         if number % 7 == 6:
-            put_to_rest(study)
+            archive_all(study)
 
     assert folders[:6] == [
         "one",
@@ -143,7 +143,7 @@ def test_no_folder_is_taken_by_a_name_that_looks_like_one_of_ours() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a\0", "\ud800", " a", "a\\b"])
-def test_what_is_no_folder_is_refused(name: str) -> None:
+def test_an_invalid_folder_name_is_refused(name: str) -> None:
     namer, _ = namer_of(trial_dirname_creator=lambda trial: name)
 
     with pytest.raises(ConfigError, match="not the name of a folder"):

@@ -1,4 +1,4 @@
-"""`tune.utils`: whether a trainable can be sent to processes, and saved and restored."""
+"""Checks of `tune.utils`: whether a trainable can be pickled, and saved and restored."""
 
 from __future__ import annotations
 
@@ -114,11 +114,11 @@ def test_everything_that_cannot_be_sent_is_named() -> None:
     def train(config: dict[str, Any], lock: Any = LOCK) -> None:
         event.wait()
 
-    found = diagnose_serialization(train)
+    reasons = diagnose_serialization(train)
 
-    assert isinstance(found, set)
-    [of_event] = [one for one in found if "`event`" in one]
-    [of_lock] = [one for one in found if "`lock`" in one]
+    assert isinstance(reasons, set)
+    [of_event] = [reason for reason in reasons if "`event`" in reason]
+    [of_lock] = [reason for reason in reasons if "`lock`" in reason]
     assert "a threading.Event, captured from the enclosing function" in of_event
     assert "the default of an argument" in of_lock
 
@@ -127,10 +127,10 @@ def test_a_class_with_what_cannot_be_sent_is_named() -> None:
     class Locked(Counts):
         lock = threading.Lock()
 
-    found = diagnose_serialization(Locked)
+    reasons = diagnose_serialization(Locked)
 
-    assert isinstance(found, set)
-    [why] = found
+    assert isinstance(reasons, set)
+    [why] = reasons
     assert "`.lock` (a _thread.lock) cannot be pickled" in why
 
 
