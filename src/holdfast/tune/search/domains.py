@@ -307,8 +307,8 @@ class Function(Domain):
         self.pass_config = _takes(func, {})
         if not self.pass_config and not _takes(func):
             raise ConfigError(
-                f"sample_from({shown(func)}): it is called with the config or without arguments,"
-                " but needs others",
+                f"sample_from({shown(func)}): it is called with the config or with nothing,"
+                " but needs other arguments",
                 hint="sample_from(lambda config: …)",
             )
 
