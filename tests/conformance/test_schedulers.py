@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.core.study.trial import Trial
-from holdfast.core.study.view import StudyView
 from holdfast.testing.suites.scheduler import SchedulerSuite
 from holdfast.tune.schedulers import (
     PB2,
@@ -22,6 +20,7 @@ from holdfast.tune.schedulers import (
 )
 from holdfast.tune.schedulers.resource_changing_scheduler import DistributeResourcesToTopJob
 from holdfast.tune.search.sample import randint, uniform
+from holdfast.tune.trial import StudyView, Trial
 
 BY_STEP: dict[str, Any] = {"time_attr": "training_iteration", "metric": "score", "mode": "max"}
 MUTATIONS = {"lr": uniform(0, 1), "net": {"width": randint(1, 9)}}

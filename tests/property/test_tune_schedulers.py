@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.trial import Status
 from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.tune.schedulers import (
     PB2,
@@ -36,6 +36,7 @@ from holdfast.tune.schedulers import (
 from holdfast.tune.schedulers.async_hyperband import Rung
 from holdfast.tune.schedulers.resource_changing_scheduler import DistributeResourcesToTopJob
 from holdfast.tune.search.sample import uniform
+from holdfast.tune.trial import Trial
 
 patient = settings(max_examples=60)
 

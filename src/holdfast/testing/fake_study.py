@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.checkpoint.record import Kept
-from holdfast.core.study.trial import Donor, Status, Trial
+from holdfast.core.study.trial import Donor, Status
 from holdfast.tune.schedulers import TrialScheduler
-from holdfast.tune.trial import Trial as PublicTrial
+from holdfast.tune.trial import Trial
 
 Score = Callable[[Trial, int], Any]
 MISSING = object()
@@ -97,7 +97,7 @@ class FakeStudy:
 
     def add(self, config: dict[str, Any] | None = None, cpus: float = 1.0) -> Trial:
         number = len(self.trials)
-        trial = PublicTrial(
+        trial = Trial(
             f"t{number}", number, config or {}, experiment_tag=str(number),
             resources=({"CPU": cpus},),
         )  # fmt: skip

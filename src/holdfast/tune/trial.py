@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from holdfast.core.study import trial as core
+from holdfast.core.study import view
 from holdfast.core.study.trial import Status
 
-__all__ = ["Trial"]
+__all__ = ["StudyView", "Trial"]
 
 
 class Home(Protocol):
@@ -101,3 +102,6 @@ class Trial(core.Trial):
     def custom_trial_name(self) -> str | None:
         """What `trial_name_creator` calls it."""
         return self.custom_name
+
+
+StudyView: TypeAlias = view.StudyView[Trial]

@@ -8,7 +8,6 @@ from typing import Any
 
 from optuna.samplers import TPESampler
 
-from holdfast.core.study.trial import Trial
 from holdfast.testing.study_play import Script
 from holdfast.tune import choice, grid_search, uniform
 from holdfast.tune.schedulers import (
@@ -30,6 +29,7 @@ from holdfast.tune.search.bohb import TuneBOHB
 from holdfast.tune.search.generator import SearchPlan
 from holdfast.tune.search.hyperopt import HyperOptSearch
 from holdfast.tune.search.optuna import OptunaSearch
+from holdfast.tune.trial import Trial
 
 SPACE = {"x": uniform(0.0, 1.0), "kind": choice(["a", "b"])}
 GRID = {"x": uniform(0.0, 1.0), "kind": grid_search(["a", "b"])}

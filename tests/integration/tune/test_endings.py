@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.core.study.trial import Status, Trial
-from holdfast.core.study.view import StudyView
+from holdfast.core.study.trial import Status
 from holdfast.tune import RunConfig, Tuner
 from holdfast.tune.outputs.display import in_use
 from holdfast.tune.results.summary import StoredTrial
+from holdfast.tune.trial import StudyView, Trial
 from tests.integration.train.loops import is_first
 from tests.integration.tune.conftest import Lab, last
 from tests.integration.tune.trainables import Counter, begin, save

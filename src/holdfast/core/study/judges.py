@@ -21,13 +21,13 @@ class Scheduler(Protocol):
     Trials are of the type that the study was given, which may be a subclass of `Trial`.
     """
 
-    def on_trial_add(self, view: StudyView, trial: Any) -> None: ...
-    def on_trial_error(self, view: StudyView, trial: Any) -> None: ...
-    def on_trial_result(self, view: StudyView, trial: Any, result: dict[str, Any]) -> str: ...
-    def on_trial_complete(self, view: StudyView, trial: Any, result: dict[str, Any]) -> None: ...
-    def on_trial_remove(self, view: StudyView, trial: Any) -> None: ...
-    def on_trial_pause(self, view: StudyView, trial: Any) -> None: ...
-    def choose_trial_to_run(self, view: StudyView) -> Trial | None: ...
+    def on_trial_add(self, view: Any, trial: Any) -> None: ...
+    def on_trial_error(self, view: Any, trial: Any) -> None: ...
+    def on_trial_result(self, view: Any, trial: Any, result: dict[str, Any]) -> str: ...
+    def on_trial_complete(self, view: Any, trial: Any, result: dict[str, Any]) -> None: ...
+    def on_trial_remove(self, view: Any, trial: Any) -> None: ...
+    def on_trial_pause(self, view: Any, trial: Any) -> None: ...
+    def choose_trial_to_run(self, view: Any) -> Trial | None: ...
     def get_state(self) -> dict[str, Any]: ...
     def set_state(self, state: dict[str, Any]) -> None: ...
 
@@ -85,16 +85,16 @@ class Judges:
         """Let the searcher know that it had nothing more to propose before a crash."""
         self._ask("the searcher", self.search.recall_end, None)
 
-    def revived(self, view: StudyView, trial: Trial) -> None:
+    def revived(self, view: StudyView[Trial], trial: Trial) -> None:
         """Let searcher and scheduler know that a trial that was over is tried again."""
         self._ask("the searcher", lambda: self.search.on_revive(trial.trial_id), None)
         self.added(view, trial)
 
-    def added(self, view: StudyView, trial: Trial) -> None:
+    def added(self, view: StudyView[Trial], trial: Trial) -> None:
         """Let the scheduler know of a new trial."""
         self._ask("the scheduler", lambda: self.scheduler.on_trial_add(view, trial), None)
 
-    def judge(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> Verdict:
+    def judge(self, view: StudyView[Trial], trial: Trial, result: dict[str, Any]) -> Verdict:
         """Return what is to become of a trial that has reported."""
         is_enough = result.get("done") or self._ask(
             "the stopper", lambda: self.stopper(trial.trial_id, result), default=False
@@ -130,7 +130,7 @@ class Judges:
             trial.concluded = True
             self._search_completes(trial, result, error=False)
 
-    def _complete(self, view: StudyView, trial: Trial, result: dict[str, Any]) -> None:
+    def _complete(self, view: StudyView[Trial], trial: Trial, result: dict[str, Any]) -> None:
         self._ask(
             "the scheduler", lambda: self.scheduler.on_trial_complete(view, trial, result), None
         )
@@ -144,7 +144,9 @@ class Judges:
             None,
         )
 
-    def ended(self, view: StudyView, trial: Trial, *, had_process: bool, failed: bool) -> None:
+    def ended(
+        self, view: StudyView[Trial], trial: Trial, *, had_process: bool, failed: bool
+    ) -> None:
         """Let searcher and scheduler know that a trial is over, unless they know.
 
         Its last result is marked as done; a trial without results gets one that says only that.
@@ -170,7 +172,7 @@ class Judges:
             trial.concluded = True
             self._search_completes(trial, trial.last_result or None, error=False)
 
-    def paused(self, view: StudyView, trial: Trial) -> None:
+    def paused(self, view: StudyView[Trial], trial: Trial) -> None:
         """Let scheduler and searcher know that a trial waits without a process."""
         self._ask("the scheduler", lambda: self.scheduler.on_trial_pause(view, trial), None)
         self._ask("the searcher", lambda: self.search.on_pause(trial.trial_id), None)
@@ -178,14 +180,14 @@ class Judges:
     def unpaused(self, trial: Trial) -> None:
         self._ask("the searcher", lambda: self.search.on_unpause(trial.trial_id), None)
 
-    def choose(self, view: StudyView) -> Trial | None:
+    def choose(self, view: StudyView[Trial]) -> Trial | None:
         """Return the trial that the scheduler wants to run next; if it fails, any that could."""
         asked: tuple[Trial | None] | None = self._ask(
             "the scheduler", lambda: (self.scheduler.choose_trial_to_run(view),), None
         )
         return _first_that_fits(view) if asked is None else asked[0]
 
-    def choose_anyhow(self, view: StudyView) -> Trial | None:
+    def choose_anyhow(self, view: StudyView[Trial]) -> Trial | None:
         """Return a trial that can run, if none does and the scheduler chooses none.
 
         Why nothing happens is logged once for each reason.
@@ -243,7 +245,7 @@ def as_judged(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
     return {**result, "done": True} if is_last else result
 
 
-def _first_that_fits(view: StudyView) -> Trial | None:
+def _first_that_fits(view: StudyView[Trial]) -> Trial | None:
     waiting = (
         trial for trial in view.get_trials() if trial.status in (Status.PENDING, Status.PAUSED)
     )

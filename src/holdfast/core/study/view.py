@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast.core.study.trial import Trial
 
+TrialT = TypeVar("TrialT", bound=Trial)
 
-class StudyView(Protocol):
+
+class StudyView(Protocol[TrialT]):
     """A study, as its scheduler sees it.
 
     Requests are carried out once the scheduler has returned, in the order in which they were made.
@@ -16,18 +18,18 @@ class StudyView(Protocol):
     nothing but its own state, its calls, and what it reads here.
     """
 
-    def get_trials(self) -> Sequence[Trial]:
+    def get_trials(self) -> Sequence[TrialT]:
         """Return the trials that are not over, in the order in which they were made.
 
         Trials that are over are forgotten sooner or later: keep what you need of them.
         """
         ...
 
-    def get_trial(self, trial_id: str) -> Trial | None:
+    def get_trial(self, trial_id: str) -> TrialT | None:
         """Return a trial that is not over by its id."""
         ...
 
-    def has_resources_for_trial(self, trial: Trial) -> bool:
+    def has_resources_for_trial(self, trial: TrialT) -> bool:
         """Whether a trial could start right now."""
         ...
 
@@ -35,19 +37,19 @@ class StudyView(Protocol):
         """Return what is not reserved, over all nodes."""
         ...
 
-    def stop_trial(self, trial: Trial) -> None:
+    def stop_trial(self, trial: TrialT) -> None:
         """End a trial as finished, whatever it does now; for others than the one being judged."""
         ...
 
-    def pause_trial(self, trial: Trial, *, should_checkpoint: bool = True) -> None:
+    def pause_trial(self, trial: TrialT, *, should_checkpoint: bool = True) -> None:
         """Take a running trial's process away, after a save if wanted; for others likewise."""
         ...
 
-    def save_trial(self, trial: Trial) -> None:
+    def save_trial(self, trial: TrialT) -> None:
         """Have a trial save itself before it goes on; also for the one being judged."""
         ...
 
-    def exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> bool:
+    def exploit(self, trial: TrialT, donor: TrialT, config: dict[str, Any], tag: str) -> bool:
         """Have a trial go on from the newest checkpoint of another, with another config and tag.
 
         Both move together or not at all. Returns False, and nothing happens, if the donor has no
@@ -55,6 +57,6 @@ class StudyView(Protocol):
         """
         ...
 
-    def resize(self, trial: Trial, resources: Sequence[Mapping[str, float]]) -> None:
+    def resize(self, trial: TrialT, resources: Sequence[Mapping[str, float]]) -> None:
         """Have a trial go on with other resources: it is paused, with a save, and started anew."""
         ...

@@ -26,12 +26,13 @@ from typing import Any, ClassVar
 from holdfast.core.run.budget import Budget
 from holdfast.core.study.events import TrialReported
 from holdfast.core.study.rules import Rules
-from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.trial import Status
 from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.testing.study_play import Script, play
 from holdfast.tune.schedulers import TrialScheduler
 from holdfast.tune.search import BasicVariantGenerator, SearchPlan
 from holdfast.tune.search.sample import uniform
+from holdfast.tune.trial import Trial
 
 DECISIONS = frozenset(
     {

@@ -12,11 +12,10 @@ from bisect import insort
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.study.trial import Trial
-from holdfast.core.study.view import StudyView
 from holdfast.tune.schedulers.arguments import MILESTONES_MAX, checking_arguments
 from holdfast.tune.schedulers.scored_scheduler import ScoredScheduler
 from holdfast.tune.search.seeding import generator_for, seed_of
+from holdfast.tune.trial import StudyView, Trial
 
 
 class AsyncHyperBandScheduler(ScoredScheduler):

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.study.trial import Trial
-from holdfast.core.study.view import StudyView
 from holdfast.tune.schedulers.bracket import Plan
 from holdfast.tune.schedulers.hyperband import HyperBandScheduler
+from holdfast.tune.trial import StudyView, Trial
 
 
 class HyperBandForBOHB(HyperBandScheduler):

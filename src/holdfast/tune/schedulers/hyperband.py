@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.core.study.trial import Status, Trial
-from holdfast.core.study.view import StudyView
+from holdfast.core.study.trial import Status
 from holdfast.tune.schedulers.arguments import checking_arguments
 from holdfast.tune.schedulers.bracket import Bracket, Plan, plans_for
 from holdfast.tune.schedulers.scored_scheduler import ScoredScheduler
 from holdfast.tune.schedulers.trial_scheduler import WAITING, first_that_fits
+from holdfast.tune.trial import StudyView, Trial
 
 
 class HyperBandScheduler(ScoredScheduler):

@@ -20,8 +20,8 @@ from holdfast.core.checkpoint.retention import score_of
 from holdfast.core.config_data import config_from_data, config_to_data
 from holdfast.core.names import shown
 from holdfast.core.plain_data import same
-from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
+from holdfast.tune.trial import Trial
 
 GLOBAL_FILE = "pbt_global.txt"
 

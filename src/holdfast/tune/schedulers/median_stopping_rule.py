@@ -11,11 +11,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.study.trial import Status, Trial
-from holdfast.core.study.view import StudyView
+from holdfast.core.study.trial import Status
 from holdfast.tune.schedulers.arguments import checking_arguments
 from holdfast.tune.schedulers.scored_scheduler import ScoredScheduler, order_of
 from holdfast.tune.schedulers.trial_scheduler import WAITING, first_that_fits
+from holdfast.tune.trial import StudyView, Trial
 
 
 class MedianStoppingRule(ScoredScheduler):

@@ -9,14 +9,13 @@ from typing import Any
 
 from holdfast.api.checks import is_number, is_whole
 from holdfast.core.checkpoint.retention import score_of
-from holdfast.core.study.trial import Trial
-from holdfast.core.study.view import StudyView
 from holdfast.errors import ConfigError
 from holdfast.tune.schedulers.arguments import checking_arguments
 from holdfast.tune.schedulers.explore import Config, copied
 from holdfast.tune.schedulers.pbt import PopulationBasedTraining
 from holdfast.tune.search.domains import Float
 from holdfast.tune.search.seeding import generator_for, number_for
+from holdfast.tune.trial import StudyView, Trial
 
 ROWS_MAX = 1000
 Path = tuple[str, ...]

@@ -13,8 +13,7 @@ from typing import Any
 
 from holdfast.core.checkpoint.retention import score_of
 from holdfast.core.config_data import as_kept
-from holdfast.core.study.trial import Status, Trial
-from holdfast.core.study.view import StudyView
+from holdfast.core.study.trial import Status
 from holdfast.errors import ConfigError
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers.arguments import Arguments, checking_arguments
@@ -32,6 +31,7 @@ from holdfast.tune.schedulers.pbt_replay import PopulationBasedTrainingReplay
 from holdfast.tune.schedulers.scored_scheduler import ScoredScheduler, order_of
 from holdfast.tune.schedulers.trial_scheduler import WAITING, first_that_fits
 from holdfast.tune.search.seeding import generator_for, seed_of
+from holdfast.tune.trial import StudyView, Trial
 
 __all__ = ["PopulationBasedTraining", "PopulationBasedTrainingReplay"]
 

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.checkpoint.retention import score_of
-from holdfast.core.study.trial import Trial
-from holdfast.core.study.view import StudyView
 from holdfast.errors import ConfigError
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers.explore import copied
 from holdfast.tune.schedulers.lineage import Step, read_policy, saved_iteration
 from holdfast.tune.schedulers.trial_scheduler import FIFOScheduler
+from holdfast.tune.trial import StudyView, Trial
 
 log = logging.getLogger(__name__)
 

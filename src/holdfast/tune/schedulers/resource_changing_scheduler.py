@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.api.checks import this_is
-from holdfast.core.study.trial import Trial
-from holdfast.core.study.view import StudyView
 from holdfast.errors import ConfigError
 from holdfast.tune.schedulers.resource_shares import (
     Bundles,
@@ -19,6 +17,7 @@ from holdfast.tune.schedulers.resource_shares import (
     total_of,
 )
 from holdfast.tune.schedulers.trial_scheduler import WAITING, FIFOScheduler, TrialScheduler
+from holdfast.tune.trial import StudyView, Trial
 
 __all__ = [
     "DistributeResources",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.checks import is_number
 from holdfast.core.checkpoint.retention import score_of
 from holdfast.core.names import shown
-from holdfast.core.study.trial import Status, Trial
-from holdfast.core.study.view import StudyView
+from holdfast.core.study.trial import Status
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers.arguments import checking_arguments
+from holdfast.tune.trial import StudyView, Trial
 
 if TYPE_CHECKING:
     from holdfast.tune.schedulers.resource_changing_scheduler import ResourceChangingScheduler

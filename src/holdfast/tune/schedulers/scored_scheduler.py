@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.checkpoint.retention import score_of
-from holdfast.core.study.trial import Trial
-from holdfast.core.study.view import StudyView
 from holdfast.errors import ConfigError
 from holdfast.tune.result import DEFAULT_METRIC
 from holdfast.tune.schedulers.trial_scheduler import FIFOScheduler
 from holdfast.tune.stopper.reading import reported_names
+from holdfast.tune.trial import StudyView, Trial
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from typing import Any
 from holdfast.api.recorded_call import Made
 from holdfast.core.names import shown
 from holdfast.core.plain_data import same
-from holdfast.core.study.trial import Status, Trial
-from holdfast.core.study.view import StudyView
+from holdfast.core.study.trial import Status
 from holdfast.errors import ConfigError, Damaged
+from holdfast.tune.trial import StudyView, Trial
 
 WAITING = (Status.PENDING, Status.PAUSED)
 

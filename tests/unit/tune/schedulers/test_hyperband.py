@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.study.trial import Status, Trial
+from holdfast.core.study.trial import Status
 from holdfast.errors import ConfigError
 from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.tune.schedulers import HyperBandForBOHB, HyperBandScheduler
 from holdfast.tune.schedulers.bracket import plans_for
+from holdfast.tune.trial import Trial
 
 
 def hyperband(**kwargs: object) -> HyperBandScheduler:

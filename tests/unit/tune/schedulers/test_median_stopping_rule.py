@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.schedulers import MedianStoppingRule
+from holdfast.tune.trial import Trial
 
 
 def median(**kwargs: object) -> MedianStoppingRule:

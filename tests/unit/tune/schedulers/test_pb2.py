@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.study.trial import Trial
 from holdfast.errors import ConfigError
 from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.schedulers import PB2
 from holdfast.tune.schedulers.gaussian_process import Observation, most_promising
+from holdfast.tune.trial import Trial
 
 
 def pb2(**kwargs: object) -> PB2:

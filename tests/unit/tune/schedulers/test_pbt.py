@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.study.trial import Donor, Status, Trial
+from holdfast.core.study.trial import Donor, Status
 from holdfast.errors import ConfigError
 from holdfast.testing.fake_study import MISSING, FakeStudy
 from holdfast.tune.errors import TuneError
 from holdfast.tune.schedulers import PopulationBasedTraining, ResourceChangingScheduler
 from holdfast.tune.schedulers.pbt import NothingToExplore
 from holdfast.tune.search.sample import sample_from, uniform
+from holdfast.tune.trial import Trial
 
 
 def pbt(**kwargs: object) -> PopulationBasedTraining:

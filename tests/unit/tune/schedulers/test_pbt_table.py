@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.study.trial import Trial
 from holdfast.testing.fake_study import FakeStudy
 from holdfast.tune.search.sample import choice, randint, uniform
+from holdfast.tune.trial import Trial
 from tests.unit.tune.schedulers.test_pbt import meet, pbt
 
 # Nearly all draws are far from the best value times a factor, so the two can be distinguished.
