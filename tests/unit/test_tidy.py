@@ -32,6 +32,7 @@ FUNCTION_LINES_MAX = 70
 HURRY_S = 60.0
 BANNED_NAMES = {"utils", "util", "common", "misc", "helpers", "helper", "manager"}
 KNOWN_FROM_RAY = {"src/holdfast/tune/utils.py"}  # a path that scripts import; it has no code
+EMPTY_NAMES = {"one", "found", "known", "kept", "said", "told"}  # of variables
 PICKLES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 MAY_PICKLE = frozenset(  # modules that send pickles through a pipe
     {
@@ -107,6 +108,22 @@ def telling_names(module: Module) -> Iterator[str]:
             yield f"{part!r} says nothing about what is inside"
         if any(re.fullmatch(r"v\d+", word) for word in words):
             yield f"{part!r}: stored data carry versions, code does not"
+
+
+def names_with_content(module: Module) -> Iterator[str]:
+    if not module.is_below("src"):
+        return
+    fields = {
+        id(field.target)
+        for node in module.nodes
+        if isinstance(node, ast.ClassDef)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign)
+    }
+    for node in module.nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            if node.id in EMPTY_NAMES and id(node) not in fields:
+                yield f"line {node.lineno}: {node.id!r} does not say what it is"
 
 
 def no_pickle_at_rest(module: Module) -> Iterator[str]:
@@ -228,6 +245,7 @@ PLANTED: dict[Rule, Module] = {
     short_modules: Module("src/holdfast/long.py", "x = 1\n" * 601),
     short_functions: Module("tests/unit/test_x.py", "def f():\n" + "    x = 1\n" * 70),
     telling_names: Module("src/holdfast/train_utils.py", ""),
+    names_with_content: Module("src/holdfast/x.py", "def f():\n    found = 1\n"),
     no_pickle_at_rest: Module("src/holdfast/journal/log.py", "from cloudpickle import dumps\n"),
     environment_in_one_place: Module("src/holdfast/cli/ls.py", "import os\nos.environ['A']\n"),
     private_folders_in_one_place: Module("src/holdfast/x.py", "tempfile.gettempdir()\n"),
@@ -239,6 +257,7 @@ PLANTED: dict[Rule, Module] = {
 }
 MORE_PLANTED: list[tuple[Rule, Module]] = [
     (telling_names, Module("src/holdfast/v2/run.py", "")),
+    (names_with_content, Module("src/holdfast/x.py", "x = [one.y for one in z]\n")),
     (environment_in_one_place, Module("src/holdfast/x.py", "from os import getenv\n")),
     (nothing_swallowed, Module("src/x.py", "try: f()\nexcept (A, Exception): ...\n")),
     (nothing_swallowed, Module("src/x.py", "with suppress(Exception):\n    f()\n")),
@@ -254,6 +273,8 @@ MORE_PLANTED: list[tuple[Rule, Module]] = [
 INNOCENT: list[tuple[Rule, Module]] = [
     (short_modules, Module("src/holdfast/long.py", "x = 1\n" * 600)),
     (short_functions, Module("src/holdfast/x.py", "def f():\n" + "    x = 1\n" * 69)),
+    (names_with_content, Module("src/holdfast/x.py", "class A:\n    kept: int\n")),
+    (names_with_content, Module("tests/x.py", "one = 1\n")),
     (no_pickle_at_rest, Module("tests/unit/test_errors.py", "import pickle\n")),
     (environment_in_one_place, Module(READS_ENVIRONMENT, "import os\nos.environ['A']\n")),
     (private_folders_in_one_place, Module("src/holdfast/x.py", "tempfile.mkdtemp()\n")),

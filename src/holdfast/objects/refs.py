@@ -119,8 +119,8 @@ class ObjectRef:
 
     __slots__ = ("__weakref__", "_object")
 
-    def __init__(self, known: _Object) -> None:
-        self._object = known
+    def __init__(self, shared: _Object) -> None:
+        self._object = shared
 
     @property
     def id(self) -> str:

@@ -1,4 +1,4 @@
-"""A study without processes: what schedulers see and may ask, carried out at once and in order."""
+"""A study without processes, for tests of schedulers: requests are carried out at once."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class FakeStudy:
     """Runs trials in which one step is one unit of every kind of time.
 
     Args:
-        scheduler: Who judges.
+        scheduler: The scheduler under test.
         slots: How many trials run at the same time, if each wants one CPU.
         score: What a trial reports at a time; MISSING for nothing.
         remade: Makes a scheduler like it, to take its state and its place after every call.
-        is_chatty: Whether a scheduler is told also of what it has asked for itself, and of trials
+        is_chatty: Whether the scheduler also hears of what it has asked for itself, and of trials
             that come back after a loss; it must not depend on that.
     """
 
@@ -64,15 +64,15 @@ class FakeStudy:
         return [trial for trial in self.trials if not trial.is_finished()]
 
     def get_trial(self, trial_id: str) -> Trial | None:
-        return next((one for one in self.get_trials() if one.trial_id == trial_id), None)
+        return next((trial for trial in self.get_trials() if trial.trial_id == trial_id), None)
 
     def has_resources_for_trial(self, trial: Trial) -> bool:
         wanted = sum(bundle.get("CPU", 0) for bundle in trial.resources)
         return wanted <= self.free_resources()["CPU"]
 
     def free_resources(self) -> Mapping[str, float]:
-        running = (one for one in self.trials if one.status == Status.RUNNING)
-        used = sum(bundle.get("CPU", 0) for one in running for bundle in one.resources)
+        running = (trial for trial in self.trials if trial.status == Status.RUNNING)
+        used = sum(bundle.get("CPU", 0) for trial in running for bundle in trial.resources)
         return {"CPU": self.slots - used}
 
     def stop_trial(self, trial: Trial) -> None:
@@ -158,17 +158,21 @@ class FakeStudy:
             self._tell("on_trial_add", trial)
         self._perform()
 
+    def _turn(self, trial: Trial) -> tuple[int, int]:
+        """Return what trials take turns by: how often each has reported, then their numbers."""
+        return self._reports.get(trial.trial_id, 0), trial.number
+
     def run(self, supply: int = 0, *, until: int | None = None) -> None:
         """Run until nothing can run any more; `supply` more trials are made as there is room."""
         for _ in range(STUCK_AFTER):
-            while supply and not any(one.status == Status.PENDING for one in self.trials):
+            while supply and not any(trial.status == Status.PENDING for trial in self.trials):
                 self.add()
                 supply -= 1
             self.fill()
-            running = [one for one in self.trials if one.status == Status.RUNNING]
+            running = [trial for trial in self.trials if trial.status == Status.RUNNING]
             if not running:
                 return
-            trial = min(running, key=lambda one: (self._reports.get(one.trial_id, 0), one.number))
+            trial = min(running, key=self._turn)
             if until is not None and self.times[trial.trial_id] >= until:
                 self.complete(trial)
             else:
@@ -204,7 +208,8 @@ class FakeStudy:
         while self._asked:
             what, args = self._asked.pop(0)
             self._note(
-                what.__name__, *(one.trial_id if isinstance(one, Trial) else one for one in args)
+                what.__name__,
+                *(value.trial_id if isinstance(value, Trial) else value for value in args),
             )
             what(*args)
 
@@ -232,12 +237,12 @@ class FakeStudy:
 
     def _save(self, trial: Trial) -> None:
         record = trial.checkpoints
-        kept = Kept(
+        saved = Kept(
             number=record.next_number, directory=f"checkpoint_{record.next_number:06}", epoch=1,
             attempt=1, step=self.times[trial.trial_id], metrics=trial.last_result, created=0.0,
         )  # fmt: skip
-        record.apply("checkpoint_committed", kept.to_data())
-        self._stored[trial.trial_id, kept.directory] = self.weights[trial.trial_id]
+        record.apply("checkpoint_committed", saved.to_data())
+        self._stored[trial.trial_id, saved.directory] = self.weights[trial.trial_id]
         trial.donor = None
 
     def _exploit(self, trial: Trial, donor: Trial, config: dict[str, Any], tag: str) -> None:
@@ -254,9 +259,9 @@ class FakeStudy:
         usable = trial.checkpoints.usable()
         own = Donor(trial.trial_id, usable[0].directory if usable else "")
         source = (trial.donor or own)[:2]
-        [owner] = (one for one in self.trials if one.trial_id == source[0])
-        found = (one.step for one in owner.checkpoints.usable() if one.directory == source[1])
-        self.times[trial.trial_id] = trial.step = next(found, 0) or 0
+        [owner] = (other for other in self.trials if other.trial_id == source[0])
+        steps = (saved.step for saved in owner.checkpoints.usable() if saved.directory == source[1])
+        self.times[trial.trial_id] = trial.step = next(steps, 0) or 0
         self.weights[trial.trial_id] = self._stored.get(source, ())
 
     def _resize(self, trial: Trial, resources: tuple[Mapping[str, float], ...]) -> None:

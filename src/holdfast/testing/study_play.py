@@ -109,8 +109,8 @@ class Training(NamedTuple):
 
     def further(self, config: Mapping[str, Any]) -> Training:
         """Return what one more step with a config makes of it."""
-        told = f"{self.weights}:{json.dumps(config, sort_keys=True)}"
-        return Training(self.steps + 1, hashlib.sha256(told.encode()).hexdigest()[:16])
+        history = f"{self.weights}:{json.dumps(config, sort_keys=True)}"
+        return Training(self.steps + 1, hashlib.sha256(history.encode()).hexdigest()[:16])
 
 
 class StrictJudges(Judges):
@@ -172,8 +172,8 @@ class Driver:
 
     def _note_saved(self, kind: str, data: Mapping[str, Any]) -> None:
         if kind == TrialCheckpointChanged.kind:
-            told = data["facts"]["metrics"]
-            training = Training(told["trained"], told.get("weights", ""))
+            metrics = data["facts"]["metrics"]
+            training = Training(metrics["trained"], metrics.get("weights", ""))
             self._saved[data["id"], data["facts"]["directory"]] = training
 
     # ------------------------------------------------------------------ as the controller does
@@ -216,7 +216,7 @@ class Driver:
 
     def _needs(self) -> dict[str, Any]:
         trials = self.study.get_trials()
-        return {one.trial_id: one.resources if one.is_resized else NEEDS for one in trials}
+        return {trial.trial_id: trial.resources if trial.is_resized else NEEDS for trial in trials}
 
     def _start(self, trial: Trial) -> None:
         places = self.study.place(trial)
@@ -236,10 +236,10 @@ class Driver:
     def _report_one(self) -> None:
         running = self._running()
         if running:
-            self._step(min(running, key=lambda one: _turn(one.number, one.step + 1)))
+            self._step(min(running, key=lambda trial: _turn(trial.number, trial.step + 1)))
 
     def _running(self) -> list[Trial]:
-        return [one for one in self.study.get_trials() if one.status is Status.RUNNING]
+        return [trial for trial in self.study.get_trials() if trial.status is Status.RUNNING]
 
     def _step(self, trial: Trial) -> None:
         step = trial.step + 1
@@ -319,19 +319,19 @@ def play(script: Script, cuts: Sequence[int] = (), *, past: Sequence[Event] = ()
 
     With a `past` under other drivers, what is returned is what has happened since.
     """
-    found = Played([], {}, [], [])
+    played = Played([], {}, [], [])
     left: list[int | None] = [*cuts, None]
     while True:
-        driver = Driver(script, [*past, *found.events])
+        driver = Driver(script, [*past, *played.events])
         with contextlib.suppress(Cut):
             driver.play(left.pop(0))
-        found.decided += [len(found.events) + at for at in driver.decided]
-        found.events += driver.events
-        found.decisions += driver.decisions
+        played.decided += [len(played.events) + at for at in driver.decided]
+        played.events += driver.events
+        played.decisions += driver.decisions
         if driver.study.is_over:
-            over = {one.number: _ended(one) for one in driver.study.finished.values()}
-            found.trials = dict(sorted(over.items()))
-            return found
+            over = {trial.number: _ended(trial) for trial in driver.study.finished.values()}
+            played.trials = dict(sorted(over.items()))
+            return played
 
 
 def _ended(trial: Trial) -> dict[str, Any]:

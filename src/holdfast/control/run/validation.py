@@ -20,7 +20,7 @@ from holdfast.core.names import shown
 from holdfast.core.placement import Place
 from holdfast.core.run.machine import Ending
 from holdfast.core.run.outcomes import Evicted, Finished, Raised
-from holdfast.core.run.validation import DONE, WANTED, Verdict
+from holdfast.core.run.validation import DONE, WANTED, ValidationStatus
 from holdfast.engine.base import Ended, Engine, EngineError, Said, WorkerSpec
 from holdfast.errors import ConfigError
 from holdfast.storage import locate
@@ -127,7 +127,7 @@ class Validations:
     def _begin(self, engine: Engine, number: int) -> None:
         record = self._run.record.kept.get(number)
         if record is None:
-            self._decide(number, Verdict.FAILED, {})
+            self._decide(number, ValidationStatus.FAILED, {})
             return
         settings = self._ledger.pending[number]
         arguments = {**self._validator.arguments, **(settings.get("fn_kwargs") or {})}
@@ -151,7 +151,7 @@ class Validations:
             engine.start_group(self._tries, [spec])
         except EngineError as error:
             log.warning("checkpoint %s cannot be validated: %s", record.directory, error)
-            self._decide(number, Verdict.FAILED, {})
+            self._decide(number, ValidationStatus.FAILED, {})
             return
         self._may_take_s = settings.get("timeout_s") or self._validator.timeout_s
         self._ends_at = None
@@ -164,12 +164,12 @@ class Validations:
         checkpoint = f"checkpoint {number}" if record is None else record.directory
         if isinstance(ended.exit, Evicted):
             log.warning("the validation of %s took too long", checkpoint)
-            self._decide(number, Verdict.TIMED_OUT, {})
+            self._decide(number, ValidationStatus.TIMED_OUT, {})
             return
         problem = ended.exit.describe()
         if isinstance(ended.exit, Finished):
             try:
-                self._decide(number, Verdict.VALIDATED, _metrics_of(ended))
+                self._decide(number, ValidationStatus.VALIDATED, _metrics_of(ended))
                 return
             except ConfigError as error:
                 problem = error.message
@@ -177,7 +177,7 @@ class Validations:
             log.warning("the validation of %s is tried again: %s", checkpoint, problem)
             return  # it is still pending, and the next to be validated
         log.warning("the validation of %s failed: %s", checkpoint, problem)
-        self._decide(number, Verdict.FAILED, {})
+        self._decide(number, ValidationStatus.FAILED, {})
 
     def _is_tried_again(self, number: int, ended: Ended) -> bool:
         """Count a lost validation, and return whether it is tried again."""
@@ -189,7 +189,7 @@ class Validations:
             return True
         return _raised_one_of(ended, self._validator.retried_errors)
 
-    def _decide(self, number: int, verdict: Verdict, metrics: Mapping[str, Any]) -> None:
+    def _decide(self, number: int, verdict: ValidationStatus, metrics: Mapping[str, Any]) -> None:
         facts = {"number": number, "verdict": str(verdict), "metrics": dict(metrics)}
         self._run.note(DONE, facts)
         self._run.unpin(number, PIN)

@@ -114,10 +114,9 @@ def _adopt_commits(
     for manifest in commits:
         facts = Kept.of(manifest).to_data()
         journal.happen(TrialCheckpointChanged(trial.trial_id, "checkpoint_committed", facts))
-    for kept in trial.checkpoints.usable()[: trial.status is Status.RUNNING]:
-        if (kept.step or 0) > trial.step:
-            result = {**kept.metrics, "checkpoint_dir_name": kept.directory}
-            step = kept.step or 0
+    for newest in trial.checkpoints.usable()[: trial.status is Status.RUNNING]:
+        if (step := newest.step or 0) > trial.step:
+            result = {**newest.metrics, "checkpoint_dir_name": newest.directory}
             journal.happen(TrialReported(trial.trial_id, trial.run.attempts, step, result))
             return [(trial, as_judged(trial, result))]
     return []

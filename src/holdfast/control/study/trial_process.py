@@ -14,13 +14,12 @@ from holdfast.control.study.commit_pool import CommitPool
 from holdfast.control.study.trial_checkpoints import Scribe, TrialCheckpoints
 from holdfast.core.checkpoint.manifest import FileEntry, Manifest, Part
 from holdfast.core.run.outcomes import Died, Evicted, Finished, Hung, WorkerExit
-from holdfast.core.run.validation import Verdict
+from holdfast.core.run.validation import ValidationStatus
 from holdfast.core.study.events import (
     TrialReported,
 )
 from holdfast.core.study.judges import as_judged
-from holdfast.core.study.trial import Trial
-from holdfast.core.study.trial import Verdict as TrialVerdict
+from holdfast.core.study.trial import Trial, Verdict
 from holdfast.engine.base import Ended, Engine
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.wire import (
@@ -147,7 +146,7 @@ class TrialProcess:
                 return ended
 
     def _goes_on(self) -> bool:
-        return self.trial.reply().verdict is TrialVerdict.CONTINUE
+        return self.trial.reply().verdict is Verdict.CONTINUE
 
     @property
     def is_saving(self) -> bool:
@@ -230,11 +229,12 @@ class TrialProcess:
         self._answer()
 
     def _answer(self) -> None:
-        """Say which checkpoints there are, oldest first, once none is on its way any more."""
+        """Answer which checkpoints there are, oldest first, once none is being saved."""
         if self._saving is not None:
             return
-        kept = sorted(self.trial.checkpoints.usable(), key=lambda one: one.number)
-        listed = [(one.directory, dict(one.metrics), Verdict.NOT_WANTED.value) for one in kept]
+        usable = sorted(self.trial.checkpoints.usable(), key=lambda checkpoint: checkpoint.number)
+        status = ValidationStatus.NOT_WANTED.value
+        listed = [(saved.directory, dict(saved.metrics), status) for saved in usable]
         for index in self._questions:
             self._tell(Listed(index, listed))
         self._questions = []

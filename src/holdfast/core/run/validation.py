@@ -12,7 +12,7 @@ DONE = "checkpoint_validated"
 SNAPSHOT = "validation_snapshot"
 
 
-class Verdict(enum.StrEnum):
+class ValidationStatus(enum.StrEnum):
     """How far the validation of a checkpoint has come."""
 
     NOT_WANTED = "committed"
@@ -31,13 +31,13 @@ class ValidationLedger:
     """
 
     pending: dict[int, dict[str, Any]] = field(default_factory=dict)
-    _verdicts: dict[int, Verdict] = field(default_factory=dict)
+    _verdicts: dict[int, ValidationStatus] = field(default_factory=dict)
 
-    def verdict(self, number: int) -> Verdict:
+    def verdict(self, number: int) -> ValidationStatus:
         """Return how far the validation of a checkpoint has come."""
         if number in self.pending:
-            return Verdict.PENDING
-        return self._verdicts.get(number, Verdict.NOT_WANTED)
+            return ValidationStatus.PENDING
+        return self._verdicts.get(number, ValidationStatus.NOT_WANTED)
 
     def apply(self, kind: str, data: Mapping[str, Any]) -> None:
         """Apply one record of the journal."""
@@ -46,13 +46,14 @@ class ValidationLedger:
                 self.pending[data["number"]] = dict(data["how"])
             case "checkpoint_validated":
                 if self.pending.pop(data["number"], None) is not None:
-                    self._verdicts[data["number"]] = Verdict(data["verdict"])
+                    self._verdicts[data["number"]] = ValidationStatus(data["verdict"])
             case "checkpoint_retired":
                 self.pending.pop(data["number"], None)
                 self._verdicts.pop(data["number"], None)
             case "validation_snapshot":
                 self.pending = dict(data["pending"])
-                self._verdicts = {number: Verdict(name) for number, name in data["verdicts"]}
+                verdicts = data["verdicts"]
+                self._verdicts = {number: ValidationStatus(name) for number, name in verdicts}
             case _:
                 pass
 
