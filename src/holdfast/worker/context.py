@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import tempfile
 import threading
 from collections.abc import Callable
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -77,7 +77,9 @@ class WorkerContext:
         self._save_wanted = False
         self._saw_notice = False
         self.endings: list[Callable[[], None]] = []
-        self.pending_save: TemporaryDirectory[str] | None = None  # what the next report is to save
+        self.pending_save: tempfile.TemporaryDirectory[str] | None = (
+            None  # what the next report is to save
+        )
 
     def at_end(self, ending: Callable[[], None]) -> None:
         """Call `ending` after the function, in a process that lives on after it."""
