@@ -243,7 +243,7 @@ def _outcome(experiment: Experiment, given: Mapping[str, Any]) -> _Outcome:
     uploads = experiment.upload_dir is not None
     how = Resumption()
     if should_resume(mode, store, uploads=uploads, ask=given["_prompt"]):
-        spec, how = resumed_spec(spec, store), mode.how
+        spec, how = resumed_spec(spec, store), mode.resumption
     else:
         _must_work(spec)
         spec = with_claimed_name(spec)

@@ -180,7 +180,9 @@ def test_where_nobody_can_answer_nobody_is_asked(old_lab: OldLab) -> None:
     _, errors = driver.communicate()
 
     assert driver.returncode == 1
-    assert "ConfigError: resume='PROMPT' asks in the terminal, and stdin is not a terminal" in errors
+    assert (
+        "ConfigError: resume='PROMPT' asks in the terminal, and stdin is not a terminal" in errors
+    )
     assert len(old_lab.noted("setup")) == 1
 
 
