@@ -274,7 +274,7 @@ MORE_PLANTED: list[tuple[Rule, Module]] = [
 INNOCENT: list[tuple[Rule, Module]] = [
     (short_modules, Module("src/holdfast/long.py", "x = 1\n" * 600)),
     (short_functions, Module("src/holdfast/x.py", "def f():\n" + "    x = 1\n" * 69)),
-    (names_with_content, Module("src/holdfast/x.py", "class B:\n    kept: int\n")),
+    (names_with_content, Module("src/holdfast/x.py", "class A(B):\n    kept: int\n")),
     (names_with_content, Module("tests/x.py", "one = 1\n")),
     (no_pickle_at_rest, Module("tests/unit/test_errors.py", "import pickle\n")),
     (environment_in_one_place, Module(READS_ENVIRONMENT, "import os\nos.environ['A']\n")),

@@ -248,7 +248,7 @@ def _outcome(experiment: Experiment, given: Mapping[str, Any]) -> _Outcome:
     uploads = experiment.upload_dir is not None
     resumption = Resumption()
     if should_resume(mode, store, uploads=uploads, ask=given["_prompt"]):
-        spec, resumption = resumed_spec(spec, store), mode.how
+        spec, resumption = resumed_spec(spec, store), mode.resumption
     else:
         _must_work(spec)
         spec = with_claimed_name(spec)

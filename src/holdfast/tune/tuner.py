@@ -327,7 +327,7 @@ class Tuner:
         results = CallbackObserver(callbacks, launch.study, launch.run.lease.check)
         notes = SchedulerFiles(launch.study, launch.run.store)
         observers = [results, notes, ErrorFiles(launch.run.store), display]
-        display.begin(launch.run.store.url, launch.how)
+        display.begin(launch.run.store.url, launch.resumption)
         try:
             controller = launch.drive(observers, files=[results, notes])
             interrupted = controller.is_stopped and not launch.study.is_over

@@ -68,7 +68,7 @@ def test_a_function_cannot_be_saved_from_outside_and_an_old_study_stays(old_lab:
     old_lab.run(train)
     before = sorted(old_lab.storage.rglob("*"))
 
-    with pytest.raises(ConfigError, match="the function `train` saves itself"):
+    with pytest.raises(ConfigError, match="the function `train` saves its checkpoints itself"):
         old_lab.run(train, checkpoint_freq=10)
 
     assert sorted(old_lab.storage.rglob("*")) == before

@@ -148,7 +148,7 @@ def fork_plan(origin: Origin, fork: StudySpec, before: StudySpec, results: Resul
 
 
 def extension_plan(
-    results: ResultGrid, how: Resumption, num_samples: int | None, stop: object
+    results: ResultGrid, resumption: Resumption, num_samples: int | None, stop: object
 ) -> str:
     """Return what an extended study will do, in a few lines."""
     trials = counted(len(results), "trial")
@@ -158,11 +158,11 @@ def extension_plan(
     else:
         lines.append(f"  kept     {results.num_terminated} finished")
     if results.num_errors:
-        fate = "resuming" if how.errored else "not tried again"
-        if how.errored_from_scratch:
+        fate = "resuming" if resumption.errored else "not tried again"
+        if resumption.errored_from_scratch:
             fate = "starting over"
         lines.append(f"  failed   {results.num_errors}, {fate}")
     if num_samples is not None:
         samples = counted(num_samples, "more sample")
-        lines.append(f"  new      {samples}, {how.num_samples} in total")
+        lines.append(f"  new      {samples}, {resumption.num_samples} in total")
     return "\n".join(lines)

@@ -62,8 +62,10 @@ class Preempted(SystemExit):
 class Launch:
     """An open study with everything that is needed to drive it; raises if it cannot run."""
 
-    def __init__(self, spec: StudySpec, run: OpenStudy, engine: Engine, how: Resumption) -> None:
-        self.spec, self.run, self.engine, self.how = spec, run, engine, how
+    def __init__(
+        self, spec: StudySpec, run: OpenStudy, engine: Engine, resumption: Resumption
+    ) -> None:
+        self.spec, self.run, self.engine, self.resumption = spec, run, engine, resumption
         self.search = spec.search()
         judges = Judges(self.search, spec.scheduler(), spec.stopper())
         self.study = Study(judges, spec.rules(), PublicTrial)
@@ -71,8 +73,8 @@ class Launch:
         self.is_new = tail.state is None and not tail.events
         self._recalled = rebuild(self.study, tail)
         self._must_know_its_trials()
-        if how.num_samples is not None:
-            self.search.extend(how.num_samples)  # before the total is read
+        if resumption.num_samples is not None:
+            self.search.extend(resumption.num_samples)  # before the total is read
         self._namer = Namer(spec, self.study, run.identity.created)
         self._resources = spec.resources or spec.trainable.resources
         self._must_fit()
@@ -85,7 +87,7 @@ class Launch:
         """Write study.json, unless the one that is there still holds."""
         stored, saves_at_end = self.spec.stored, self.study.rules.saves_at_end
         is_current = stored is not None and stored.saves_at_end == saves_at_end
-        is_extended = self.how.finished or self.how.num_samples is not None
+        is_extended = self.resumption.finished or self.resumption.num_samples is not None
         if self.is_new or not is_current or is_extended:
             record = stored_study(
                 self.spec.trainable.name,
@@ -167,7 +169,7 @@ class Launch:
             notice_s=config.failure_config.preemption_notice_s
             + config.failure_config.preemption_grace_s,
             first_checkpoint=first,
-            resumption=self.how,
+            resumption=self.resumption,
         )
 
     def _propose(self) -> TrialAdded | SearchEnded | None:
@@ -295,7 +297,7 @@ class Launch:
             for trial in self.study.trials.values()
             for path in self.search.missing(trial.config)
         }
-        if not self.study.is_search_over or self.how.num_samples is not None:
+        if not self.study.is_search_over or self.resumption.num_samples is not None:
             missing |= set(self.search.missing(self.search.space))
         if missing:
             raise ConfigError(
@@ -353,7 +355,7 @@ def _listening(
 
 
 @contextmanager
-def open_launch(spec: StudySpec, how: Resumption) -> Iterator[Launch]:
+def open_launch(spec: StudySpec, resumption: Resumption) -> Iterator[Launch]:
     """Open a study for driving; when this ends, none of its processes is left."""
     worker = current()  # set if this study is nested in a trial of another one
     offer = None if worker is None else worker.job.offer
@@ -363,7 +365,7 @@ def open_launch(spec: StudySpec, how: Resumption) -> Iterator[Launch]:
         store = spec.store()
         with OpenStudy.open(store, name=spec.name, waits=True) as run:
             try:
-                yield Launch(spec, run, engine, how)
+                yield Launch(spec, run, engine, resumption)
             finally:
                 engine.close()  # while the lease is still held
     finally:

@@ -55,11 +55,11 @@ class Mode:
 
     Attributes:
         base: How it is decided whether a study resumes: NEW or one of `BASES`.
-        how: Which trials resume.
+        resumption: Which trials resume.
     """
 
     base: str
-    how: Resumption = dataclasses.field(default_factory=Resumption)
+    resumption: Resumption = dataclasses.field(default_factory=Resumption)
 
 
 def mode_of(resume: object, resume_config: ResumeConfig | None = None) -> Mode:
@@ -76,12 +76,12 @@ def mode_of(resume: object, resume_config: ResumeConfig | None = None) -> Mode:
         return Mode(base, resume_config.to_resumption())
     resumes = {"ERRORED", "ERRORED_ONLY"} & set(suffixes)
     restarts = {"RESTART_ERRORED", "RESTART_ERRORED_ONLY"} & set(suffixes)
-    how = Resumption(
+    resumption = Resumption(
         unfinished=not any(suffix.endswith("_ONLY") for suffix in suffixes),
         errored=bool(resumes),
         errored_from_scratch=bool(restarts),
     )
-    return Mode(base, how)
+    return Mode(base, resumption)
 
 
 def _invalid(resume: object) -> ConfigError:

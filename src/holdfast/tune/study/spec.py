@@ -255,11 +255,11 @@ def split_study_path(path: str | os.PathLike[str], filesystem: Any = None) -> tu
     return parent, name
 
 
-def samples_in_all(before: int, more: Any) -> int:
-    """Return how many samples a study takes in total if `more` are added."""
-    if not is_whole(more) or more < 1:
+def samples_in_all(before: int, added: Any) -> int:
+    """Return how many samples a study takes in total, with `added` more."""
+    if not is_whole(added) or added < 1:
         raise ConfigError(
-            f"extend(num_samples={shown(more)}): must be the number of samples to add, at least 1",
+            f"extend(num_samples={shown(added)}): must be the number of samples to add, at least 1",
             hint="extend(num_samples=50) takes 50 samples more",
         )
     if before == -1:
@@ -267,7 +267,7 @@ def samples_in_all(before: int, more: Any) -> int:
             "the study was begun with num_samples=-1: its samples have no end already",
             hint="Tuner.restore(path, trainable).fit() goes on with it",
         )
-    return int(before + more)
+    return int(before + added)
 
 
 def restored_spec(

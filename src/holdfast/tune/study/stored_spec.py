@@ -22,7 +22,7 @@ from holdfast.control.record.identity import STUDY_KEY
 from holdfast.core.study.rules import Rules
 from holdfast.errors import CannotResume, Damaged, FormatTooNew, ObjectMissing
 from holdfast.storage.base import Store
-from holdfast.storage.locate import closed_to_others
+from holdfast.storage.locate import closed_to_others, open_store
 from holdfast.storage.records import fit, known_format, seal, unseal
 from holdfast.storage.uris import without_credentials
 from holdfast.tune.tune_config import TuneConfig
@@ -177,11 +177,8 @@ def _right_level(store: Store) -> str:
         paths = " or ".join(f"{store.url}/{name}" for name in studies[:_NAMES_MAX])
         return f"give the folder of the study itself: {paths}{rest}"
     parent = store.url.rstrip("/").rpartition("/")[0]
-    if parent and store.local is not None:
-        from holdfast.storage.locate import open_store
-
-        if has_study(open_store(parent)):
-            return f"this is the folder of a trial; give that of the study: {parent}"
+    if parent and store.local is not None and has_study(open_store(parent)):
+        return f"this is the folder of a trial; give that of the study: {parent}"
     return "give the folder {storage_path}/{name} of a study that was begun"
 
 
