@@ -359,14 +359,12 @@ class SegmentReader:
     Attributes:
         good_bytes: Where the last good record ends.
         torn: Bytes after that which are no record: the tail of an interrupted write.
-        count: How many records were read.
     """
 
     def __init__(self, store: Store, segment: Segment) -> None:
         self._store, self._segment = store, segment
         self.good_bytes = 0
         self.torn = b""
-        self.count = 0
         self.damages: list[JournalDamage] = []
 
     def records(self) -> Iterator[Record]:
@@ -390,7 +388,6 @@ class SegmentReader:
                 start = yield from self._resume(data, start)
                 continue
             self.good_bytes = start = end + 1
-            self.count += 1
             yield record
 
     def _resume(self, data: bytes, start: int) -> Generator[Record, None, int]:
@@ -400,7 +397,6 @@ class SegmentReader:
             records = _salvaged(data[position:end])
             if records:
                 self._note(start, "bytes in the middle are damaged", data[start:end])
-                self.count += len(records)
                 yield from records
                 self.good_bytes = end + 1
                 return end + 1
@@ -410,9 +406,7 @@ class SegmentReader:
             return len(data)
         # All of this was acknowledged, as the next header says, or as it is a snapshot.
         self._note(start, "bytes at the end are damaged", data[start:])
-        records = _salvaged(data[position:])
-        self.count += len(records)
-        yield from records
+        yield from _salvaged(data[position:])
         return len(data)
 
     def _note(self, offset: int, what: str, remains: bytes) -> None:

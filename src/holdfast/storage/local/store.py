@@ -275,7 +275,7 @@ class LocalStore:
     # ------------------------------------------------------------------ litter, probing
 
     def litter(self, prefix: str = "") -> Iterator[Entry]:
-        for key, _ in self._walk(prefix.rstrip("/"), into_temporary=False):
+        for key, _ in self._walk(prefix.rstrip("/")):
             if _is_temporary(key):
                 info = self.disk.stat(self.path(key))
                 if info is not None:
@@ -367,14 +367,15 @@ class LocalStore:
         # A folder sorts like its keys, which continue with a slash.
         return sorted(names, key=lambda item: item[0] + "/" if item[1] else item[0])
 
-    def _walk(self, prefix: str, *, into_temporary: bool = False) -> Iterator[tuple[str, bool]]:
+    def _walk(self, prefix: str) -> Iterator[tuple[str, bool]]:
+        """Yield keys and whether they are folders; temporary folders are not entered."""
         for name, is_folder in self._scan(prefix):
             key = f"{prefix}/{name}" if prefix else name
             if name == LOCK_NAME:
                 continue
             yield key, is_folder
-            if is_folder and (into_temporary or not _is_temporary(name)):
-                yield from self._walk(key, into_temporary=into_temporary)
+            if is_folder and not _is_temporary(name):
+                yield from self._walk(key)
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[int]:
