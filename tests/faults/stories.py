@@ -28,25 +28,10 @@ from holdfast.storage.local.store import LocalStore
 from holdfast.storage.verify import damage_of
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Tap, TappedDisk
+from tests.clocks import FakeClock
 
 ROOT = "/storage/run"
 RANKS = 2
-
-
-@dataclass
-class FakeClock:
-    """Time that passes only when told to."""
-
-    time: float = 1_000_000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 @dataclass

@@ -25,7 +25,8 @@ from holdfast.storage.local.store import LocalStore
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Fail, TappedDisk
 from holdfast.testing.oplog import Image
-from tests.faults.stories import ROOT, FakeClock
+from tests.clocks import FakeClock
+from tests.faults.stories import ROOT
 from tests.runs import commit_to, save_files
 
 JOURNAL = f"{ROOT}/.holdfast/journal"

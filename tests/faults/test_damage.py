@@ -41,7 +41,8 @@ from holdfast.storage.base import Store
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.disk import SimDisk
-from tests.faults.stories import FakeClock, must
+from tests.clocks import FakeClock
+from tests.faults.stories import must
 from tests.runs import save_files
 
 DAMAGES = 10_000

@@ -29,7 +29,8 @@ from holdfast.storage.verify import damage_of
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Fail, TappedDisk
 from holdfast.testing.oplog import Marked
-from tests.faults.stories import ROOT, FakeClock, Teller, must, recover
+from tests.clocks import FakeClock
+from tests.faults.stories import ROOT, Teller, must, recover
 from tests.runs import commit_to, save_files
 
 ERRORS: dict[int, type[StoreError]] = {

@@ -22,9 +22,9 @@ from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import ALLOW, Step, TappedDisk, Verdict
+from tests.clocks import FakeClock
 from tests.faults import writer
 from tests.faults.run_state import state_of
-from tests.faults.stories import FakeClock
 from tests.patience import PATIENCE_S
 from tests.runs import save_files
 

@@ -26,8 +26,9 @@ from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Fail, ReadTappedDisk
 from holdfast.testing.oplog import Image
+from tests.clocks import FakeClock
 from tests.faults.restores import Left, LeftRun, LeftStudy, must_be_as_left, saved_in
-from tests.faults.stories import ROOT, FakeClock
+from tests.faults.stories import ROOT
 
 LASTING = pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 RUN, STUDY = LeftRun(), LeftStudy()

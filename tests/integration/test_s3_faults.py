@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from holdfast.clock import SystemClock
 from holdfast.errors import (
     Conflict,
     StoreBusy,
@@ -257,14 +257,8 @@ def test_a_range_that_breaks_is_read_again(store: Store, proxy: FaultyProxy) -> 
 def test_a_server_that_comes_back_is_found_again(uri: str, proxy: FaultyProxy) -> None:
     """It is down when the calls begin, and up again at the fourth pause."""
 
-    class Clock:
+    class Clock(SystemClock):
         pauses = 0
-
-        def now(self) -> float:
-            return time.time()
-
-        def monotonic(self) -> float:
-            return time.monotonic()
 
         def sleep(self, seconds: float) -> None:
             self.pauses += 1
@@ -288,13 +282,7 @@ def test_a_server_that_comes_back_is_found_again(uri: str, proxy: FaultyProxy) -
 
 
 def test_a_server_that_goes_away_in_an_upload_is_found_again(uri: str, proxy: FaultyProxy) -> None:
-    class Clock:
-        def now(self) -> float:
-            return time.time()
-
-        def monotonic(self) -> float:
-            return time.monotonic()
-
+    class Clock(SystemClock):
         def sleep(self, seconds: float) -> None:
             proxy.come_back()
 

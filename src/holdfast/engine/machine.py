@@ -1,13 +1,17 @@
-"""The CPUs, memory and GPUs of this machine, found without loading a framework."""
+"""The CPUs, memory, GPUs and network interfaces of this machine."""
 
 from __future__ import annotations
 
 import os
 import re
+import socket
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast import settings
 
+_GET_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
 _GPU_NAME = re.compile(r"\d+|(GPU|MIG)-\S+")
 
 
@@ -74,3 +78,42 @@ def _named(chosen: str) -> tuple[str, ...]:
             break
         names.append(name)
     return tuple(names)
+
+
+def interface_of(address: str) -> str | None:
+    """Return the network interface that has this address, None if none has."""
+    if sys.platform != "linux":
+        return _interface_elsewhere(address)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    packed = socket.inet_pton(family, address)
+    interfaces = _with_ipv6() if family == socket.AF_INET6 else _with_ipv4()
+    return next((name for name, own in interfaces if own == packed), None)
+
+
+def _with_ipv4() -> Iterator[tuple[str, bytes]]:
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = name.encode()[:15].ljust(40, b"\0")
+            try:
+                answer = fcntl.ioctl(probe, _GET_ADDRESS, request)
+            except OSError:  # it has none
+                continue
+            yield name, answer[20:24]
+
+
+def _with_ipv6() -> Iterator[tuple[str, bytes]]:
+    with open("/proc/net/if_inet6") as file:
+        for line in file:
+            address, *_, name = line.split()
+            yield name, bytes.fromhex(address)
+
+
+def _interface_elsewhere(address: str) -> str | None:
+    import psutil
+
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(own.address.partition("%")[0] == address for own in addresses):
+            return name
+    return None

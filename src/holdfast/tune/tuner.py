@@ -28,6 +28,7 @@ from holdfast.storage.base import Store
 from holdfast.storage.locate import open_store
 from holdfast.tune.callback import Callback, CallbackList
 from holdfast.tune.logger import with_default_loggers
+from holdfast.tune.outputs.callback_states import CallbackStates
 from holdfast.tune.outputs.callbacks import CallbackObserver
 from holdfast.tune.outputs.display import StudyDisplay
 from holdfast.tune.outputs.files import ErrorFiles, SchedulerFiles
@@ -324,12 +325,15 @@ class Tuner:
             num_samples=spec.tune_config.num_samples,
             total_num_samples=launch.search.total,
         )
-        results = CallbackObserver(callbacks, launch.study, launch.run.lease.check)
-        notes = SchedulerFiles(launch.study, launch.run.store)
-        observers = [results, notes, ErrorFiles(launch.run.store), display]
+        store, fence = launch.run.store, launch.run.lease.check
+        results = CallbackObserver(callbacks, launch.study, fence)
+        notes = SchedulerFiles(launch.study, store)
+        states = CallbackStates(callbacks, store, fence)
+        states.restore()
+        observers = [results, notes, ErrorFiles(store), states, display]
         display.begin(launch.run.store.url, launch.resumption)
         try:
-            controller = launch.drive(observers, files=[results, notes])
+            controller = launch.drive(observers, files=[results, notes, states])
             interrupted = controller.is_stopped and not launch.study.is_over
             self._results = results_of(launch, controller.errors, interrupted=interrupted)
             resume = launch.remaining_call(controller)

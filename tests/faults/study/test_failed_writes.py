@@ -25,7 +25,8 @@ from holdfast.storage.local.store import LocalStore
 from holdfast.testing.disk import SimDisk
 from holdfast.testing.faults import Fail, Step, TappedDisk, Verdict
 from holdfast.testing.study_play import Driver, Event, Played, Script, play
-from tests.faults.stories import ROOT, FakeClock
+from tests.clocks import FakeClock
+from tests.faults.stories import ROOT
 from tests.faults.study.plays import script
 from tests.faults.study.test_equivalence import must_be_what_was_left
 from tests.patience import PATIENCE_S

@@ -15,6 +15,7 @@ from holdfast import train, tune
 from holdfast.control.study.watchdog import TrialWatch
 from holdfast.wire import Began, Leaving
 from holdfast.worker import exit_work
+from tests.clocks import FakeClock
 from tests.integration.train.conftest import Lab
 from tests.integration.train.test_processes import FIT, run_script
 
@@ -144,21 +145,8 @@ def test_what_trials_leave_is_done_whether_they_have_a_process_of_their_own_or_n
         assert found == ALL | more, (trainable, reuses)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.passed_s = 0.0
-
-    def now(self) -> float:
-        return self.passed_s
-
-    monotonic = now
-
-    def sleep(self, seconds: float) -> None:
-        self.passed_s += seconds
-
-
 def test_a_trial_that_is_leaving_is_not_called_hung() -> None:
-    clock = Clock()
+    clock = FakeClock()
     watch = TrialWatch(5.0, None, clock)  # type: ignore[arg-type]
     watch.begin(1, "trial")
     watch.heard(1, Began())

@@ -342,3 +342,40 @@ def test_a_machine_that_goes_lets_every_trial_save_itself_first(lab: Lab) -> Non
     rows = [row["count"] for row in lab.rows("00000")]
     assert rows == list(range(1, 401))
     assert last(result)["iterations_since_restore"] < 396
+
+
+class Tally(tune.Callback):
+    """Counts results, over all drivers of its study."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_trial_result(self, *_: Any, **__: Any) -> None:
+        self.count += 1
+
+    def get_state(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+
+
+def test_a_callback_gets_its_state_back_when_its_study_goes_on(lab: Lab) -> None:
+    notes, driver = lab.notes, os.getpid()
+
+    def train(config: dict[str, Any]) -> None:
+        for step in range(begin(notes), 5):
+            if config["x"] == 1 and step == 2 and is_first(notes.with_name("stop")):
+                os.kill(driver, signal.SIGINT)
+            save(step, {})
+
+    first, second = Tally(), Tally()
+    given: dict[str, Any] = {"space": {"x": tune.grid_search([0, 1])}, "resume": "auto"}
+    given["tune"] = {"max_concurrent_trials": 1}
+
+    assert lab.fit(train, **given, callbacks=[first]).interrupted
+    assert not lab.fit(train, **given, callbacks=[second]).interrupted
+
+    steps_done_again = second.count - 8
+    assert 0 <= steps_done_again <= 1
+    assert first.count >= 5

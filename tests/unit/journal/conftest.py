@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage.base import Store
-from tests.unit.journal.holders import FakeClock, Faults, FaultyLocal, FaultyMemory
+from tests.clocks import FakeClock
+from tests.unit.journal.holders import Faults, FaultyLocal, FaultyMemory
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,30 +19,11 @@ from holdfast.storage.local.disk import PosixDisk
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.faults import ALLOW, Refuse, Step, TappedDisk, Verdict
+from tests.clocks import FakeClock
 from tests.patience import PATIENCE_S
 
 RUN_ID = "r1"
 LIFE_S = 30.0
-
-
-@dataclass
-class FakeClock:
-    """Time that passes only in `sleep`; `meanwhile` is called during a sleep."""
-
-    time: float = 1_700_000_000.0
-    slept_s: list[float] = field(default_factory=list)
-    meanwhile: Callable[[float], None] = lambda seconds: None
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.slept_s.append(seconds)
-        self.meanwhile(seconds)
-        self.time += seconds
 
 
 def someone_elsewhere(host: str = "gpu-3", pid: int = 4121) -> Owner:

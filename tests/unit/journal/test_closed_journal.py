@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.storage.base import Store
+from tests.clocks import FakeClock
 from tests.patience import PATIENCE_S
-from tests.unit.journal.holders import FakeClock, Faults, Writer, at_rest, take, texts
+from tests.unit.journal.holders import Faults, Writer, at_rest, take, texts
 from tests.unit.journal.test_interrupts import interrupt_at
 
 

@@ -12,8 +12,8 @@ import pytest
 from holdfast.errors import LeaseLost
 from holdfast.journal.journal import COMPACT_SEGMENTS
 from holdfast.storage.base import Store
+from tests.clocks import FakeClock
 from tests.unit.journal.holders import (
-    FakeClock,
     Faults,
     FaultyLocal,
     at_rest,

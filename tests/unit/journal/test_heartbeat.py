@@ -15,8 +15,8 @@ from holdfast.journal.lease import (
 from holdfast.storage.base import ALWAYS, Condition, Store
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.records import seal
+from tests.clocks import FakeClock
 from tests.patience import PATIENCE_S
-from tests.unit.journal.holders import FakeClock
 
 
 class Beats:

@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.journal import journal as journal_module
 from holdfast.storage.base import Store
-from tests.unit.journal.holders import FakeClock, take
+from tests.clocks import FakeClock
+from tests.unit.journal.holders import take
 
 
 def interrupt_at(nth: int) -> Callable[[FrameType, str, object], Any]:

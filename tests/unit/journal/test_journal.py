@@ -13,10 +13,10 @@ from holdfast.journal.replay import Replay
 from holdfast.journal.segments import JOURNAL
 from holdfast.storage.base import Store
 from holdfast.storage.memory import MemoryStore
+from tests.clocks import FakeClock
 from tests.patience import PATIENCE_S
 from tests.unit.journal.holders import (
     RUN_ID,
-    FakeClock,
     Faults,
     at_rest,
     is_accepted,

@@ -19,7 +19,8 @@ from holdfast.journal.owner import Owner, this_process
 from holdfast.storage.base import ALWAYS, Condition, IfAbsent, Store
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.records import seal
-from tests.unit.journal.holders import LIFE_S, FakeClock, someone_elsewhere
+from tests.clocks import FakeClock
+from tests.unit.journal.holders import LIFE_S, someone_elsewhere
 from tests.unit.journal.test_owner import another_process
 
 

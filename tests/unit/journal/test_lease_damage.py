@@ -22,8 +22,9 @@ from holdfast.journal.owner import Owner
 from holdfast.storage.base import Store
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.records import seal
+from tests.clocks import FakeClock
 from tests.unit.journal import holders
-from tests.unit.journal.holders import LIFE_S, FakeClock, someone_elsewhere
+from tests.unit.journal.holders import LIFE_S, someone_elsewhere
 
 
 def take(store: Store, clock: FakeClock, owner: Owner | None = None) -> Lease:
@@ -173,8 +174,8 @@ def test_a_lease_at_rest_has_the_names_that_are_promised_to_plain_tools(clock: F
             "user": "ann",
         },
         "token": "t",
-        "taken": 1_700_000_000.0,
-        "renewed": 1_700_000_000.0,
+        "taken": clock.time,
+        "renewed": clock.time,
         "time_to_live_s": 30.0,
         "released": False,
         "journal_next": 0,

@@ -7,7 +7,8 @@ import pytest
 from holdfast.errors import RunHeld
 from holdfast.journal.lease import Lease, take_lease
 from holdfast.storage.memory import MemoryStore
-from tests.unit.journal.holders import LIFE_S, FakeClock, someone_elsewhere
+from tests.clocks import FakeClock
+from tests.unit.journal.holders import LIFE_S, someone_elsewhere
 
 
 def take(store: MemoryStore, clock: FakeClock, *, waits: bool = True) -> Lease:

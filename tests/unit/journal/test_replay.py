@@ -18,15 +18,8 @@ from holdfast.journal.segments import (
 )
 from holdfast.storage.base import Store
 from holdfast.storage.local.store import LocalStore
-from tests.unit.journal.holders import (
-    RUN_ID,
-    FakeClock,
-    at_rest,
-    segment_keys,
-    summarise,
-    take,
-    texts,
-)
+from tests.clocks import FakeClock
+from tests.unit.journal.holders import RUN_ID, at_rest, segment_keys, summarise, take, texts
 
 TINY = 1
 

@@ -20,14 +20,8 @@ from holdfast.journal.segments import (
 from holdfast.storage.base import Store
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.records import seal
-from tests.unit.journal.holders import (
-    RUN_ID,
-    FakeClock,
-    at_rest,
-    summarise,
-    take,
-    texts,
-)
+from tests.clocks import FakeClock
+from tests.unit.journal.holders import RUN_ID, at_rest, summarise, take, texts
 
 TINY = 1
 

@@ -16,7 +16,8 @@ from holdfast.storage.local.disk import PosixDisk
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.faults import Fail, TappedDisk
-from tests.unit.journal.holders import LIFE_S, FakeClock, Faults, FaultyMemory, take
+from tests.clocks import FakeClock
+from tests.unit.journal.holders import LIFE_S, Faults, FaultyMemory, take
 
 
 def lease_of(store: Store, clock: FakeClock) -> Lease:

@@ -14,7 +14,8 @@ from holdfast.storage.locate import START_S, remote_policy
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.prefix import child
 from holdfast.storage.retry import Retrying, RetryPolicy, begin_run, end_run, within
-from tests.unit.storage.test_retry import FakeClock, Flaky
+from tests.clocks import FakeClock
+from tests.unit.storage.test_retry import Flaky
 
 LIMIT_S = 12.0
 
@@ -23,7 +24,7 @@ def opened(
     store: MemoryStore, start_s: float = LIMIT_S, clock: FakeClock | None = None
 ) -> Retrying:
     policy = RetryPolicy(deadline_s=None, start_s=start_s)
-    return Retrying(store, policy, clock=clock or FakeClock(), draw=lambda: 0.5)
+    return Retrying(store, policy, clock=clock or FakeClock(1_000.0), draw=lambda: 0.5)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -36,7 +37,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_who_begins_gives_up_within_the_limit_and_is_told_one_line_before(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
     store = opened(Flaky(faults=1_000), clock=clock)
     begun = clock.time
 
@@ -53,7 +54,7 @@ def test_who_begins_gives_up_within_the_limit_and_is_told_one_line_before(
 
 @pytest.mark.parametrize("luck", [0.01, 0.5, 0.99])
 def test_the_line_comes_before_three_seconds_have_passed(luck: float) -> None:
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
     told_at: list[float] = []
 
     class Noting(Contact):
@@ -99,13 +100,13 @@ class NoHost(MemoryStore):
 
 
 def test_a_host_that_does_not_exist_is_not_waited_for() -> None:
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
     store = opened(NoHost(10), clock=clock)
 
     with pytest.raises(EndpointWrong) as caught:
         store.get("a")
 
-    assert clock.slept == []
+    assert clock.slept_s == []
     assert caught.value.hint == "check the endpoint"
 
 
@@ -149,7 +150,7 @@ def test_a_backend_that_waits_by_itself_is_given_up_too(caplog: pytest.LogCaptur
 
 
 def test_what_takes_long_is_not_cut_short_where_somebody_answers() -> None:
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
 
     class Slow(MemoryStore):
         def get(self, key: str) -> Blob:
@@ -163,7 +164,7 @@ def test_what_takes_long_is_not_cut_short_where_somebody_answers() -> None:
 
 
 def test_who_has_just_answered_is_not_asked_again_whether_he_is_there() -> None:
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
     flaky = Flaky()
     store = opened(flaky, clock=clock)
 
@@ -183,7 +184,7 @@ def test_who_has_just_answered_is_not_asked_again_whether_he_is_there() -> None:
 def test_in_a_run_nobody_gives_up_and_two_lines_tell_of_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
     flaky = Flaky(faults=5_000)
     store = opened(flaky, clock=clock)
     begin_run(store, lambda: "training goes on; nothing after checkpoint_000007 is durable")
@@ -210,7 +211,7 @@ def test_a_short_fault_in_a_run_is_not_told(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_many_calls_that_wait_are_one_outage(caplog: pytest.LogCaptureFixture) -> None:
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
     place, first, second = Contact(clock), object(), object()
     place.begin_run()
     busy = StoreBusy("503")
@@ -229,7 +230,7 @@ def test_many_calls_that_wait_are_one_outage(caplog: pytest.LogCaptureFixture) -
 def test_outages_that_come_one_after_the_other_are_not_all_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
     place = Contact(clock)
     place.begin_run()
     for _ in range(100):
@@ -242,7 +243,7 @@ def test_outages_that_come_one_after_the_other_are_not_all_told(
 
 
 def test_after_a_run_nobody_waits_long() -> None:
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
     store = opened(Flaky(faults=1_000), clock=clock)
     begin_run(store)
     end_run(child(store, "below"))  # all that came from it share it
@@ -254,7 +255,7 @@ def test_after_a_run_nobody_waits_long() -> None:
 
 
 def test_a_call_that_waits_ends_when_its_run_does() -> None:
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
     store = opened(Flaky(faults=1_000_000), clock=clock)
     begin_run(store)
     sleep, left_at = clock.sleep, 1_000.0 + 1_000

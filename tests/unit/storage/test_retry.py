@@ -22,26 +22,9 @@ from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.retry import Retrying, RetryPolicy
 from holdfast.testing.sources import Refilled
+from tests.clocks import FakeClock
 
 POLICY = RetryPolicy(wait_first_s=1.0, wait_max_s=8.0, deadline_s=60.0)
-
-
-class FakeClock:
-    """Time passes only in `sleep`."""
-
-    def __init__(self) -> None:
-        self.time = 1_000.0
-        self.slept: list[float] = []
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.time += seconds
 
 
 class Flaky(MemoryStore):
@@ -100,7 +83,7 @@ class Flaky(MemoryStore):
 
 
 def patient(store: MemoryStore, policy: RetryPolicy = POLICY) -> tuple[Retrying, FakeClock]:
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
     return Retrying(store, policy, clock=clock, draw=lambda: 1.0), clock
 
 
@@ -132,18 +115,18 @@ def test_pauses_double_up_to_a_bound() -> None:
     with pytest.raises(ObjectMissing):
         store.get("a")
 
-    assert clock.slept == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+    assert clock.slept_s == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
 
 
 def test_pauses_are_drawn_from_zero_to_the_bound() -> None:
     draws = iter([0.5, 0.0, 0.25])
-    clock = FakeClock()
+    clock = FakeClock(1_000.0)
     store = Retrying(Flaky(faults=3), POLICY, clock=clock, draw=lambda: next(draws))
 
     with pytest.raises(ObjectMissing):
         store.get("a")
 
-    assert clock.slept == [0.5, 0.0, 1.0]
+    assert clock.slept_s == [0.5, 0.0, 1.0]
 
 
 def test_the_last_error_says_how_often_and_how_long_it_was_tried() -> None:
@@ -155,7 +138,7 @@ def test_the_last_error_says_how_often_and_how_long_it_was_tried() -> None:
     assert caught.value.message == "cannot reach it: 503 (tried 10 times over 55.0 s)"
     assert caught.value.key == "a"
     assert caught.value.hint == "check the store, then give the same command again"
-    assert sum(clock.slept) <= 60.0
+    assert sum(clock.slept_s) <= 60.0
 
 
 def test_slow_failures_do_not_use_up_the_tries_that_are_due() -> None:
@@ -186,7 +169,7 @@ def test_other_errors_are_not_tried_again() -> None:
         store.get("a")
 
     assert denying.asked == 1
-    assert clock.slept == []
+    assert clock.slept_s == []
 
 
 def test_a_probe_gives_up_soon() -> None:
@@ -195,7 +178,7 @@ def test_a_probe_gives_up_soon() -> None:
     with pytest.raises(StoreBusy):
         store.probe(writable=True)
 
-    assert sum(clock.slept) <= 2.0
+    assert sum(clock.slept_s) <= 2.0
 
 
 # ---------------------------------------------------------------------- conditional puts
@@ -378,7 +361,7 @@ def test_what_the_store_is_shows_through(tmp_path: object) -> None:
 
 
 def test_it_travels_with_its_policy_and_without_its_clock(tmp_path: object) -> None:
-    store = Retrying(LocalStore(str(tmp_path)), POLICY, clock=FakeClock(), draw=lambda: 1.0)
+    store = Retrying(LocalStore(str(tmp_path)), POLICY, clock=FakeClock(1_000.0), draw=lambda: 1.0)
 
     there = ForkingPickler.loads(ForkingPickler.dumps(store))
 

@@ -13,12 +13,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-import psutil
 import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # which it documents
 
 from holdfast.core.placement import LOOPBACK, Place
+from holdfast.engine.machine import interface_of
 from holdfast.errors import HoldfastError
 from holdfast.frameworks.torch.devices import get_device, get_devices
 from holdfast.settings import add_to_environment, is_in_environment
@@ -143,10 +143,8 @@ def _use_interface_of(address: str) -> None:
     """
     if is_in_environment("GLOO_SOCKET_IFNAME"):
         return
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(own.address.partition("%")[0] == address for own in addresses):
-            add_to_environment({"GLOO_SOCKET_IFNAME": name})
-            return
+    if (name := interface_of(address)) is not None:
+        add_to_environment({"GLOO_SOCKET_IFNAME": name})
 
 
 def _describe_in_environment(place: Place, address: str, port: str) -> None:

@@ -277,7 +277,8 @@ class LocalStore:
     def litter(self, prefix: str = "") -> Iterator[Entry]:
         for key, _ in self._walk(prefix.rstrip("/")):
             if _is_temporary(key):
-                info = self.disk.stat(self.path(key))
+                with explained("look at", self.path(key), key):
+                    info = self.disk.stat(self.path(key))
                 if info is not None:
                     yield Entry(key, info.size, info.modified)
 

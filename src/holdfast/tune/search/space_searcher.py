@@ -230,6 +230,9 @@ class ModelSearcher(SpaceSearcher):
         if value is None:
             self.warn_about_metric(trial_id, result)
             return None
+        return self._loss(value)
+
+    def _loss(self, value: float) -> float:
         if value != value:  # NaN counts as the worst
             return float("inf")
         return -value if self._mode == "max" else value
@@ -247,7 +250,7 @@ class ModelSearcher(SpaceSearcher):
         self.check_ready()
         name = f"given {len(self._params)}"
         self._params[name] = params_of(self._tree, self.objects.marked(parameters))
-        self._set_loss(name, -value if self._mode == "max" else value)
+        self._set_loss(name, self._loss(value))
 
     def _can_learn_from(self, value: float) -> bool:
         """Return whether a metric's value is all that is needed of a trial elsewhere."""

@@ -18,25 +18,11 @@ from holdfast.control.host.preemption import (
     source_named,
 )
 from holdfast.errors import ConfigError
+from tests.clocks import FakeClock
 from tests.servers.metadata import MetadataServer
 
 AT = 1_800_000_000.0  # a whole second, as clouds say times
 ACTION = "/latest/meta-data/spot/instance-action"
-
-
-class Clock:
-    """A clock that the test turns."""
-
-    time = 500.0
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 @pytest.fixture
@@ -119,7 +105,7 @@ def test_a_notice_whose_time_cannot_be_read_is_still_one(server: MetadataServer)
 def test_a_machine_of_google_has_half_a_minute_from_when_it_first_hears(
     server: MetadataServer,
 ) -> None:
-    clock = Clock()
+    clock = FakeClock(500.0)
     gcp = GcpNotices(server.url, clock)
     assert gcp.poll() is None
 
@@ -169,7 +155,7 @@ def test_a_machine_that_does_not_know_its_name_takes_every_event_for_its_own(
 
 
 def test_an_event_that_has_started_is_due_now(server: MetadataServer) -> None:
-    clock = Clock()
+    clock = FakeClock(500.0)
     azure = AzureNotices(server.url, clock)
     server.schedule_on_azure("Preempt", None, ("gpu-vm-3",), status="Started")
 

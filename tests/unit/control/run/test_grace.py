@@ -10,7 +10,7 @@ import pytest
 from holdfast.control.run.grace import CAUSE_S, FINISH_SAVE_S, Grace
 from holdfast.control.run.group import Group
 from holdfast.core.run.outcomes import Died, Finished, Raised, WorkerExit
-from tests.faults.stories import FakeClock
+from tests.clocks import FakeClock
 
 GONE = Raised(0, "n", "RuntimeError: Connection closed by peer", "")
 BUG = Raised(1, "n", "ValueError: loss is nan", "")

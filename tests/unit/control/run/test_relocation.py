@@ -13,7 +13,7 @@ from holdfast.core.placement import Demand, Node, Place
 from holdfast.core.run.budget import Budget
 from holdfast.engine.base import Engine
 from holdfast.wire import Message
-from tests.faults.stories import FakeClock
+from tests.clocks import FakeClock
 
 PLAN = Plan(
     function=print,

@@ -34,7 +34,7 @@ from holdfast.storage.local.store import LocalStore
 from holdfast.storage.locate import child
 from holdfast.storage.memory import MemoryStore
 from holdfast.testing.disk import SimDisk
-from tests.faults.stories import FakeClock
+from tests.clocks import FakeClock
 from tests.runs import save_files
 from tests.unit.core.study.studies import added
 

@@ -18,6 +18,7 @@ from holdfast.tune.logger import (
     TBXLoggerCallback,
 )
 from holdfast.tune.trial import Trial
+from tests.clocks import FakeClock
 from tests.unit.tune.logger.event_reader import Seen, read_events
 
 LOGGERS: dict[str, type[FileLogger]] = {
@@ -28,22 +29,6 @@ LOGGERS: dict[str, type[FileLogger]] = {
 
 
 every_kind = pytest.mark.parametrize("kind", LOGGERS)
-
-
-class HandClock:
-    """A clock that goes when it is told to."""
-
-    def __init__(self) -> None:
-        self.at = 0.0
-
-    def now(self) -> float:
-        return 1_700_000_000.0 + self.at
-
-    def monotonic(self) -> float:
-        return self.at
-
-    def sleep(self, seconds: float) -> None:
-        self.at += seconds
 
 
 def a_trial(number: int = 0, **fields: Any) -> Trial:
@@ -88,7 +73,7 @@ def rows(kind: str, store: Store, folder: str) -> list[tuple[int, float]]:
 
 
 def a_logger(kind: str, store: Store, clock: Any | None = None) -> FileLogger:
-    logger = LOGGERS[kind](clock=clock or HandClock())
+    logger = LOGGERS[kind](clock=clock or FakeClock())
     logger.attach(store)
     return logger
 

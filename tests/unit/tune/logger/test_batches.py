@@ -18,9 +18,9 @@ from holdfast.testing.faults import ALLOW, Refuse, Step, TappedDisk, Verdict
 from holdfast.tune.logger.growing_files import growing_files_on
 from holdfast.tune.logger.json import JsonLines
 from holdfast.tune.logger.row_files import RowFiles
+from tests.clocks import FakeClock
 from tests.unit.tune.logger.logging_files import (
     LOGGERS,
-    HandClock,
     a_logger,
     a_trial,
     every_kind,
@@ -34,12 +34,12 @@ from tests.unit.tune.logger.logging_files import (
 def test_without_a_writer_rows_are_written_when_others_come_half_a_second_later(
     kind: str, tmp_path: Path
 ) -> None:
-    clock, store = HandClock(), open_store(tmp_path)
+    clock, store = FakeClock(), open_store(tmp_path)
     logger = a_logger(kind, store, clock)
     log_all(logger, result(1))
     assert rows(kind, store, "train_00000") == []
 
-    clock.at += 0.6
+    clock.time += 0.6
     log_all(logger, result(2))
 
     assert rows(kind, store, "train_00000") == [(1, 0.0), (2, 0.0)]

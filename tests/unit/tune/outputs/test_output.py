@@ -32,7 +32,7 @@ from holdfast.tune.progress_reporter import (
     JupyterNotebookReporter,
     ProgressReporter,
 )
-from tests.unit.tune.logger.logging_files import HandClock
+from tests.clocks import FakeClock
 from tests.unit.tune.outputs.shown_trials import several, trial
 
 
@@ -54,9 +54,9 @@ class Paper:
         self.lines.append("closed")
 
 
-def output(screen: Screen, verbosity: int = 1, clock: HandClock | None = None) -> StudyOutput:
+def output(screen: Screen, verbosity: int = 1, clock: FakeClock | None = None) -> StudyOutput:
     return StudyOutput(
-        verbosity=verbosity, screen=screen, clock=clock or HandClock(), metric="loss", mode="min"
+        verbosity=verbosity, screen=screen, clock=clock or FakeClock(), metric="loss", mode="min"
     )
 
 
@@ -82,25 +82,25 @@ def test_without_a_terminal_every_event_is_a_line() -> None:
 
 
 def test_results_of_a_trial_are_told_every_few_seconds_only() -> None:
-    paper, clock = Paper(), HandClock()
+    paper, clock = Paper(), FakeClock()
     study_output = output(paper, clock=clock)
     for _ in range(100):
         study_output.trial_reported(trial(0), trial(0).last_result)
-        clock.at += 0.1
+        clock.time += 0.1
 
     assert len(paper.lines) == 2
 
 
 def test_a_flood_of_events_is_counted_and_not_printed() -> None:
-    paper, clock = Paper(), HandClock()
+    paper, clock = Paper(), FakeClock()
     study_output = output(paper, clock=clock)
     for number in range(5000):
         study_output.trial_started(trial(number))
         study_output.trial_finished(trial(number))
-        clock.at += 0.0001
+        clock.time += 0.0001
     assert len(paper.lines) == 20
 
-    clock.at += 1
+    clock.time += 1
     study_output.update(Progress(trials=[]))
     assert paper.lines[-1] == "… and 4990 started, 4990 finished more"
     budget = LineBudget(lines_max=1)
@@ -110,11 +110,11 @@ def test_a_flood_of_events_is_counted_and_not_printed() -> None:
 
 
 def test_a_status_is_printed_now_and_then_where_it_does_not_stay() -> None:
-    paper, clock = Paper(), HandClock()
+    paper, clock = Paper(), FakeClock()
     study_output = output(paper, clock=clock)
     for _ in range(700):
         study_output.update(Progress(trials=several(RUNNING=1)))
-        clock.at += 0.1
+        clock.time += 0.1
     assert len(paper.lines) == 2 and paper.shown == 0
 
     live = Paper(keeps_status=True)
@@ -138,11 +138,11 @@ def test_a_live_table_says_what_lines_need_not(verbosity: int, count: int) -> No
 
 
 def test_only_the_first_cards_are_shown_in_full() -> None:
-    paper, clock = Paper(), HandClock()
+    paper, clock = Paper(), FakeClock()
     study_output = output(paper, clock=clock)
     for number in range(30):
         study_output.trial_failed(trial(number, error="E: x"), "the whole card", is_last=True)
-        clock.at += 1
+        clock.time += 1
 
     assert sum("the whole card" in line for line in paper.lines) == 10
     assert sum("failed for good: E: x" in line for line in paper.lines) == 30
@@ -255,7 +255,7 @@ def read_all(handle: int) -> str:
 
 def test_a_terminal_gets_one_live_table_that_is_drawn_over() -> None:
     master, slave = pty.openpty()
-    clock = HandClock()
+    clock = FakeClock()
     with open(slave, "w") as stream:
         screen = screen_for(stream, clock=clock)
         assert isinstance(screen, LiveScreen)
@@ -263,7 +263,7 @@ def test_a_terminal_gets_one_live_table_that_is_drawn_over() -> None:
         for count in (1, 2):
             study_output.update(Progress(trials=several(RUNNING=count)))
             study_output.update(Progress(trials=several(RUNNING=9)))  # too soon
-            clock.at += 1
+            clock.time += 1
         study_output.trial_failed(trial(7, error="E: x"), "[bold]card[/bold]", is_last=False)
         study_output.end(Progress(trials=several(TERMINATED=2)), resume="restore(…)")
     seen = read_all(master)
@@ -286,13 +286,13 @@ def test_a_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_notebook_gets_one_table_that_is_replaced() -> None:
     shown: list[str] = []
-    clock = HandClock()
+    clock = FakeClock()
     screen = screen_for(io.StringIO(), clock=clock, display=shown.append)
     assert isinstance(screen, NotebookScreen)
     study_output = output(screen, clock=clock)
     study_output.update(Progress(trials=several(RUNNING=1)))
     study_output.update(Progress(trials=several(RUNNING=2)))
-    clock.at += 2
+    clock.time += 2
     study_output.update(Progress(trials=several(RUNNING=3)))
     study_output.trial_failed(trial(0, error="<E>"), "<card>", is_last=True)
 
@@ -305,12 +305,12 @@ def test_a_notebook_gets_one_table_that_is_replaced() -> None:
 
 
 def test_a_reporter_prints_a_status_as_people_know_it(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = HandClock()
+    clock = FakeClock()
     reporter = CLIReporter(
         metric_columns=["loss"], parameter_columns={"lr": "rate"}, max_progress_rows=2, clock=clock
     )
     reporter.setup(start_time=clock.now(), total_samples=5, metric="loss", mode="min")
-    clock.at = 3.0
+    clock.time += 3.0
 
     reporter.report(several(RUNNING=3, ERROR=1), False, "FIFO", "")
 
@@ -324,12 +324,12 @@ def test_a_reporter_prints_a_status_as_people_know_it(capsys: pytest.CaptureFixt
 
 
 def test_a_reporter_reports_no_more_often_than_told_but_always_at_the_end() -> None:
-    clock = HandClock()
+    clock = FakeClock()
     reporter = CLIReporter(max_report_frequency=5, clock=clock)
     due = []
     for _ in range(12):
         due.append(reporter.should_report([]))
-        clock.at += 1
+        clock.time += 1
 
     assert [second for second, is_due in enumerate(due) if is_due] == [0, 5, 10]
     assert reporter.should_report([], done=True)
@@ -379,7 +379,7 @@ def test_a_reporter_of_the_users_decides_when_and_cannot_end_the_study(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     own, paper = Own(), Paper()
-    study_output = ReporterOutput(own, screen=paper, clock=HandClock())
+    study_output = ReporterOutput(own, screen=paper, clock=FakeClock())
     study_output.setup(start_time=0.0, total_samples=3, metric="loss", mode="min")
     study_output.update(Progress(trials=several(RUNNING=1)))
     study_output.update(Progress(trials=several(RUNNING=1, TERMINATED=1), resources="1 CPU"))

@@ -275,3 +275,13 @@ def test_a_space_without_a_domain_is_refused() -> None:
         TuneBOHB({"x": 3})
     with pytest.raises(ConfigError, match="not a dict"):
         TuneBOHB([uniform(0, 1)])
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_a_point_that_came_to_nan_counts_as_the_worst(mode: str) -> None:
+    searcher = HyperOptSearch({"x": uniform(0, 1)}, "loss", mode, n_initial_points=1)
+    searcher.add_evaluated_points([{"x": 0.1}, {"x": 0.2}], [float("nan"), 3.0])
+
+    losses = searcher.get_state()["losses"].values()
+
+    assert list(losses) == [float("inf"), 3.0 if mode == "min" else -3.0]

@@ -26,7 +26,7 @@ from holdfast.tune.stopper import (
     TrialPlateauStopper,
     stopper_of,
 )
-from tests.unit.tune.logger.logging_files import HandClock
+from tests.clocks import FakeClock
 
 
 def at(iteration: int, **metrics: Any) -> dict[str, Any]:
@@ -117,33 +117,33 @@ def test_a_criterion_that_cannot_be_compared_is_refused(bad: dict[Any, Any]) -> 
 
 
 def test_time_counts_from_the_first_look_and_only_while_a_driver_runs() -> None:
-    clock = HandClock()
+    clock = FakeClock(0.0)
     stopper = TimeoutStopper(10, clock=clock)
-    clock.at = 100.0  # the study begins long after the stopper was made
+    clock.time = 100.0  # the study begins long after the stopper was made
     assert not stopper.stop_all()
-    clock.at = 106.0
+    clock.time = 106.0
     assert not stopper("t", at(1)) and not stopper.stop_all()
-    clock.at = 107.0
+    clock.time = 107.0
     state = json.loads(json.dumps(stopper.get_state()))
 
-    later = HandClock()
-    later.at = 5000.0
+    later = FakeClock(0.0)
+    later.time = 5000.0
     again = TimeoutStopper(10, clock=later)
     again.set_state(state)
-    later.at = 5005.0
+    later.time = 5005.0
     assert not again.stop_all(), "the time before the study went on was counted"
-    later.at = 5007.9
+    later.time = 5007.9
     assert not again.stop_all()
-    later.at = 5008.1
+    later.time = 5008.1
     assert again.stop_all() and again.stop_all()
 
 
 def test_what_is_left_is_known_between_two_looks() -> None:
-    clock = HandClock()
+    clock = FakeClock(0.0)
     stopper = TimeoutStopper(dt.timedelta(minutes=1), clock=clock)
     assert stopper.get_state() == {"remaining_s": 60.0}
     stopper.stop_all()
-    clock.at = 15.0
+    clock.time = 15.0
 
     assert stopper.get_state() == {"remaining_s": 45.0}
 
