@@ -1,7 +1,7 @@
-"""Rebuilds a study from its journal and its archive: one way for drivers and for onlookers.
+"""Rebuilds a study from its journal and its archive: one way for drivers and for readers.
 
 A driver refuses a record that it cannot take in, because what it decides rests on all of them.
-Somebody who only looks passes such a record over and is shown the rest, with what is wrong.
+A reader that only looks passes such a record over, and shows the rest with what is wrong.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class TuneReportCallback:
     def __init__(self) -> None:
         self._trial = current()
         if self._trial is None:
-            log.warning("TuneReportCallback() outside a trial tells nobody")
+            log.warning("TuneReportCallback() outside a trial does nothing")
 
     def after_report(
         self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None

@@ -1,4 +1,4 @@
-"""The path of before 2.0; see `holdfast.tune.search.ax`."""
+"""Import path of `holdfast.tune.search.ax` before Ray 2.0."""
 
 from holdfast.tune.search.ax import AxSearch
 

@@ -1,4 +1,4 @@
-"""The path of before 2.0; see `holdfast.tune.search.bohb`."""
+"""Import path of `holdfast.tune.search.bohb` before Ray 2.0."""
 
 from holdfast.tune.search.bohb import TuneBOHB
 

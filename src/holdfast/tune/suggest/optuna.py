@@ -1,4 +1,4 @@
-"""The path of before 2.0; see `holdfast.tune.search.optuna`."""
+"""Import path of `holdfast.tune.search.optuna` before Ray 2.0."""
 
 from holdfast.tune.search.optuna import OptunaSearch
 

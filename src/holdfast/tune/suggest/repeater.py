@@ -1,4 +1,4 @@
-"""The path of before 2.0; see `holdfast.tune.search`."""
+"""Import path of `holdfast.tune.search` before Ray 2.0."""
 
 from holdfast.tune.search import Repeater
 
