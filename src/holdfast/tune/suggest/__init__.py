@@ -1,4 +1,4 @@
-"""Searchers by the paths of before 2.0; see `holdfast.tune.search`."""
+"""Searchers by their import paths before Ray 2.0; see `holdfast.tune.search`."""
 
 from holdfast.tune.search import BasicVariantGenerator as BasicVariantGenerator
 from holdfast.tune.search import ConcurrencyLimiter as ConcurrencyLimiter
