@@ -2,8 +2,8 @@
 
     .holdfast/callbacks.json     one sealed line: each state, with the class and place of its owner
 
-They are written every few seconds while the study runs, whenever the journal drops events, and at
-the end; what a callback did since the last time is lost with a driver that is killed.
+They are written every second or so while the study runs, whenever the journal drops events, and at
+the end. A driver that is killed loses what its callbacks did since the last time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 KEY = ".holdfast/callbacks.json"
-WRITE_EVERY_S = 10.0
+WRITE_EVERY_S = 1.0
+SHARE = 0.05  # of the time goes to writing, at most; large states are written less often
 
 
 class _State(TypedDict):
@@ -73,9 +74,13 @@ class CallbackStates(StudyObserver):
         self._written = line
 
     def turned(self, *, is_over: bool) -> None:
-        if is_over or self._clock.monotonic() >= self._writes_at:
-            self._writes_at = self._clock.monotonic() + WRITE_EVERY_S
-            self.flush()
+        began = self._clock.monotonic()
+        if is_over or began >= self._writes_at:
+            try:
+                self.flush()
+            finally:
+                now = self._clock.monotonic()
+                self._writes_at = now + max(WRITE_EVERY_S, (now - began) / SHARE)
 
     def settle(self) -> Callable[[], bool]:
         is_done = self.flush()

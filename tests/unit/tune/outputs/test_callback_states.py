@@ -8,7 +8,7 @@ import pytest
 from holdfast.errors import LeaseLost
 from holdfast.storage.memory import MemoryStore
 from holdfast.tune.callback import Callback, CallbackList
-from holdfast.tune.outputs.callback_states import KEY, WRITE_EVERY_S, CallbackStates
+from holdfast.tune.outputs.callback_states import KEY, SHARE, WRITE_EVERY_S, CallbackStates
 from tests.clocks import FakeClock
 
 
@@ -78,6 +78,26 @@ def test_a_state_is_written_every_few_seconds_and_at_the_end(lab: Lab) -> None:
     states.turned(is_over=False)
     assert lab.store.get(KEY).version == version
     states.turned(is_over=True)
+    assert lab.store.get(KEY).version != version
+
+
+def test_a_state_that_takes_long_to_make_is_written_less_often(lab: Lab) -> None:
+    class Slow(Counter):
+        def get_state(self) -> dict[str, Any] | None:
+            lab.clock.time += 5.0
+            return super().get_state()
+
+    counter = Slow(1)
+    states = lab.states(counter)
+    lab.clock.time += WRITE_EVERY_S
+    states.turned(is_over=False)
+    version, counter.count = lab.store.get(KEY).version, 2
+
+    lab.clock.time += 5.0 / SHARE - 1.0
+    states.turned(is_over=False)
+    assert lab.store.get(KEY).version == version
+    lab.clock.time += 1.0
+    states.turned(is_over=False)
     assert lab.store.get(KEY).version != version
 
 
