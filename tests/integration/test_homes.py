@@ -98,13 +98,13 @@ import os, sys
 from holdfast import train
 from holdfast.control.host import log_folders
 
-made = log_folders._made_as_said
+made = log_folders._make_configured
 def made_and_closed(said, run_id):
     path = made(said, run_id)
     os.chmod(path, 0o500)
     return path
 
-log_folders._made_as_said = made_and_closed
+log_folders._make_configured = made_and_closed
 train.DataParallelTrainer(
     lambda: None, run_config=train.RunConfig(name="run", storage_path=sys.argv[1])).fit()
 """

@@ -210,7 +210,7 @@ def simulate(seed: int | Story, *, without: Sequence[int] = ()) -> Report:
         (journal, "COMPACT_SEGMENTS", story.setting.compacts_after),
         (run_controller, "TICK_S", story.setting.tick_s),
         (tempfile, "tempdir", scratch),  # where workers keep what they will upload later
-        (lease, "_LET_GO", set()),  # a seed that is played twice draws the same tokens
+        (lease, "_RELEASED", set()),  # a seed that is played twice draws the same tokens
     ]
     with standins.installed(story.seed, {locate.reopen: reopen}, settings), _quiet():
         player = Player(story.without(without), scratch)
