@@ -78,8 +78,13 @@ def _crc_tables() -> tuple[array[int], array[int]]:
 # ---------------------------------------------------------------------- protobuf fields
 
 
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]  # nearly all varints are so small
+
+
 def varint(value: int) -> bytes:
     """Return an integer as a varint; a negative one takes ten bytes."""
+    if 0 <= value < 0x80:
+        return _ONE_BYTE[value]
     value &= 0xFFFFFFFFFFFFFFFF
     encoded = bytearray()
     while value > 0x7F:

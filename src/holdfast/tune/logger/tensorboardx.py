@@ -131,13 +131,13 @@ def hyperparameters(values: Mapping[str, Any], session: str, wall_time: float) -
     `session` names the trial. Other values than numbers, texts and flags are written as text.
     """
     start = [
-        message_field(1, _text_field(1, str(name)), message_field(2, _variant(value)))
+        message_field(1, _constant_field(1, str(name)), message_field(2, _variant(value)))
         for name, value in flat(values).items()
     ]
     start += [_text_field(4, session), double_field(5, wall_time)]
     plugin = message_field(2, varint_field(1, 0), message_field(3, *start))
-    metadata = message_field(9, message_field(1, _text_field(1, "hparams"), plugin))
-    tag = _text_field(1, "_hparams_/session_start_info")
+    metadata = message_field(9, message_field(1, _constant_field(1, "hparams"), plugin))
+    tag = _constant_field(1, "_hparams_/session_start_info")
     return event(wall_time, 0, message_field(5, message_field(1, tag, metadata)))
 
 
@@ -170,6 +170,9 @@ def _is_written(name: object) -> bool:
 
 def _text_field(number: int, text: str) -> bytes:
     return message_field(number, text.encode(errors="replace"))
+
+
+_constant_field = lru_cache(4096)(_text_field)  # for texts that every trial has
 
 
 def _packed(number: float) -> bytes:
