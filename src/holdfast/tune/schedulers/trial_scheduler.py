@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from holdfast.core.names import shown
 from holdfast.core.plain_data import same
 from holdfast.core.study.trial import Status
 from holdfast.errors import ConfigError, Damaged
+from holdfast.storage.local.store import LocalStore
 from holdfast.tune.trial import StudyView, Trial
 
 WAITING = (Status.PENDING, Status.PAUSED)
@@ -141,11 +141,9 @@ class TrialScheduler(Made):
         vars(self).update(copy.deepcopy(state["attributes"]))
 
     def save(self, checkpoint_path: str | Path) -> None:
-        """Write the state to a file, atomically."""
-        path = Path(checkpoint_path)
-        part = path.with_name(f".{path.name}.part")
-        part.write_text(json.dumps(self.get_state()), encoding="utf-8")
-        os.replace(part, path)
+        """Write the state to a file, atomically and durably."""
+        path = Path(checkpoint_path).absolute()
+        LocalStore(str(path.parent)).put(path.name, json.dumps(self.get_state()).encode())
 
     def restore(self, checkpoint_path: str | Path) -> None:
         """Restore the state from a file that `save` wrote."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from holdfast.api.recorded_call import Made
 from holdfast.core.metric_history import flattened
 from holdfast.core.plain_data import same
 from holdfast.errors import ConfigError
+from holdfast.storage.local.store import LocalStore
 from holdfast.tune.search.plain import flattened_config
 from holdfast.tune.search.searcher_state import memory_of, remember
 
@@ -167,14 +167,9 @@ class Searcher(Made):
         return kind.save is not Searcher.save and kind.restore is not Searcher.restore
 
     def save(self, checkpoint_path: str) -> None:
-        """Write the state to a file, atomically."""
-        path = Path(checkpoint_path)
-        part = path.with_name(f"{path.name}.tmp")
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(self.get_state(), file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        """Write the state to a file, atomically and durably."""
+        path = Path(checkpoint_path).absolute()
+        LocalStore(str(path.parent)).put(path.name, json.dumps(self.get_state()).encode())
 
     def restore(self, checkpoint_path: str) -> None:
         """Read the state from a file."""
