@@ -373,15 +373,20 @@ def _waited_for(path: Path, progress: Callable[[], object], stall_s: float) -> I
 
 def _progress_of(root: Path, identity: str) -> Callable[[], object]:
     def progress() -> object:
-        parts = root.glob(f"{identity}.part-*/**/*")
-        return sum(_size(path) for path in parts)
+        # A walk passes over folders that vanish meanwhile: a copy that is complete is renamed.
+        return sum(
+            _size(os.path.join(folder, name))
+            for part in root.glob(f"{identity}.part-*")
+            for folder, folders, files in os.walk(part)
+            for name in (*folders, *files)
+        )
 
     return progress
 
 
-def _size(path: Path) -> int:
+def _size(path: str) -> int:
     try:
-        return path.stat().st_blocks + 1
+        return os.stat(path).st_blocks + 1
     except FileNotFoundError:
         return 0
 

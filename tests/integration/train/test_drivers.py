@@ -26,6 +26,7 @@ from tests.families import end_family
 from tests.integration.train.conftest import Lab
 from tests.integration.train.loops import BELL, begin, die, is_first, is_running, note, save
 from tests.integration.train.script import WORKERS, next_weights
+from tests.patience import wait_until
 
 MARK = "HOLDFAST_TEST_LAUNCH"
 
@@ -59,9 +60,12 @@ class Launcher:
         return output.strip()
 
     def kill(self, driver: subprocess.Popen[str]) -> None:
-        """Kill a driver, and no one else; return once nothing of it runs any more."""
+        """Kill a driver, and no one else; return once nothing of it runs any more.
+
+        What it was about to start when it was killed is in no list of its children.
+        """
         end(driver, signal.SIGKILL)
-        assert self.processes() == []
+        wait_until(lambda: not self.processes(), "processes outlive their driver")
 
     def processes(self) -> list[int]:
         return [int(path.name) for path in Path("/proc").glob("[0-9]*") if self._is_marked(path)]

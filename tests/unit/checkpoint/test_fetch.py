@@ -330,3 +330,23 @@ def test_a_forked_child_does_not_remove_what_its_parent_uses(tmp_path: Path) -> 
         assert status == 0 and copy.is_dir()
 
     assert names(tmp_path) == []
+
+
+def test_a_copy_that_is_completed_while_others_look_at_its_progress_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = tmp_path / "abc.part-1"
+    (part / "deep").mkdir(parents=True)
+    (part / "deep" / "file").write_bytes(b"1")
+    scan = os.scandir
+
+    def scan_late(folder: str) -> object:
+        """Rename a copy when somebody is about to look into it."""
+        if str(folder).startswith(str(part)) and part.exists():
+            part.rename(tmp_path / "abc")
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", scan_late)
+
+    assert fetch._progress_of(tmp_path, "abc")() == 0  # noqa: SLF001
+    assert not part.exists()
