@@ -197,3 +197,48 @@ def test_where_others_run_a_trial_is_started_for_as_long_as_it_takes(other: str)
     start_in_vain(study, 20, "t1")
 
     assert trial.status is Status.PENDING
+
+
+def test_a_checkpoint_takes_back_that_a_trial_is_to_save_itself() -> None:
+    study = study_of(Judge(), trials=2)
+    saving, pausing = start(study, "t0"), start(study, "t1")
+    for trial in (saving, pausing):
+        report(study, 1, trial.trial_id)
+    study.save_trial(saving)
+    study.pause_trial(pausing)
+    assert saving.reply().save and pausing.reply().save and pausing.needs_process
+
+    for trial in (saving, pausing):
+        save(study, 1, trial.trial_id)
+
+    assert not saving.reply().save and saving.needs_process
+    assert not pausing.reply().save and not pausing.needs_process
+
+
+def test_a_trial_that_waits_after_a_loss_waits_no_more_once_it_starts_or_ends() -> None:
+    study = study_of(Judge(), trials=2, budget=Budget(failures=5))
+    for trial_id in ("t0", "t1"):
+        start(study, trial_id)
+        leave(study, KILLED, trial_id)
+    study.delays = {"t0": 1.0, "t1": 1.0}
+    assert study.next_to_start() is None
+
+    start(study, "t0")
+    study.stop_trial(study.trials["t1"])
+
+    assert study.delays == {}
+
+
+def test_a_pause_that_was_carried_out_says_nothing_about_a_later_death() -> None:
+    study = study_of(Judge({1: "PAUSE"}), budget=Budget(failures=5))
+    trial = start(study)
+    report(study, 1)
+    save(study, 1)
+    leave(study, DONE, how="paused")
+    assert trial.status is Status.PAUSED
+
+    start(study, after=1)
+    leave(study, KILLED)
+
+    assert trial.status is Status.PENDING
+    assert sum(trial.run.losses.values()) == 1
