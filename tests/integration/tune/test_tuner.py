@@ -200,9 +200,15 @@ def test_a_process_can_do_one_trial_after_the_other(lab: Lab) -> None:
 
 def test_a_class_in_the_same_process_takes_up_another_config(lab: Lab) -> None:
     class Reset(Counter):
+        resets = 0
+
         def reset_config(self, new_config: dict[str, Any]) -> bool:
             self.setup(new_config)
+            self.resets += 1
             return True
+
+        def step(self) -> dict[str, Any]:
+            return {**super().step(), "resets": self.resets}
 
     results = lab.fit(
         Reset,
@@ -212,6 +218,7 @@ def test_a_class_in_the_same_process_takes_up_another_config(lab: Lab) -> None:
     )
 
     assert [last(one)["count"] for one in results] == [2, 4, 6]
+    assert sorted(last(one)["resets"] for one in results) == [0, 1, 2]
 
 
 def test_what_a_function_returns_is_its_last_result(lab: Lab) -> None:

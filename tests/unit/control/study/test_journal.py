@@ -20,7 +20,7 @@ from holdfast.core.study.judges import Judges
 from holdfast.core.study.machine import Study
 from holdfast.core.study.rules import Rules
 from holdfast.core.study.trial import Status, Trial
-from holdfast.errors import StoreBusy, StoreFull
+from holdfast.errors import LeaseLost, StoreBusy, StoreFull
 from holdfast.journal.replay import read_journal
 from holdfast.storage.locate import open_store
 
@@ -434,3 +434,23 @@ def test_an_archive_that_cannot_be_read_now_is_not_damaged(
     with pytest.raises(StoreBusy):
         list(archived_trials(run.store, [(key, 1)], damage))
     assert not damage
+
+
+def test_a_driver_that_slept_and_was_replaced_takes_nothing_in(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = NoJudge()
+    study = Study(Judges(nobody, nobody, nobody), Rules())
+    journal = StudyJournal(run, study)
+
+    def is_lost() -> None:
+        raise LeaseLost("another driver has it")
+
+    monkeypatch.setattr(run.lease, "check_after_sleep", is_lost)
+
+    with pytest.raises(LeaseLost):
+        journal.happen(StudyStopped("too late"))
+
+    assert study.stopping is None
+    journal.close()
+    assert "study_stopped" not in [record.kind for record in read_journal(run.store)[0]]
