@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from holdfast.core.names import shown
 from holdfast.errors import ConfigError
 from holdfast.storage.base import Store
 from holdfast.storage.locate import child
+from holdfast.storage.records import encode
 from holdfast.tune.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -237,8 +237,10 @@ class CallbackList:
             if state is None:
                 continue
             try:
-                json.dumps(state)
-            except (TypeError, ValueError) as error:
+                if not isinstance(state, dict):
+                    raise ConfigError(f"{type(state).__name__}: a state must be a dictionary")
+                encode(state)  # one that cannot be stored must not keep the others from it
+            except ConfigError as error:
                 self._failed(callback, "get_state", error)
                 continue
             states.append({"place": place, "name": _name_of(callback), "state": state})

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.control.record.open_run import QUARANTINE
 from holdfast.control.study.plan import StudyObserver
-from holdfast.errors import Damaged, ObjectMissing
+from holdfast.errors import Damaged, FormatTooNew, ObjectMissing
 from holdfast.storage.base import Store
+from holdfast.storage.locate import closed_to_others
 from holdfast.storage.records import fit, known_format, seal, unseal
 from holdfast.tune.callback import CallbackList
 
@@ -56,7 +58,10 @@ class CallbackStates(StudyObserver):
         self._writes_at = clock.monotonic() + WRITE_EVERY_S
 
     def restore(self) -> None:
-        """Give callbacks the states that an earlier driver stored, if it stored any."""
+        """Give callbacks the states that an earlier driver stored, if it stored any.
+
+        Damaged states are kept for inspection. Raises `FormatTooNew` if a newer version wrote them.
+        """
         try:
             line = self._store.get(KEY).data
         except ObjectMissing:
@@ -64,11 +69,17 @@ class CallbackStates(StudyObserver):
         try:
             record = unseal(line.removesuffix(b"\n"))
             if known_format(record) > FORMAT:
-                raise Damaged("a newer version of Holdfast wrote it")
+                raise FormatTooNew(
+                    f"{self._store.url}/{KEY} has format {record['format']}, this version reads up"
+                    f" to {FORMAT}",
+                    hint="use the version of Holdfast that wrote it, or a newer one",
+                )
             states = fit(record, _Record)
         except Damaged as error:
-            log.warning("%s/%s: callbacks begin without their states: %s",
-                        self._store.url, KEY, error.message)  # fmt: skip
+            kept_as = f"{QUARANTINE}/callbacks.json"
+            closed_to_others(self._store).put(kept_as, line)
+            log.warning("%s/%s: callbacks begin without their states, which are kept in %s: %s",
+                        self._store.url, KEY, kept_as, error.message)  # fmt: skip
             return
         self._callbacks.set_state(states)
         self._written = line
@@ -93,6 +104,6 @@ class CallbackStates(StudyObserver):
         line = seal({"format": FORMAT, **state}) + b"\n"
         if line != self._written:
             self._fence()
-            self._store.put(KEY, line)
+            closed_to_others(self._store).put(KEY, line)
             self._written = line
         return True

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import LeaseLost
+from holdfast.control.record.open_run import QUARANTINE
+from holdfast.errors import FormatTooNew, LeaseLost
 from holdfast.storage.memory import MemoryStore
+from holdfast.storage.records import seal
 from holdfast.tune.callback import Callback, CallbackList
 from holdfast.tune.outputs.callback_states import KEY, SHARE, WRITE_EVERY_S, CallbackStates
 from tests.clocks import FakeClock
@@ -141,6 +143,7 @@ def test_damaged_states_are_said_and_left_out(
 
     assert counter.count == 0
     assert "callbacks begin without their states" in caplog.text
+    assert lab.store.get(f"{QUARANTINE}/callbacks.json").data == line
 
 
 @pytest.mark.parametrize(
@@ -149,10 +152,44 @@ def test_damaged_states_are_said_and_left_out(
 def test_a_sealed_record_of_another_shape_is_damage_too(
     lab: Lab, states: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from holdfast.storage.records import seal
-
     lab.store.put(KEY, seal({"format": 1, "callbacks": states}))
 
     lab.states(Counter()).restore()
 
     assert "callbacks begin without their states" in caplog.text
+
+
+def test_states_of_a_newer_version_are_refused_and_stay(lab: Lab) -> None:
+    line = seal({"format": 2, "callbacks": []})
+    lab.store.put(KEY, line)
+
+    with pytest.raises(FormatTooNew, match="format 2, this version reads up to 1"):
+        lab.states(Counter()).restore()
+
+    assert lab.store.get(KEY).data == line
+
+
+class Odd(Counter):
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+
+    def get_state(self) -> dict[str, Any] | None:
+        state: dict[str, Any] = self.state
+        return state
+
+
+@pytest.mark.parametrize(
+    "state", [[1], {"a": object()}, {"a": "\udc80"}, 7], ids=["list", "object", "half", "number"]
+)
+def test_a_state_that_cannot_be_stored_keeps_no_other_from_it(
+    lab: Lab, state: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    states = lab.states(Odd(state), Counter(3))
+    assert states.flush() and states.flush()
+    assert caplog.text.count("the callback Odd failed in get_state") == 1
+
+    counter = Counter()
+    lab.states(Odd(None), counter).restore()
+
+    assert counter.count == 3
