@@ -77,7 +77,7 @@ class Trainable:
     ) -> None:
         del logger_creator, storage, older
         # Outside a trial, or if the trial's own code makes it, there is none.
-        beginning: Beginning = self.__dict__.pop(_BEGINNING, None) or Beginning(type(self))
+        beginning: Beginning = vars(self).pop(_BEGINNING, None) or Beginning(type(self))
         self.config: dict[str, Any] = beginning.config if config is None else dict(config)
         self._trial = beginning.trial
         self._local_folder: str | None = None
@@ -316,9 +316,10 @@ def make(beginning: Beginning) -> Trainable:
     kind = beginning.kind
     arguments = arguments_of(kind, beginning.config)
     trainable = kind.__new__(kind, *arguments.args, **arguments.kwargs)
-    setattr(trainable, _BEGINNING, beginning)  # for `Trainable.__init__`, past the user's own
+    # For `Trainable.__init__`, past that of the user's class, and past its __setattr__.
+    vars(trainable)[_BEGINNING] = beginning
     trainable.__init__(*arguments.args, **arguments.kwargs)  # type: ignore[misc]
-    if hasattr(trainable, _BEGINNING):
+    if _BEGINNING in vars(trainable):
         raise ConfigError(
             f"{kind.__name__}.__init__() did not call tune.Trainable.__init__()",
             hint="call super().__init__(config) in it, or write setup(self, config) instead",

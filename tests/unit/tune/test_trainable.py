@@ -225,6 +225,29 @@ def test_a_trainable_inside_another_is_not_taken_for_the_trial() -> None:
     ]
 
 
+def test_a_class_may_answer_for_attributes_that_it_does_not_have() -> None:
+    class Wrapper(Trainable):
+        """Passes on to a model whatever it does not know itself, as wrappers do."""
+
+        def setup(self, config: dict[str, Any]) -> None:
+            self.inner = {"lr": config["lr"]}
+
+        def __getattr__(self, name: str) -> Any:
+            return vars(self)["inner"].get(name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            assert not name.startswith("_beginning")
+            super().__setattr__(name, value)
+
+        def step(self) -> dict[str, Any]:
+            return {"lr": self.lr}
+
+    trial = made(Wrapper)
+
+    assert trial.trial_id == "t1"
+    assert trial.train()["lr"] == 0.1
+
+
 def test_a_constructor_that_calls_nobody_is_told_what_it_lacks() -> None:
     class Alone(Noting):
         def __init__(self, config: dict[str, Any]) -> None:
